@@ -1,0 +1,506 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EngineDescription(_message.Message):
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest")
+    class PoliciesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BASE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FAMILY_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    MAX_LORA_RANK_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PAGES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    GEOMETRY_FIELD_NUMBER: _ClassVar[int]
+    CHAT_TEMPLATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    engine_version: str
+    base_model: str
+    base_digest: str
+    model_family: str
+    device: str
+    dtype: str
+    max_context: int
+    max_running: int
+    max_lora_rank: int
+    page_tokens: int
+    page_bytes: int
+    pages_total: int
+    host_arena_bytes: int
+    policies: _containers.ScalarMap[str, str]
+    geometry: BaseGeometry
+    chat_template_digest: str
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ...) -> None: ...
+
+class BaseGeometry(_message.Message):
+    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    INTERMEDIATE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_ATTENTION_HEADS_FIELD_NUMBER: _ClassVar[int]
+    NUM_KEY_VALUE_HEADS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_DIM_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+
+class ClientMessage(_message.Message):
+    __slots__ = ("hello", "submit", "abort")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    submit: Submit
+    abort: Abort
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
+
+class Submit(_message.Message):
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CHAT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    SLO_FIELD_NUMBER: _ClassVar[int]
+    ECHO_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    adapter_digest: str
+    text: str
+    token_ids: TokenIds
+    chat: Chat
+    sampling: Sampling
+    slo: Slo
+    echo_token_ids: bool
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ...) -> None: ...
+
+class TokenIds(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Chat(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+
+class ChatMessage(_message.Message):
+    __slots__ = ("role", "content", "name")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    content: str
+    name: str
+    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "stop", "stop_token_ids", "n", "logprobs", "top_logprobs", "ignore_eos", "logit_bias", "include_stop")
+    class LogitBiasEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_STOP_FIELD_NUMBER: _ClassVar[int]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    seed: int
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    n: int
+    logprobs: bool
+    top_logprobs: int
+    ignore_eos: bool
+    logit_bias: _containers.ScalarMap[int, float]
+    include_stop: bool
+    def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., n: _Optional[int] = ..., logprobs: bool = ..., top_logprobs: _Optional[int] = ..., ignore_eos: bool = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., include_stop: bool = ...) -> None: ...
+
+class Slo(_message.Message):
+    __slots__ = ("first_token_ms", "inter_token_ms", "weight")
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    first_token_ms: int
+    inter_token_ms: int
+    weight: float
+    def __init__(self, first_token_ms: _Optional[int] = ..., inter_token_ms: _Optional[int] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class EngineMessage(_message.Message):
+    __slots__ = ("welcome", "step")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    step: StepDeltas
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., step: _Optional[_Union[StepDeltas, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("boot_id",)
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    def __init__(self, boot_id: _Optional[str] = ...) -> None: ...
+
+class StepDeltas(_message.Message):
+    __slots__ = ("step", "deltas", "finished")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    deltas: _containers.RepeatedCompositeFieldContainer[Delta]
+    finished: _containers.RepeatedCompositeFieldContainer[Finished]
+    def __init__(self, step: _Optional[int] = ..., deltas: _Optional[_Iterable[_Union[Delta, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[Finished, _Mapping]]] = ...) -> None: ...
+
+class Delta(_message.Message):
+    __slots__ = ("request_id", "choice", "text", "num_tokens", "token_ids", "logprobs", "finish_reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    choice: int
+    text: str
+    num_tokens: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    finish_reason: str
+    def __init__(self, request_id: _Optional[str] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., num_tokens: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
+
+class TokenLogprob(_message.Message):
+    __slots__ = ("token_id", "token", "token_bytes", "logprob", "top")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    token: str
+    token_bytes: bytes
+    logprob: float
+    top: _containers.RepeatedCompositeFieldContainer[TopLogprob]
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., token_bytes: _Optional[bytes] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopLogprob, _Mapping]]] = ...) -> None: ...
+
+class TopLogprob(_message.Message):
+    __slots__ = ("token_id", "token", "token_bytes", "logprob")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    token: str
+    token_bytes: bytes
+    logprob: float
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., token_bytes: _Optional[bytes] = ..., logprob: _Optional[float] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("request_id", "usage", "error")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    usage: UsageRecord
+    error: EngineError
+    def __init__(self, request_id: _Optional[str] = ..., usage: _Optional[_Union[UsageRecord, _Mapping]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
+
+class EngineError(_message.Message):
+    __slots__ = ("code", "message", "fix", "param", "retry_after_ms")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIX_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    fix: str
+    param: str
+    retry_after_ms: int
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., fix: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class UsageRecord(_message.Message):
+    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_UNIX_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_UNIX_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_LOAD_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    adapter_digest: str
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    completion_tokens: int
+    outcome: str
+    submitted_unix: float
+    finished_unix: float
+    queue_ms: int
+    adapter_load_ms: int
+    first_token_ms: int
+    prefill_ms: int
+    decode_ms: int
+    preemptions: int
+    seq: int
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class StageAdapterRequest(_message.Message):
+    __slots__ = ("digest", "source_uri", "source_headers", "file_digests")
+    class SourceHeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class FileDigestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_URI_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_HEADERS_FIELD_NUMBER: _ClassVar[int]
+    FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    source_uri: str
+    source_headers: _containers.ScalarMap[str, str]
+    file_digests: _containers.ScalarMap[str, str]
+    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class StageEvent(_message.Message):
+    __slots__ = ("phase", "bytes_done", "bytes_total", "error", "rank", "pool_pages")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PHASE_UNSPECIFIED: _ClassVar[StageEvent.Phase]
+        QUEUED: _ClassVar[StageEvent.Phase]
+        DOWNLOADING: _ClassVar[StageEvent.Phase]
+        VERIFYING: _ClassVar[StageEvent.Phase]
+        LOADING: _ClassVar[StageEvent.Phase]
+        READY: _ClassVar[StageEvent.Phase]
+        FAILED: _ClassVar[StageEvent.Phase]
+    PHASE_UNSPECIFIED: StageEvent.Phase
+    QUEUED: StageEvent.Phase
+    DOWNLOADING: StageEvent.Phase
+    VERIFYING: StageEvent.Phase
+    LOADING: StageEvent.Phase
+    READY: StageEvent.Phase
+    FAILED: StageEvent.Phase
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    POOL_PAGES_FIELD_NUMBER: _ClassVar[int]
+    phase: StageEvent.Phase
+    bytes_done: int
+    bytes_total: int
+    error: EngineError
+    rank: int
+    pool_pages: int
+    def __init__(self, phase: _Optional[_Union[StageEvent.Phase, str]] = ..., bytes_done: _Optional[int] = ..., bytes_total: _Optional[int] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., rank: _Optional[int] = ..., pool_pages: _Optional[int] = ...) -> None: ...
+
+class DropAdapterRequest(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+
+class DropAdapterReply(_message.Message):
+    __slots__ = ("was_resident",)
+    WAS_RESIDENT_FIELD_NUMBER: _ClassVar[int]
+    was_resident: bool
+    def __init__(self, was_resident: bool = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("undo",)
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    undo: bool
+    def __init__(self, undo: bool = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ("running", "waiting")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    waiting: int
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class PullUsageRequest(_message.Message):
+    __slots__ = ("after_seq", "limit")
+    AFTER_SEQ_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after_seq: int
+    limit: int
+    def __init__(self, after_seq: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class PullUsageReply(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[UsageRecord]
+    def __init__(self, records: _Optional[_Iterable[_Union[UsageRecord, _Mapping]]] = ...) -> None: ...
+
+class AckUsageRequest(_message.Message):
+    __slots__ = ("request_ids",)
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AckUsageReply(_message.Message):
+    __slots__ = ("acknowledged",)
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: int
+    def __init__(self, acknowledged: _Optional[int] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("interval_ms",)
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    interval_ms: int
+    def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
+
+class HostStatus(_message.Message):
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    HOST_ARENA_BYTES_USED_FIELD_NUMBER: _ClassVar[int]
+    UNACKNOWLEDGED_USAGE_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    unix_time: float
+    steps: int
+    running: int
+    waiting: int
+    draining: bool
+    tokens_per_second: float
+    pool: PoolPages
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterResidency]
+    host_arena_bytes_used: int
+    unacknowledged_usage: int
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ...) -> None: ...
+
+class PoolPages(_message.Message):
+    __slots__ = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    free: int
+    kv: int
+    cached_prefix: int
+    adapter: int
+    reserved: int
+    def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., kv: _Optional[int] = ..., cached_prefix: _Optional[int] = ..., adapter: _Optional[int] = ..., reserved: _Optional[int] = ...) -> None: ...
+
+class AdapterResidency(_message.Message):
+    __slots__ = ("digest", "tier", "running", "bytes", "rank")
+    class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        TIER_UNSPECIFIED: _ClassVar[AdapterResidency.Tier]
+        DISK: _ClassVar[AdapterResidency.Tier]
+        HOST: _ClassVar[AdapterResidency.Tier]
+        DEVICE: _ClassVar[AdapterResidency.Tier]
+    TIER_UNSPECIFIED: AdapterResidency.Tier
+    DISK: AdapterResidency.Tier
+    HOST: AdapterResidency.Tier
+    DEVICE: AdapterResidency.Tier
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    tier: AdapterResidency.Tier
+    running: int
+    bytes: int
+    rank: int
+    def __init__(self, digest: _Optional[str] = ..., tier: _Optional[_Union[AdapterResidency.Tier, str]] = ..., running: _Optional[int] = ..., bytes: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""LoRA and attention kernels over the paged pool: Triton, each with its torch reference."""
