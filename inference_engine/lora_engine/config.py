@@ -1,0 +1,43 @@
+"""Settings of one engine process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Every setting of the engine, with the defaults of a laptop CPU.
+
+    Sizes are in MiB. ``pool_mb`` 0 takes what weights and activations leave on a GPU
+    (``gpu_memory_fraction`` of the card), and 256 MiB on a CPU.
+    """
+
+    model: Path
+    listen: str = "unix:/tmp/lora-engine.sock"
+    data_dir: Path = Path("var/engine")
+    model_name: str = ""  # "" = the model folder's own name
+    device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
+    dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
+    threads: int = 0  # CPU threads for tensor work; 0 = torch's default
+    pool_mb: int = 0
+    gpu_memory_fraction: float = 0.92
+    host_arena_mb: int = 1024
+    disk_tier_mb: int = 20_480
+    page_tokens: int = 16
+    max_context: int = 0  # 0 = the model's own limit
+    max_running: int = 256
+    max_waiting: int = 10_000
+    step_tokens: int = 2048  # tokens a step may process
+    max_lora_rank: int = 256
+    order: str = "fcfs"
+    admission: str = "all"
+    mode: str = "unmerged"
+    metrics_port: int = 0  # 0 = no metrics endpoint
+    drain_seconds: float = 30.0
+    stage_parallelism: int = 4
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    host_token: str = ""
+    log_level: str = "INFO"

@@ -1,0 +1,182 @@
+"""What enters and leaves the engine: requests, their sampling parameters, deltas and outcomes.
+
+Plain data, no tensors and no protobuf: the server translates the wire into these, the
+benchmarks and tests build them directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MAX_TOP_LOGPROBS = 20
+MAX_CHOICES = 128
+
+
+class RequestError(Exception):
+    """A request that cannot be served: what happened, and what to do.
+
+    ``code`` is stable and machine-readable; ``param`` names the request field at fault.
+    ``retry_after_ms`` is set for refusals that pass with time.
+    """
+
+    def __init__(
+        self, code: str, message: str, fix: str = "", *, param: str = "", retry_after_ms: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.param = param
+        self.retry_after_ms = retry_after_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens; field meanings and ranges are OpenAI's where it has them.
+
+    ``max_tokens`` 0 means up to the context limit; ``temperature`` 0 means greedy;
+    ``top_k`` 0 and ``min_p`` 0 mean off.
+    """
+
+    max_tokens: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    n: int = 1
+    logprobs: bool = False
+    top_logprobs: int = 0
+    ignore_eos: bool = False
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    include_stop: bool = False
+
+    def validate(self, vocab_size: int) -> None:
+        """Raise ``RequestError`` naming the first parameter out of range."""
+        for name, low, high in (
+            ("temperature", 0.0, 2.0),
+            ("top_p", 0.0, 1.0),
+            ("min_p", 0.0, 1.0),
+            ("presence_penalty", -2.0, 2.0),
+            ("frequency_penalty", -2.0, 2.0),
+            ("repetition_penalty", 0.01, 10.0),
+            ("top_logprobs", 0, MAX_TOP_LOGPROBS),
+            ("n", 1, MAX_CHOICES),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:  # also catches NaN
+                raise RequestError(
+                    "invalid_value",
+                    f"{name} is {value}, but must be between {low} and {high}.",
+                    f"Send a {name} from {low} to {high}.",
+                    param=name,
+                )
+        if self.top_p == 0.0:
+            raise RequestError("invalid_value", "top_p is 0, which keeps no token.", "Send a top_p above 0.",
+                               param="top_p")
+        for name, ids in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias)):
+            for token_id in ids:
+                if not 0 <= token_id < vocab_size:
+                    raise RequestError(
+                        "invalid_value",
+                        f"{name} holds token id {token_id}, but the vocabulary has {vocab_size} tokens.",
+                        f"Use token ids from 0 to {vocab_size - 1}.",
+                        param=name,
+                    )
+        for token_id, bias in self.logit_bias.items():
+            if not -100.0 <= bias <= 100.0:
+                raise RequestError(
+                    "invalid_value",
+                    f"logit_bias of token {token_id} is {bias}, but must be between -100 and 100.",
+                    "Send biases from -100 to 100.",
+                    param="logit_bias",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A tenant's targets for one request; 0 means none. ``weight`` is its fair-share weight."""
+
+    first_token_ms: int = 0
+    inter_token_ms: int = 0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to continue, ``sampling.n`` times.
+
+    ``adapter_digest`` is an adapter's content digest, or "" for the base model.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling: SamplingParams = SamplingParams()
+    adapter_digest: str = ""
+    tenant: str = ""
+    slo: Slo = Slo()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability of the chosen token and of the ``top`` most likely ones, before temperature."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(slots=True)
+class TokenDelta:
+    """New output of one choice of one request. ``finish_reason`` is "" while it runs."""
+
+    request_id: str
+    choice: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprob]
+    finish_reason: str = ""
+
+
+@dataclass(slots=True)
+class RequestUsage:
+    """What a request really used, whatever its outcome; times in milliseconds."""
+
+    request_id: str
+    tenant: str
+    adapter_digest: str
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    completion_tokens: int = 0
+    outcome: str = "finished"  # "finished" | "aborted" | "failed" | "refused"
+    submitted_unix: float = 0.0
+    finished_unix: float = 0.0
+    queue_ms: int = 0
+    adapter_load_ms: int = 0
+    first_token_ms: int = 0
+    prefill_ms: int = 0
+    decode_ms: int = 0
+    preemptions: int = 0
+
+
+@dataclass(slots=True)
+class RequestFinished:
+    """A request is over. ``error`` is set when it was refused or failed."""
+
+    request_id: str
+    usage: RequestUsage
+    error: RequestError | None = None
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """Everything one engine step produced."""
+
+    step: int
+    deltas: list[TokenDelta] = field(default_factory=list)
+    finished: list[RequestFinished] = field(default_factory=list)
