@@ -1,0 +1,53 @@
+# Two commands are all a newcomer needs: `make run` and `make test`.
+#
+#   PORT          where the console and the API listen (default 8000)
+#   HOST          the address they listen on (default 127.0.0.1)
+#   PYTHON        the Python that creates .venv (3.11 or newer)
+#   TORCH         which torch to install; the README says how to choose a CUDA build
+#   TORCH_INDEX   an extra package index to take torch from ("none" = never look for one)
+PYTHON ?= python3
+PORT ?= 8000
+HOST ?= 127.0.0.1
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+export PORT HOST TORCH TORCH_INDEX
+
+VENV_PYTHON := .venv/bin/python
+
+.PHONY: run setup test check format wire schema lock bench clean help
+
+run: ## Set everything up, start the platform and the engine, print where to go
+	@$(PYTHON) scripts/bootstrap.py run
+	@exec $(VENV_PYTHON) scripts/run.py
+
+setup: ## Only set up: virtual environment, packages, console build
+	@$(PYTHON) scripts/bootstrap.py run
+
+test: ## Everything: checks, unit, platform on SQLite and PostgreSQL + Redis, console, end to end
+	@$(PYTHON) scripts/bootstrap.py test
+	@exec $(VENV_PYTHON) scripts/test.py $(TESTS)
+
+check: ## Static checks only: lint, types, import directions, generated files
+	@$(PYTHON) scripts/bootstrap.py test
+	@exec $(VENV_PYTHON) scripts/check.py
+
+format: ## Sort imports and mend what the linter can mend
+	@$(VENV_PYTHON) -m ruff check --fix .
+
+wire: ## Regenerate the protobuf modules from engine.proto
+	@$(VENV_PYTHON) scripts/wire.py
+
+schema: ## Regenerate frontend/openapi.json and the TypeScript client from the API
+	@$(VENV_PYTHON) scripts/schema.py
+
+lock: ## Pin the newest allowed versions into constraints.txt
+	@$(PYTHON) scripts/lock.py
+
+bench: ## Tokens per second and first-token times through the REST API
+	@$(VENV_PYTHON) benchmarks/rest_throughput.py
+
+clean: ## Remove what make created, except the data in var/
+	rm -rf .venv frontend/node_modules frontend/dist var/setup .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+help:
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

@@ -1,0 +1,42 @@
+"""Prepare this checkout: virtual environment, packages, Node, console build.
+
+Standard library only, because it runs before anything is installed. This file
+alone must also be readable by an old Python, so that it can say what to do.
+
+    python3 scripts/bootstrap.py run     what `make run` needs
+    python3 scripts/bootstrap.py test    that, and what the tests need
+"""
+
+import os
+import shutil
+import sys
+
+OLDEST = (3, 11)
+
+
+def find_newer_python():
+    """The first Python on PATH that is new enough, or None."""
+    for minor in range(14, OLDEST[1] - 1, -1):
+        path = shutil.which("python3.%d" % minor)  # noqa: UP031 - see the module docstring
+        if path and os.system('"%s" -c "" >/dev/null 2>&1' % path) == 0:  # noqa: UP031
+            return path
+    return None
+
+
+def main():
+    if sys.version_info < OLDEST:  # noqa: UP036 - the Python that runs this may be any
+        newer = find_newer_python()
+        if newer:
+            os.execv(newer, [newer, *sys.argv])
+        sys.exit(
+            "Lorikeet needs Python 3.11 or newer, and %s is %d.%d. Install a newer one "  # noqa: UP031
+            "(Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python), or name it: "
+            "make run PYTHON=/path/to/python3.12" % (sys.executable, sys.version_info[0], sys.version_info[1])
+        )
+    from launch.setup import prepare
+
+    return prepare(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

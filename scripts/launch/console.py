@@ -1,0 +1,104 @@
+"""The console's build: Node, its packages, the bundle that Django serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from launch.packages import ensure_node_package
+from launch.paths import FRONTEND, GIB, require_space, var_dir
+from launch.progress import Progress, Stop
+from launch.shell import CommandFailed, run_logged
+from launch.stamps import Stamp, digest_of
+
+OLDEST_NODE = 20
+NOT_SOURCES = {"node_modules", "dist", "coverage", "test-results", ".vite"}
+NPM_NETWORK_SIGNS = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET", "network")
+
+
+def build_console(progress: Progress) -> None:
+    """Bring frontend/dist up to date with the console's sources. Does nothing when it is."""
+    stamp = Stamp(FRONTEND / "dist" / ".built-from", digest_of(_sources()))
+    with progress.step("Console", slow="the first build takes a minute") as note:
+        if stamp.holds():
+            note.text = "up to date"
+            return
+        install_console_packages()
+        npm("run", "build")
+        stamp.write()
+        note.text = "built"
+
+
+def install_console_packages() -> None:
+    """`npm ci`, unless node_modules was already made from this lock file."""
+    modules = FRONTEND / "node_modules"
+    stamp = Stamp(modules / ".installed-from", digest_of([FRONTEND / "package-lock.json"]))
+    if stamp.holds():
+        return
+    require_space(FRONTEND, GIB, "the console's packages")
+    npm("ci", "--no-audit", "--no-fund")
+    stamp.write()
+
+
+def npm(*arguments: str) -> str:
+    """Run npm in frontend/ and return what it printed. Raises Stop with what to do."""
+    bin_dir = node_bin_dir()
+    env = {"PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}", "CI": "1"}
+    try:
+        return run_logged([str(bin_dir / "npm"), *arguments], cwd=FRONTEND, env=env)
+    except CommandFailed as error:
+        raise _explain(error, arguments) from error
+
+
+def node_bin_dir() -> Path:
+    """A folder with `node` (20 or newer) and `npm`: the machine's own, else the one from PyPI."""
+    node, npm_path = shutil.which("node"), shutil.which("npm")
+    if node and npm_path and _major(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
+        return Path(node).parent
+    own = var_dir() / "node"
+    if not ((own / "node").exists() and (own / "npm").exists()):
+        _link_node_package(own, ensure_node_package())
+    return own
+
+
+def _link_node_package(into: Path, package: Path) -> None:
+    """The package keeps npm as scripts deep in a folder; npm's children look for both names on PATH."""
+    into.mkdir(parents=True, exist_ok=True)
+    targets = {
+        "node": package / "bin" / "node",
+        "npm": package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js",
+        "npx": package / "lib" / "node_modules" / "npm" / "bin" / "npx-cli.js",
+    }
+    for name, target in targets.items():
+        (into / name).unlink(missing_ok=True)
+        (into / name).symlink_to(target)
+
+
+def _major(node: str) -> int:
+    answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"v(\d+)\.", answer)
+    return int(found.group(1)) if found else 0
+
+
+def _sources() -> Iterator[str | Path]:
+    for folder, names, files in os.walk(FRONTEND):
+        names[:] = sorted(set(names) - NOT_SOURCES)
+        for file in sorted(files):
+            path = Path(folder) / file
+            yield str(path.relative_to(FRONTEND))
+            yield path
+
+
+def _explain(error: CommandFailed, arguments: tuple[str, ...]) -> Stop:
+    if "ENOSPC" in error.output:
+        return Stop("The disk is full: npm could not write the console's packages.", "Free some space and run again.")
+    if arguments[0] == "ci" and any(sign in error.output for sign in NPM_NETWORK_SIGNS):
+        return Stop(
+            "npm could not reach the package registry.",
+            "Check the network, and your npm proxy settings if your site uses them; then run the command again.",
+        )
+    return Stop(f"npm {' '.join(arguments)} failed:\n{error.tail()}\n", "The whole output is in var/log/setup.log.")

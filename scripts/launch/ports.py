@@ -1,0 +1,85 @@
+"""Is this address free, and if not, who holds it?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from launch.progress import Stop
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise Stop, naming the process that listens and the variable to change, unless `port` can be bound."""
+    if not 0 < port < 65536:
+        raise Stop(f"PORT={port} is not a port number.", "Choose one between 1024 and 65535: make run PORT=8001")
+    try:
+        _bind_once(host, port)
+    except PermissionError as error:
+        raise Stop(f"Port {port} needs root.", "Choose one above 1023: make run PORT=8000") from error
+    except socket.gaierror as error:
+        raise Stop(f"HOST={host} is no address of this machine.", "Use 127.0.0.1, or 0.0.0.0 for all.") from error
+    except OSError as error:
+        holder = _describe(listening_process(port))
+        raise Stop(
+            f"Port {port} is taken{holder}.",
+            f"Stop that process, or choose another port: make run PORT={_next_free(host, port)}",
+        ) from error
+
+
+def _bind_once(host: str, port: int) -> None:
+    with socket.create_server((host, port)):
+        pass
+
+
+def _next_free(host: str, port: int) -> int:
+    for candidate in range(port + 1, min(port + 50, 65536)):
+        try:
+            _bind_once(host, candidate)
+        except OSError:
+            continue
+        return candidate
+    return 0
+
+
+def _describe(pid: int | None) -> str:
+    if pid is None:
+        return ""
+    name = subprocess.run(["ps", "-o", "comm=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return f" by {name.stdout.strip() or 'a process'} (process {pid})"
+
+
+def listening_process(port: int) -> int | None:
+    """The process id that listens on a TCP port, or None when this user may not see it."""
+    if Path("/proc/net/tcp").exists():
+        return _owner_of(_listening_inodes(port))
+    if not shutil.which("lsof"):
+        return None
+    seen = subprocess.run(["lsof", "-nP", "-t", f"-iTCP:{port}", "-sTCP:LISTEN"], capture_output=True, text=True)
+    return int(seen.stdout.split()[0]) if seen.stdout.split() else None
+
+
+def _listening_inodes(port: int) -> set[str]:
+    """Linux lists sockets as `sl local_address:PORT(hex) remote state(0A = listen) … inode`."""
+    inodes = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    return inodes
+
+
+def _owner_of(inodes: set[str]) -> int | None:
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            links = [os.readlink(entry.path) for entry in os.scandir(folder / "fd")]
+        except OSError:  # another user's process, or one that has just ended
+            continue
+        if inodes.intersection(links):
+            return int(folder.name)
+    return None

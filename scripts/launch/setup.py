@@ -1,0 +1,34 @@
+"""The steps from a fresh clone to something that can start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from launch.console import build_console
+from launch.packages import EXTRAS, install_packages
+from launch.paths import GIB, require_space, require_writable, var_dir
+from launch.progress import Progress, Stop
+
+DATA_SPACE = GIB // 2
+
+
+def prepare(arguments: Sequence[str]) -> int:
+    """Set up for "run" or "test"; returns an exit code and prints sentences, never a traceback."""
+    purpose = arguments[0] if arguments else "run"
+    if purpose not in EXTRAS:
+        print(f"Unknown purpose {purpose!r}: use one of {', '.join(EXTRAS)}.", file=sys.stderr)
+        return 2
+    progress = Progress()
+    try:
+        require_space(var_dir(), DATA_SPACE, "Lorikeet's data")
+        require_writable(var_dir(), "LORIKEET_VAR_DIR")
+        install_packages(purpose, progress)
+        build_console(progress)
+    except Stop as stop:
+        print(f"\n{stop.message}\n{stop.fix}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted. Run the same command again to go on.", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,46 @@
+"""Run a command into the setup log; when it fails, show the end of what it said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from launch.paths import var_dir
+
+
+def log_dir() -> Path:
+    folder = var_dir() / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class CommandFailed(Exception):  # noqa: N818 - a finding, turned into a `Stop` by whoever knows the reason
+    """A command ended with a code other than 0. `output` is all it printed."""
+
+    def __init__(self, command: Sequence[str], code: int, output: str) -> None:
+        super().__init__(f"{' '.join(command)} ended with code {code}")
+        self.output = output
+
+    def tail(self, lines: int = 12) -> str:
+        return "\n".join(self.output.strip().splitlines()[-lines:])
+
+
+def run_logged(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """Return what `command` printed, also appended to var/log/setup.log. Raises CommandFailed."""
+    log = log_dir() / "setup.log"
+    with log.open("a") as out:
+        out.write(f"\n$ {' '.join(command)}   ({datetime.now().isoformat(timespec='seconds')})\n")
+        out.flush()
+        start = out.tell()
+        code = subprocess.call(
+            command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+    with log.open(errors="replace") as written:
+        written.seek(start)
+        output = written.read()
+    if code != 0:
+        raise CommandFailed(command, code, output)
+    return output
