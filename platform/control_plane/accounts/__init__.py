@@ -1,0 +1,1 @@
+"""People: users who log in by e-mail, and their sessions."""

@@ -1,0 +1,169 @@
+"""An adapter is a tenant's name; a version is content that never changes; an alias points a name at a version."""
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.scope import TenantQuerySet
+
+NAME = RegexValidator(
+    r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
+    "Use 1-64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.",
+)
+LIVE = "live"
+
+
+class Adapter(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapters")
+    name = models.CharField(max_length=64, validators=[NAME])
+    description = models.CharField(max_length=500, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TenantQuerySet["Adapter"].as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "name"], condition=Q(archived_at__isnull=True), name="adapter_name_once_per_tenant"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class VersionState(models.TextChoices):
+    VALIDATED = "validated"
+    STAGING = "staging"
+    READY = "ready"
+    FAILED = "failed"
+    ARCHIVED = "archived"
+
+
+class ImmutableVersionError(RuntimeError):
+    """An attempt to change what a version is. Only its state moves."""
+
+
+class AdapterVersion(models.Model):
+    """Immutable content, identified by its digest; only `state` and `error` move."""
+
+    MUTABLE = frozenset({"state", "error", "ready_at"})
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
+    adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    digest = models.CharField(max_length=71, db_index=True, help_text='"sha256:" and 64 hex digits over both files.')
+    file_digests = models.JSONField(help_text='File name -> "sha256:<hex>".')
+    state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.VALIDATED)
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} of the last failed staging.")
+    rank = models.PositiveIntegerField()
+    targets = models.JSONField()
+    dtype = models.CharField(max_length=16)
+    bytes = models.PositiveBigIntegerField(help_text="Size of both files.")
+    num_parameters = models.PositiveBigIntegerField()
+    base_model = models.CharField(max_length=200, help_text="The model it was validated against.")
+    base_digest = models.CharField(max_length=71)
+    report = models.JSONField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TenantQuerySet["AdapterVersion"].as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["adapter", "number"], name="version_number_once"),
+            models.UniqueConstraint(fields=["adapter", "digest"], name="version_digest_once_per_adapter"),
+            models.CheckConstraint(condition=Q(number__gte=1), name="version_number_from_one"),
+            models.CheckConstraint(condition=Q(digest__startswith="sha256:"), name="version_digest_is_sha256"),
+            models.CheckConstraint(condition=Q(state__in=VersionState.values), name="version_state_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_id}@v{self.number}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:
+            raise ImmutableVersionError(f"Save a version with update_fields within {sorted(self.MUTABLE)}.")
+        super().save(*args, **kwargs)
+
+
+class Alias(models.Model):
+    """A movable name for a version. `live` is what the bare adapter name means."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="aliases")
+    adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="aliases")
+    name = models.CharField(max_length=64, validators=[NAME])
+    version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Alias"].as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["adapter", "name"], name="alias_once_per_adapter"),
+            # "support@v7" must mean version 7 and never an alias.
+            models.CheckConstraint(condition=~Q(name__regex=r"^v[0-9]+$"), name="alias_is_not_a_version_number"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class UploadState(models.TextChoices):
+    RECEIVED = "received"
+    VALIDATING = "validating"
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+
+
+class Upload(models.Model):
+    """Files that arrived, and what became of them."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="uploads")
+    adapter_name = models.CharField(max_length=64, validators=[NAME])
+    description = models.CharField(max_length=500, blank=True)
+    state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVED)
+    reason = models.JSONField(null=True, blank=True, help_text="{code, message, fix}: why it waits or was refused.")
+    bytes = models.PositiveBigIntegerField()
+    files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
+    folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
+    report = models.JSONField(null=True, blank=True)
+    version = models.ForeignKey(
+        AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
+    )
+    reused_version = models.BooleanField(default=False, help_text="The same content was there already.")
+    attempts = models.PositiveIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Upload"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["state", "created_at"], name="upload_by_state")]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=UploadState.values), name="upload_state_known"),
+            models.CheckConstraint(
+                condition=~Q(state=UploadState.ACCEPTED) | Q(version__isnull=False), name="upload_accepted_has_version"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_name} {self.state}"

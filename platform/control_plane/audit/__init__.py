@@ -1,0 +1,1 @@
+"""Who changed what: one row for each write."""

@@ -1,0 +1,145 @@
+"""Every setting of the control plane, typed, from `LORIKEET_*` environment variables.
+
+Django's own settings module reads this object and nothing else, so that a process is described completely by its
+environment. Code that runs inside Django asks `current()`, which tests can override.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GIB = 1 << 30
+
+
+class SettingsError(ValueError):
+    """A combination of settings that cannot work; the text says which and what to set."""
+
+
+class Settings(BaseSettings):
+    """The control plane's settings. Every field is the variable `LORIKEET_<FIELD>`."""
+
+    model_config = SettingsConfigDict(env_prefix="LORIKEET_", extra="ignore")
+
+    debug: bool = False
+    demo: bool = False
+    secret_key: str = ""
+    key_pepper: str = ""
+    allowed_hosts: str = "localhost,127.0.0.1,[::1]"
+    trusted_origins: str = ""
+    secure_cookies: bool = False
+    trust_proxy: bool = False
+
+    var_dir: Path = REPOSITORY / "var"
+    artifact_dir: Path | None = None
+    console_dir: Path = REPOSITORY / "frontend" / "dist"
+    demo_dir: Path = REPOSITORY / "demo"
+
+    database_url: str = ""
+    database_pool: int = Field(default=10, ge=0)
+    redis_url: str = ""
+    embedded: bool | None = None
+
+    engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    engine_token: str = ""
+
+    upload_max_bytes: int = Field(default=2 * GIB, gt=0)
+    upload_max_files: int = Field(default=16, gt=0)
+    max_lora_rank: int = Field(default=256, ge=1, le=256)
+    validate_wall_s: int = Field(default=300, gt=0)
+    validate_cpu_s: int = Field(default=240, gt=0)
+    validate_memory_bytes: int = Field(default=4 * GIB, gt=0)
+
+    login_rate: str = "10/min"
+    log_level: str = "INFO"
+    log_json: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_engine_hosts(cls, values: dict[str, object]) -> dict[str, object]:
+        hosts = values.get("engine_hosts")
+        if isinstance(hosts, str):
+            values["engine_hosts"] = parse_engine_hosts(hosts)
+        return values
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        self.var_dir = self.var_dir.expanduser().absolute()
+        self.artifact_dir = (self.artifact_dir or self.var_dir / "artifacts").expanduser().absolute()
+        if not self.secret_key:
+            self.secret_key = self._secret_of_this_machine()
+        if not self.key_pepper:
+            # A separate value may be set so that rotating the session secret keeps API keys valid.
+            self.key_pepper = hmac.new(self.secret_key.encode(), b"lorikeet.key-pepper", hashlib.sha256).hexdigest()
+        return self
+
+    def _secret_of_this_machine(self) -> str:
+        if self.database_url:
+            raise SettingsError(
+                "LORIKEET_DATABASE_URL is set but LORIKEET_SECRET_KEY is not. Processes that share a database must "
+                "share the secret: set LORIKEET_SECRET_KEY to the same long random value for web, worker and beat."
+            )
+        return read_or_create_secret(self.var_dir / "secret-key")
+
+    @property
+    def artifacts(self) -> Path:
+        """Root of the artifact store."""
+        assert self.artifact_dir is not None
+        return self.artifact_dir
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the web process runs the Celery worker itself (the default when there is no Redis)."""
+        return self.embedded if self.embedded is not None else not self.redis_url
+
+    @property
+    def sqlite_path(self) -> Path:
+        return self.var_dir / "lorikeet.sqlite3"
+
+
+def parse_engine_hosts(text: str) -> dict[str, str]:
+    """`"local=unix:/run/e.sock,gpu1=10.0.0.2:7000"` as `{"local": "unix:/run/e.sock", "gpu1": "10.0.0.2:7000"}`."""
+    hosts: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, address = item.partition("=")
+        if not (name and equals and address):
+            raise SettingsError(
+                f'LORIKEET_ENGINE_HOSTS holds "{item}". Write name=address pairs separated by commas, '
+                'for example "local=unix:/run/lorikeet/engine.sock".'
+            )
+        hosts[name.strip()] = address.strip()
+    return hosts
+
+
+def split_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_or_create_secret(path: Path) -> str:
+    """The random secret in `path`, made on first use with mode 0600. Two processes starting at once agree on one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(48))
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass  # another start was first: its secret counts
+    finally:
+        temporary.unlink()
+    return path.read_text().strip()
+
+
+def current() -> Settings:
+    """The settings of the running process, as Django holds them (tests override them there)."""
+    from django.conf import settings
+
+    value: Settings = settings.LORIKEET
+    return value

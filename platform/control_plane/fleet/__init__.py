@@ -1,0 +1,1 @@
+"""Engine hosts and which adapter version is on which of them."""

@@ -1,0 +1,1 @@
+"""The inference gateway: OpenAI-compatible HTTP and the inference websocket."""

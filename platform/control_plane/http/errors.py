@@ -1,0 +1,112 @@
+"""Error bodies: `{"error": {code, message, fix, param, request_id}}` for every failure outside /v1."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, JsonResponse
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from control_plane.errors import LorikeetError
+from control_plane.http.request_id import current_request_id
+
+logger = logging.getLogger(__name__)
+
+_FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
+    exceptions.NotAuthenticated: ("not_authenticated", "Log in, or send an API key as `Authorization: Bearer lk_...`."),
+    exceptions.AuthenticationFailed: ("authentication_failed", "Check the key or log in again."),
+    exceptions.PermissionDenied: ("forbidden", "Ask an owner or admin of the tenant for a role that may do this."),
+    exceptions.ParseError: ("malformed_body", "Send a body that matches the Content-Type header."),
+    exceptions.MethodNotAllowed: ("method_not_allowed", "See /api/docs for the methods of this address."),
+    exceptions.UnsupportedMediaType: ("unsupported_media_type", "Set the Content-Type that /api/docs names."),
+    exceptions.NotAcceptable: ("not_acceptable", "Accept application/json."),
+    exceptions.Throttled: ("too_many_requests", "Wait as long as the Retry-After header says."),
+}
+
+
+def error_body(code: str, message: str, fix: str, param: str | None = None) -> dict[str, Any]:
+    return {
+        "error": {
+            "code": code,
+            "message": message,
+            "fix": fix,
+            "param": param,
+            "request_id": current_request_id(),
+        }
+    }
+
+
+def error_response(status: int, code: str, message: str, fix: str, param: str | None = None) -> JsonResponse:
+    return JsonResponse(error_body(code, message, fix, param), status=status)
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
+    if isinstance(exc, LorikeetError):
+        return Response(error_body(**exc.body()), status=exc.status)
+    if isinstance(exc, Http404):
+        return Response(error_body("not_found", "There is nothing at this address.", "Check the id."), status=404)
+    if isinstance(exc, PermissionDenied):
+        exc = exceptions.PermissionDenied(str(exc) or None)
+    if isinstance(exc, exceptions.ValidationError):
+        return Response(_validation_body(exc), status=400)
+    if isinstance(exc, exceptions.APIException):
+        return _from_drf(exc)
+    return None
+
+
+def _from_drf(exc: exceptions.APIException) -> Response:
+    code, fix = next(
+        ((code, fix) for kind, (code, fix) in _FIXES.items() if isinstance(exc, kind)),
+        ("request_failed", "See /api/docs for what this address expects."),
+    )
+    headers: dict[str, str] = {}
+    if isinstance(exc, exceptions.Throttled) and exc.wait is not None:
+        headers["Retry-After"] = str(int(exc.wait) + 1)
+    if challenge := getattr(exc, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    return Response(error_body(code, str(exc.detail), fix), status=exc.status_code, headers=headers)
+
+
+def _validation_body(exc: exceptions.ValidationError) -> dict[str, Any]:
+    param, message = _first_problem(exc.detail)
+    return error_body("invalid_request", message, "Correct the named field; /api/docs describes it.", param)
+
+
+def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
+    if isinstance(detail, dict):
+        field, inner = next(iter(detail.items()))
+        name = "" if field == "non_field_errors" else str(field)
+        return _first_problem(inner, ".".join(filter(None, [path, name])))
+    if isinstance(detail, list):
+        return _first_problem(detail[0], path)
+    return (path or None), str(detail)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> JsonResponse:
+    return error_response(
+        403,
+        "csrf_failed",
+        f"The request's CSRF check failed: {reason or 'no token'}",
+        "Read csrf_token from GET /api/session and send it as the X-CSRFToken header.",
+    )
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> JsonResponse:
+    return error_response(400, "bad_request", "The request could not be read.", "Check its headers and body.")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
+    return error_response(404, "not_found", f"There is nothing at {request.path}.", "See /api/docs for the addresses.")
+
+
+def server_error(request: HttpRequest) -> JsonResponse:
+    return error_response(
+        500,
+        "internal_error",
+        "Something went wrong on the server; it has been logged.",
+        "Try again. If it stays, report the request_id to whoever runs this server.",
+    )

@@ -1,0 +1,1 @@
+"""Live events for the console's websocket."""

@@ -1,0 +1,46 @@
+"""Publishing to a tenant's console sockets.
+
+Events come from request threads, from the event loop and from the worker thread. An in-memory channel layer belongs
+to the event loop that reads it, so in one process everything is handed to that loop; with Redis any loop will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+
+logger = logging.getLogger(__name__)
+_home: asyncio.AbstractEventLoop | None = None
+
+
+def bind_loop(loop: asyncio.AbstractEventLoop | None) -> None:
+    """Say which loop serves this process's sockets (None when it stops)."""
+    global _home
+    _home = loop
+
+
+def group_name(tenant_id: UUID | str) -> str:
+    return f"tenant.{tenant_id}"
+
+
+def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
+    """Send `event` to the tenant's sockets. Call it inside `transaction.on_commit`; it never raises into a write."""
+    message = {"type": "console.event", "event": event, "data": data}
+    try:
+        _send(group_name(tenant_id), message)
+    except OSError:
+        # The write is committed; a console that misses an event re-reads on its next poll or reconnect.
+        logger.warning("Live event not sent: the channel layer is unreachable.", extra={"event": event}, exc_info=True)
+
+
+def _send(group: str, message: dict[str, Any]) -> None:
+    send = get_channel_layer().group_send
+    if _home is not None and _home.is_running():
+        asyncio.run_coroutine_threadsafe(send(group, message), _home)
+    else:
+        async_to_sync(send)(group, message)

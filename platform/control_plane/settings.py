@@ -1,0 +1,190 @@
+"""Django's settings, all derived from `control_plane.config.Settings`."""
+
+from typing import Any
+
+import dj_database_url
+
+from control_plane.config import REPOSITORY, Settings, split_list
+
+LORIKEET = Settings()
+
+BASE_DIR = REPOSITORY
+DEBUG = LORIKEET.debug
+SECRET_KEY = LORIKEET.secret_key
+ALLOWED_HOSTS = split_list(LORIKEET.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = split_list(LORIKEET.trusted_origins)
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "control_plane.apps.ControlPlaneConfig",
+    "control_plane.accounts",
+    "control_plane.tenants",
+    "control_plane.keys",
+    "control_plane.adapters",
+    "control_plane.fleet",
+    "control_plane.usage",
+    "control_plane.audit",
+    "control_plane.gateway",
+    "control_plane.live",
+]
+
+MIDDLEWARE = [
+    "control_plane.http.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "control_plane.http.middleware.SecurityHeadersMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "control_plane.urls"
+ASGI_APPLICATION = "control_plane.asgi.application"
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {}}]
+APPEND_SLASH = False
+
+
+def _database() -> dict[str, Any]:
+    if not LORIKEET.database_url:
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(LORIKEET.sqlite_path),
+            "OPTIONS": {
+                # Seconds a writer waits for another; with IMMEDIATE it waits at BEGIN, where waiting is possible,
+                # instead of failing in the middle when a read lock cannot be upgraded.
+                "timeout": 20,
+                "transaction_mode": "IMMEDIATE",
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            },
+        }
+    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url))
+    if LORIKEET.database_pool:
+        # Under ASGI each request runs on its own thread, so connections are kept in a pool and not by thread.
+        database.setdefault("OPTIONS", {})["pool"] = {"min_size": 1, "max_size": LORIKEET.database_pool}
+    return database
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "accounts.User"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+SESSION_COOKIE_NAME = "lorikeet_session"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = LORIKEET.secure_cookies
+CSRF_COOKIE_NAME = "lorikeet_csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = LORIKEET.secure_cookies
+CSRF_FAILURE_VIEW = "control_plane.http.errors.csrf_failure"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0
+if LORIKEET.trust_proxy:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = str(LORIKEET.var_dir / "static")
+WHITENOISE_USE_FINDERS = True
+if LORIKEET.console_dir.is_dir():
+    WHITENOISE_ROOT = str(LORIKEET.console_dir)
+
+# Uploads go straight to the artifact file system, so that accepting one is a rename and memory stays flat.
+FILE_UPLOAD_HANDLERS = ["control_plane.adapters.upload_handler.SpoolToStoreHandler"]
+FILE_UPLOAD_PERMISSIONS = 0o600
+DATA_UPLOAD_MAX_NUMBER_FILES = LORIKEET.upload_max_files
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
+
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": [LORIKEET.redis_url]},
+    }
+    if LORIKEET.redis_url
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": LORIKEET.redis_url}
+    if LORIKEET.redis_url
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+
+CELERY_BROKER_URL = LORIKEET.redis_url or "memory://"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
+    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
+}
+if not LORIKEET.redis_url:
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "control_plane.keys.auth.ApiKeyAuthentication",
+        "control_plane.accounts.auth.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_RATES": {"login": LORIKEET.login_rate},
+    "EXCEPTION_HANDLER": "control_plane.http.errors.exception_handler",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "NUM_PROXIES": 1 if LORIKEET.trust_proxy else 0,
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Lorikeet",
+    "DESCRIPTION": "Serve thousands of LoRA adapters of one base model, for many tenants, on your own GPUs.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": "/api",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"request_id": {"()": "control_plane.http.logs.RequestIdFilter"}},
+    "formatters": {
+        "json": {"()": "control_plane.http.logs.JsonFormatter"},
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "filters": ["request_id"],
+            "formatter": "json" if LORIKEET.log_json else "plain",
+        }
+    },
+    "root": {"handlers": ["stderr"], "level": LORIKEET.log_level},
+    "loggers": {"celery": {"level": "WARNING"}, "kombu": {"level": "WARNING"}, "django.request": {"level": "ERROR"}},
+}

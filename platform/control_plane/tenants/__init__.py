@@ -1,0 +1,1 @@
+"""Tenants, their members, and the rule that every query names its tenant."""

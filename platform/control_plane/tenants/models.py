@@ -1,0 +1,51 @@
+"""Organisations and who belongs to them."""
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+
+from control_plane.tenants.roles import CAPABILITIES, Capability, Role
+from control_plane.tenants.scope import TenantQuerySet
+
+SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$", "Use 1-48 lower-case letters, digits and hyphens.")
+
+
+class Tenant(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    slug = models.CharField(max_length=48, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=120)
+    weight = models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(weight__gt=0), name="tenant_weight_positive"),
+            models.CheckConstraint(condition=~models.Q(slug=""), name="tenant_slug_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Membership(models.Model):
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["Membership"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "user"], name="membership_once"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} is {self.role} of {self.tenant_id}"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return CAPABILITIES[Role(self.role)]

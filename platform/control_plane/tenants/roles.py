@@ -1,0 +1,37 @@
+"""Which role may do what. This table is the only place that says so."""
+
+from django.db import models
+
+
+class Role(models.TextChoices):
+    OWNER = "owner"
+    ADMIN = "admin"
+    DEVELOPER = "developer"
+    VIEWER = "viewer"
+
+
+class Capability(models.TextChoices):
+    """What an endpoint may ask of its caller. API key scopes are a subset of these."""
+
+    VIEW = "view"
+    INFER = "infer"
+    WRITE_ADAPTERS = "adapters.write"
+    WRITE_KEYS = "keys.write"
+    WRITE_MEMBERS = "members.write"
+    WRITE_TENANT = "tenant.write"
+
+
+_VIEWER = frozenset({Capability.VIEW})
+_DEVELOPER = _VIEWER | {Capability.INFER, Capability.WRITE_ADAPTERS, Capability.WRITE_KEYS}
+_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS}
+_OWNER = _ADMIN | {Capability.WRITE_TENANT}
+
+CAPABILITIES: dict[Role, frozenset[Capability]] = {
+    Role.VIEWER: _VIEWER,
+    Role.DEVELOPER: _DEVELOPER,
+    Role.ADMIN: _ADMIN,
+    Role.OWNER: _OWNER,
+}
+
+# A key can never make or revoke keys or members: a leaked one must not be able to outlive its revocation.
+KEY_SCOPES: frozenset[Capability] = frozenset({Capability.VIEW, Capability.INFER, Capability.WRITE_ADAPTERS})

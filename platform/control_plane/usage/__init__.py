@@ -1,0 +1,1 @@
+"""Usage events, appended once per request, and the sums over them."""
