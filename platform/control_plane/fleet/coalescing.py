@@ -1,0 +1,122 @@
+"""A request's own bounded buffer between the engine's steps and its client.
+
+The first token goes out at once. After that a chunk goes out when the last one is
+``max_delay_s`` old or ``max_tokens`` have gathered, whichever comes first. A client that
+reads slowly makes only its own chunks longer; one that stops reading is given up.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from lora_engine.wire import engine_pb2 as pb
+
+from control_plane.fleet.errors import EngineFailure, client_too_slow
+
+
+@dataclass(frozen=True)
+class Coalescing:
+    """When a chunk leaves the buffer, and when its reader is given up."""
+
+    max_delay_s: float = 0.030
+    max_tokens: int = 4
+    stall_tokens: int = 4096
+    stall_s: float = 30.0
+
+
+@dataclass(slots=True)
+class Chunk:
+    """New output of one choice; ``tokens`` is how many tokens it stands for."""
+
+    choice: int
+    text: str
+    tokens: int
+    finish_reason: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+
+
+class RequestBuffer:
+    """What one request produced and its reader has not taken yet. One reader; all calls on one event loop."""
+
+    __slots__ = ("_due", "_due_since", "_error", "_finished", "_last_taken", "_pending", "_policy", "_tokens", "_waiter")
+
+    def __init__(self, policy: Coalescing) -> None:
+        self._policy = policy
+        self._pending: dict[int, Chunk] = {}
+        self._tokens = 0
+        self._due = False
+        self._due_since = 0.0
+        self._last_taken = float("-inf")
+        self._waiter: asyncio.Future[None] | None = None
+        self._finished = False
+        self._error: EngineFailure | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._finished
+
+    def push(self, delta: pb.Delta, now: float) -> bool:
+        """Add a delta. True if it begins a wait for company: the caller then makes it due within ``max_delay_s``."""
+        begins = not self._pending
+        chunk = self._pending.get(delta.choice)
+        if chunk is None:
+            self._pending[delta.choice] = chunk = Chunk(delta.choice, delta.text, delta.num_tokens)
+        else:
+            chunk.text += delta.text
+            chunk.tokens += delta.num_tokens
+        if delta.finish_reason:
+            chunk.finish_reason = delta.finish_reason
+        if delta.token_ids:
+            chunk.token_ids.extend(delta.token_ids)
+        if delta.logprobs:
+            chunk.logprobs.extend(delta.logprobs)
+        self._tokens += delta.num_tokens
+        if self._due:
+            return False
+        if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
+            self.make_due(now)
+            return False
+        return begins
+
+    def stalled(self, now: float) -> bool:
+        """Whether the reader left too much, or for too long, in the buffer."""
+        if not self._due or self._waiter is not None:
+            return False
+        return self._tokens > self._policy.stall_tokens or now - self._due_since > self._policy.stall_s
+
+    def make_due(self, now: float) -> None:
+        """Let the reader have what is there."""
+        if self._pending and not self._due:
+            self._due, self._due_since = True, now
+            self._wake()
+
+    def finish(self, error: EngineFailure | None = None) -> None:
+        """No more will come. The reader still gets what is buffered, then the end or the error."""
+        if not self._finished:
+            self._finished, self._error = True, error
+            self._wake()
+
+    def give_up(self) -> None:
+        """Drop the buffer of a reader that stalled; it learns why at its next read."""
+        error = client_too_slow(self._tokens)
+        self._pending, self._tokens = {}, 0
+        self.finish(error)
+
+    async def take(self) -> list[Chunk]:
+        """Wait for due output. Empty at the end. Raises the ``EngineFailure`` the request ended with."""
+        while not (self._due or self._finished):
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        chunks = list(self._pending.values())
+        if not chunks and self._error is not None:
+            raise self._error
+        self._pending, self._tokens, self._due = {}, 0, False
+        self._last_taken = asyncio.get_running_loop().time()
+        return chunks
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

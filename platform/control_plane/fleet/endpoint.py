@@ -1,0 +1,68 @@
+"""Where an engine host listens and how a channel to it is secured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from control_plane import config
+
+# A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
+MAX_MESSAGE_BYTES = 64 << 20
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # An engine that restarts should be found again in a second, not in gRPC's default of up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # Two clients in one process must not share a connection's fate or its flow-control window.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+Metadata = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One engine host: ``unix:/path.sock`` or ``host:port``, with its token and, for TCP, an optional CA for TLS."""
+
+    name: str
+    address: str
+    token: str = ""
+    tls_ca: Path | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.tls_ca is not None and not self.address.startswith("unix:")
+
+    @property
+    def metadata(self) -> Metadata:
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def open_channel(self) -> grpc.Channel:
+        """A blocking channel, for Celery tasks and commands."""
+        if self.uses_tls:
+            return grpc.secure_channel(self.address, self._credentials(), options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+
+    def open_async_channel(self) -> grpc.aio.Channel:
+        """A channel bound to the running event loop."""
+        if self.uses_tls:
+            return grpc.aio.secure_channel(self.address, self._credentials(), options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        assert self.tls_ca is not None
+        return grpc.ssl_channel_credentials(root_certificates=self.tls_ca.read_bytes())
+
+
+def configured_endpoints() -> dict[str, Endpoint]:
+    """The hosts of ``LORIKEET_ENGINE_HOSTS`` by name."""
+    settings = config.current()
+    return {
+        name: Endpoint(name, address, settings.engine_token, settings.engine_tls_ca)
+        for name, address in settings.engine_hosts.items()
+    }

@@ -1,0 +1,279 @@
+"""One multiplexed gRPC session from this event loop to one engine host.
+
+Every request of the process shares the stream: the engine sends one message per step, and
+this client hands each delta to its request's own buffer. Nothing here creates a task, takes
+a lock or touches the database per token.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from control_plane.fleet import errors
+from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
+from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.errors import EngineFailure
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_LAST_S = 3.0
+UsageSink = Callable[[str, pb.UsageRecord], None]
+
+
+def ignore_usage(_host: str, _record: pb.UsageRecord) -> None:
+    """The sink of a client whose usage others collect from the engine's journal."""
+
+
+class RequestStream:
+    """The output of one submitted request: lists of chunks until the end. Leaving it early aborts the request.
+
+    ``usage`` is the engine's own count, set when the iteration ends.
+    """
+
+    __slots__ = ("_buffer", "_client", "_closed", "request_id", "usage")
+
+    def __init__(self, client: "EngineClient", request_id: str, policy: Coalescing) -> None:
+        self.request_id = request_id
+        self.usage: pb.UsageRecord | None = None
+        self._client = client
+        self._buffer = RequestBuffer(policy)
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Chunk]:
+        chunks = await self._buffer.take()
+        if not chunks and self._buffer.finished:
+            raise StopAsyncIteration
+        return chunks
+
+    def close(self) -> None:
+        """Idempotent; needs no await, so it also works while its task is being cancelled."""
+        if not self._closed:
+            self._closed = True
+            self._client._forget(self.request_id, abort=not self._buffer.finished)
+
+
+class EngineClient:
+    """The session to one host: connects on first use, reconnects with back-off, fails open requests when it breaks."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        usage_sink: UsageSink = ignore_usage,
+        coalescing: Coalescing | None = None,
+        connect_timeout_s: float = 3.0,
+    ) -> None:
+        self.endpoint = endpoint
+        self.boot_id = ""
+        self._usage_sink = usage_sink
+        self._coalescing = coalescing or Coalescing()
+        self._connect_timeout_s = connect_timeout_s
+        self._client_id = f"web-{uuid.uuid4().hex[:12]}"
+        self._streams: dict[str, RequestStream] = {}
+        self._lingering: list[RequestStream] = []
+        self._outbox: deque[pb.ClientMessage] = deque()
+        self._outbox_filled = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._last_error = ""
+        self._task: asyncio.Task[None] | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    # -- for the gateway -------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.name
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._streams)
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def submit(self, submit: pb.Submit) -> RequestStream:
+        """Hand a request to the host. Raises ``EngineFailure`` (engine_unavailable) if there is no session in time."""
+        await self._ensure_connected()
+        stream = RequestStream(self, submit.request_id, self._coalescing)
+        self._streams[submit.request_id] = stream
+        self._send(pb.ClientMessage(submit=submit))
+        return stream
+
+    async def close(self) -> None:
+        """End the session; open requests fail."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+
+    async def describe(self, timeout_s: float = 5.0) -> pb.EngineDescription:
+        return await self._unary("Describe", pb.DescribeRequest(), timeout_s)
+
+    async def acknowledge(self, request_ids: Iterable[str], timeout_s: float = 5.0) -> int:
+        """Tell the host that this usage is safely stored. Returns how many records that freed."""
+        reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)
+        return reply.acknowledged
+
+    async def watch(self, interval_s: float) -> AsyncIterator[pb.HostStatus]:
+        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``)."""
+        call = self._stub().Watch(
+            pb.WatchRequest(interval_ms=int(interval_s * 1000)), metadata=self.endpoint.metadata, wait_for_ready=False
+        )
+        async for status in call:
+            yield status
+
+    # -- connection ------------------------------------------------------------
+
+    async def _ensure_connected(self) -> None:
+        if self._connected.is_set():
+            return
+        self.start()
+        try:
+            await asyncio.wait_for(self._connected.wait(), self._connect_timeout_s)
+        except TimeoutError:
+            raise errors.unavailable(self.host, self._last_error) from None
+
+    def start(self) -> None:
+        """Begin connecting in the background. Idempotent."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"engine-session-{self.host}")
+
+    def _stub(self) -> Any:
+        if self._channel is None:
+            self._channel = self.endpoint.open_async_channel()
+        return engine_pb2_grpc.EngineStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def _unary(self, method: str, request: object, timeout_s: float) -> Any:
+        try:
+            call = getattr(self._stub(), method)
+            return await call(request, timeout=timeout_s, metadata=self.endpoint.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise errors.unavailable(self.host, error.details() or str(error.code())) from error
+
+    async def _run(self) -> None:
+        delay = BACKOFF_FIRST_S
+        while True:
+            try:
+                await self._session()
+            except grpc.aio.AioRpcError as error:
+                self._last_error = error.details() or str(error.code())
+            except asyncio.InvalidStateError:
+                self._last_error = "the call ended before the greeting"
+            except asyncio.CancelledError:
+                # gRPC reports a call that the server cancelled the same way as a task that was cancelled.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                self._last_error = "the engine cancelled the session"
+            finally:
+                was_connected = self._connected.is_set()
+                self._disconnect()
+            delay = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
+            logger.warning("engine host %s: session ended (%s), again in %.1f s", self.host, self._last_error, delay)
+            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+
+    async def _session(self) -> None:
+        call = self._stub().Session(metadata=self.endpoint.metadata)
+        writer: asyncio.Task[None] | None = None
+        try:
+            await call.write(pb.ClientMessage(hello=pb.Hello(client_id=self._client_id)))
+            async for message in call:
+                if message.HasField("step"):
+                    self._deliver(message.step)
+                else:
+                    self.boot_id = message.welcome.boot_id
+                    writer = writer or asyncio.create_task(self._write(call), name=f"engine-writer-{self.host}")
+                    self._connected.set()
+            self._last_error = "the engine closed the session"
+        finally:
+            if writer is not None:
+                writer.cancel()
+            call.cancel()
+
+    async def _write(self, call: Any) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader reports the break
+            while True:
+                while self._outbox:
+                    await call.write(self._outbox.popleft())
+                self._outbox_filled.clear()
+                await self._outbox_filled.wait()
+
+    def _disconnect(self) -> None:
+        self._connected.clear()
+        self._outbox.clear()
+        for stream in [*self._streams.values()]:
+            stream._buffer.finish(errors.disconnected(self.host))
+        self._streams.clear()
+
+    # -- per step --------------------------------------------------------------
+
+    def _deliver(self, step: pb.StepDeltas) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        streams = self._streams
+        for delta in step.deltas:
+            stream = streams.get(delta.request_id)
+            if stream is None:
+                continue  # closed here; its abort is on the way
+            buffer = stream._buffer
+            if buffer.push(delta, now):
+                self._linger(stream, loop)
+            elif buffer.stalled(now):
+                buffer.give_up()
+                self._forget(delta.request_id, abort=True)
+        for finished in step.finished:
+            self._finish(finished)
+
+    def _linger(self, stream: RequestStream, loop: asyncio.AbstractEventLoop) -> None:
+        # One timer serves every buffer of the host: those that joined later leave a little early.
+        if not self._lingering:
+            loop.call_later(self._coalescing.max_delay_s, self._flush)
+        self._lingering.append(stream)
+
+    def _flush(self) -> None:
+        lingering, self._lingering = self._lingering, []
+        now = asyncio.get_running_loop().time()
+        for stream in lingering:
+            stream._buffer.make_due(now)
+
+    def _finish(self, finished: pb.Finished) -> None:
+        if finished.HasField("usage"):
+            self._usage_sink(self.host, finished.usage)
+        stream = self._streams.pop(finished.request_id, None)
+        if stream is not None:
+            stream.usage = finished.usage
+            error = EngineFailure.from_wire(finished.error) if finished.HasField("error") else None
+            stream._buffer.finish(error)
+
+    def _forget(self, request_id: str, *, abort: bool) -> None:
+        known = self._streams.pop(request_id, None)
+        if abort and known is not None:
+            self._send(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
+
+    def _send(self, message: pb.ClientMessage) -> None:
+        self._outbox.append(message)
+        self._outbox_filled.set()

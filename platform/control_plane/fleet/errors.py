@@ -1,0 +1,50 @@
+"""What can go wrong between a request and an engine host."""
+
+from dataclasses import dataclass
+
+from lora_engine.wire import engine_pb2 as pb
+
+
+@dataclass(eq=False)
+class EngineFailure(Exception):
+    """A request ended without success. ``retry_after_s`` is set when the cause passes with time."""
+
+    code: str
+    message: str
+    fix: str
+    param: str = ""
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    @classmethod
+    def from_wire(cls, error: pb.EngineError) -> "EngineFailure":
+        retry = error.retry_after_ms / 1000 if error.retry_after_ms else None
+        return cls(error.code or "engine_error", error.message, error.fix, error.param, retry)
+
+
+def disconnected(host: str) -> EngineFailure:
+    return EngineFailure(
+        "engine_disconnected",
+        f"The connection to engine host {host} was lost while the request ran.",
+        "Send the request again; another host or the restarted one will serve it.",
+        retry_after_s=1.0,
+    )
+
+
+def unavailable(host: str, detail: str = "") -> EngineFailure:
+    return EngineFailure(
+        "engine_unavailable",
+        f"Engine host {host} does not answer{': ' + detail if detail else '.'}",
+        "Send the request again in a few seconds. If it persists, check that the engine process runs.",
+        retry_after_s=2.0,
+    )
+
+
+def client_too_slow(tokens: int) -> EngineFailure:
+    return EngineFailure(
+        "client_too_slow",
+        f"The client stopped reading: {tokens} tokens were waiting for it, so the request was aborted.",
+        "Read the stream as it arrives, or ask without streaming.",
+    )

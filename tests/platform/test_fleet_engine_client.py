@@ -1,0 +1,187 @@
+"""The multiplexed session against a real gRPC server with a scripted model."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from control_plane.fleet.coalescing import Coalescing
+from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.engine_client import EngineClient
+from control_plane.fleet.errors import EngineFailure
+from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing import script
+from lorikeet_testing.fake_engine import FakeEngine
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
+    engine = FakeEngine(f"unix:{tmp_path}/engine.sock")
+    await engine.start()
+    yield engine
+    if engine.running_server:
+        await engine.stop()
+
+
+@pytest_asyncio.fixture
+async def client(engine: FakeEngine) -> AsyncIterator[EngineClient]:
+    client = EngineClient(Endpoint("local", engine.address))
+    yield client
+    await client.close()
+
+
+def ask(request_id: str, prompt: str, **sampling: object) -> pb.Submit:
+    return pb.Submit(request_id=request_id, tenant="t", text=prompt, sampling=pb.Sampling(**sampling))
+
+
+async def read(client: EngineClient, submit: pb.Submit) -> str:
+    stream = await client.submit(submit)
+    async with stream:
+        return "".join([chunk.text async for chunks in stream for chunk in chunks])
+
+
+async def eventually(condition: object, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+async def test_many_requests_share_one_session(client: EngineClient, engine: FakeEngine) -> None:
+    submits = [ask(f"r{i}", f"question {i}") for i in range(32)]
+    texts = await asyncio.gather(*(read(client, submit) for submit in submits))
+    assert texts == [script.plan(submit).text for submit in submits]
+    assert engine.sessions == 1
+    assert client.open_requests == 0
+
+
+async def test_first_token_at_once_then_chunks_of_four(client: EngineClient, engine: FakeEngine) -> None:
+    engine.behaviour.steps_per_second = 400
+    stream = await client.submit(ask("r", "words 41"))
+    sizes = [chunk.tokens async for chunks in stream for chunk in chunks]
+    assert sizes[0] == 1
+    assert sum(sizes) == 41
+    assert max(sizes) <= 4
+    assert len(sizes) < 30
+
+
+async def test_slow_tokens_are_not_held_back(client: EngineClient, engine: FakeEngine) -> None:
+    engine.behaviour.steps_per_second = 20
+    stream = await client.submit(ask("r", "words 5"))
+    assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] * 5
+
+
+async def test_usage_comes_with_the_end(client: EngineClient, engine: FakeEngine) -> None:
+    stream = await client.submit(ask("r", "words 7"))
+    [_ async for _ in stream]
+    assert stream.usage == engine.journal["r"]
+    assert stream.usage is not None and stream.usage.completion_tokens == 7
+
+
+async def test_leaving_early_aborts(client: EngineClient, engine: FakeEngine) -> None:
+    async with await client.submit(ask("r", "words 5000")) as stream:
+        await anext(stream)
+    await eventually(lambda: "r" in engine.aborts)
+    await eventually(lambda: engine.journal["r"].outcome == "aborted")
+
+
+async def test_cancelling_the_reader_aborts(client: EngineClient, engine: FakeEngine) -> None:
+    task = asyncio.create_task(read(client, ask("r", "hang")))
+    await eventually(lambda: engine.submits)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: engine.aborts == ["r"])
+
+
+async def test_refusals_carry_the_engines_words(client: EngineClient) -> None:
+    with pytest.raises(EngineFailure) as caught:
+        await read(client, ask("r", "fail overloaded"))
+    assert caught.value.code == "overloaded"
+    assert caught.value.retry_after_s == 1.5
+
+
+async def test_output_before_a_failure_is_delivered(client: EngineClient) -> None:
+    stream = await client.submit(ask("r", "break 6"))
+    tokens = 0
+    with pytest.raises(EngineFailure, match="device_error"):
+        async for chunks in stream:
+            tokens += sum(chunk.tokens for chunk in chunks)
+    assert tokens == 6
+
+
+async def test_a_stalled_reader_is_given_up_and_others_never_notice(engine: FakeEngine) -> None:
+    engine.behaviour.steps_per_second = 0
+    client = EngineClient(Endpoint("local", engine.address), coalescing=Coalescing(stall_tokens=100))
+    stalled = await client.submit(ask("stalled", "words 15000"))
+    await anext(stalled)
+    assert await read(client, ask("quick", "words 500")) == script.plan(ask("quick", "words 500")).text
+    await eventually(lambda: engine.aborts == ["stalled"])
+    with pytest.raises(EngineFailure, match="client_too_slow"):
+        await anext(stalled)
+    await client.close()
+
+
+async def test_a_slow_reader_only_gets_longer_chunks(client: EngineClient, engine: FakeEngine) -> None:
+    engine.behaviour.steps_per_second = 500
+    submit = ask("r", "words 200")
+    text, sizes = "", []
+    async for chunks in await client.submit(submit):
+        for chunk in chunks:
+            text += chunk.text
+            sizes.append(chunk.tokens)
+        await asyncio.sleep(0.1)
+    assert text == script.plan(submit).text
+    assert max(sizes) > 8
+
+
+async def test_every_choice_has_its_own_text(client: EngineClient) -> None:
+    submit = ask("r", "tell me", n=3)
+    texts = {0: "", 1: "", 2: ""}
+    async for chunks in await client.submit(submit):
+        for chunk in chunks:
+            texts[chunk.choice] += chunk.text
+    assert texts == {i: script.plan(submit, i).text for i in range(3)}
+
+
+async def test_a_crash_ends_open_requests_and_the_next_one_is_served(client: EngineClient, engine: FakeEngine) -> None:
+    stream = await client.submit(ask("r", "words 5000"))
+    await anext(stream)
+    boot_id = client.boot_id
+    await engine.stop()
+    with pytest.raises(EngineFailure, match="engine_disconnected") as caught:
+        [_ async for _ in stream]
+    assert caught.value.retry_after_s
+    await engine.start()
+    submit = ask("r2", "again")
+    assert await read(client, submit) == script.plan(submit).text
+    assert client.boot_id != boot_id
+
+
+async def test_no_engine_is_said_within_the_connect_timeout(tmp_path: Path) -> None:
+    client = EngineClient(Endpoint("local", f"unix:{tmp_path}/none.sock"), connect_timeout_s=0.3)
+    with pytest.raises(EngineFailure, match="engine_unavailable"):
+        await client.submit(ask("r", "hello"))
+    await client.close()
+
+
+async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine) -> None:
+    seen: list[pb.UsageRecord] = []
+    client = EngineClient(Endpoint("local", engine.address), usage_sink=lambda _host, record: seen.append(record))
+    async with await client.submit(ask("r", "words 5000")) as stream:
+        await anext(stream)
+    await eventually(lambda: seen)
+    assert seen[0].outcome == "aborted"
+    assert await client.acknowledge(["r"]) == 1
+    await client.close()
+
+
+async def test_a_wrong_host_token_is_refused(engine: FakeEngine) -> None:
+    engine.behaviour.host_token = "right"
+    wrong = EngineClient(Endpoint("local", engine.address, token="wrong"), connect_timeout_s=0.5)
+    with pytest.raises(EngineFailure, match="wrong host token"):
+        await wrong.submit(ask("r", "hello"))
+    await wrong.close()
+    right = EngineClient(Endpoint("local", engine.address, token="right"))
+    assert (await right.describe()).boot_id == engine.boot_id
+    await right.close()

@@ -1,0 +1,407 @@
+"""A real gRPC server with a scripted model: the wire contract without weights.
+
+It batches like an engine (one ``StepDeltas`` per step and session), keeps a usage
+journal over restarts, and fails on demand. ``FakeEngineThread`` runs it beside a
+synchronous test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from lorikeet_testing import script
+
+T = TypeVar("T")
+BASE_DIGEST = "sha256:" + "ba5e" * 16
+GEOMETRY = pb.BaseGeometry(
+    num_layers=2,
+    hidden_size=64,
+    intermediate_size=128,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    vocab_size=len(script.VOCABULARY),
+)
+
+
+@dataclass
+class Behaviour:
+    """Knobs a test may turn while the engine runs."""
+
+    steps_per_second: float = 200.0
+    max_running: int = 64
+    max_waiting: int = 256
+    max_context: int = 4096
+    known_digests_only: bool = False
+    stage_seconds: float = 0.0
+    stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
+    host_token: str = ""
+
+
+@dataclass
+class Running:
+    submit: pb.Submit
+    outbox: asyncio.Queue[pb.EngineMessage]
+    plans: list[script.Plan]
+    submitted: float
+    admitted: float = 0.0
+    first_token: float = 0.0
+    emitted: int = 0
+    aborted: bool = False
+
+    @property
+    def request_id(self) -> str:
+        return self.submit.request_id
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(min(self.emitted, plan.num_tokens) for plan in self.plans)
+
+
+def token_logprob(piece: str, top: int) -> pb.TokenLogprob:
+    entry = pb.TokenLogprob(token_id=len(piece), token=piece, token_bytes=piece.encode(), logprob=-0.25)
+    entry.top.extend(
+        pb.TopLogprob(token_id=len(piece) + i, token=piece + "'" * i, token_bytes=piece.encode(), logprob=-0.25 - i)
+        for i in range(top)
+    )
+    return entry
+
+
+class FakeEngine(engine_pb2_grpc.EngineServicer):
+    """One engine host. All state that a restart must survive is in ``journal`` and ``artifacts``."""
+
+    def __init__(self, address: str, behaviour: Behaviour | None = None, base_model: str = "fake-base") -> None:
+        self.address = address
+        self.behaviour = behaviour or Behaviour()
+        self.base_model = base_model
+        self.journal: dict[str, pb.UsageRecord] = {}
+        self.acknowledged: set[str] = set()
+        self.submits: list[pb.Submit] = []
+        self.aborts: list[str] = []
+        self.stage_calls: list[pb.StageAdapterRequest] = []
+        self.steps_sent = 0
+        self.sessions = 0
+        self._server: grpc.aio.Server | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.boot_id = uuid.uuid4().hex
+        self.resident: dict[str, pb.StageAdapterRequest] = {}
+        self.running: dict[str, Running] = {}
+        self.waiting: dict[str, Running] = {}
+        self.draining = False
+        self._wake = asyncio.Event()
+
+    @property
+    def running_server(self) -> bool:
+        return self._server is not None
+
+    # -- life -----------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._reset()
+        self._server = grpc.aio.server()
+        engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        if self._server.add_insecure_port(self.address) == 0:
+            raise RuntimeError(f"cannot listen on {self.address}")
+        await self._server.start()
+        self._stepper = asyncio.create_task(self._run())
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Without grace this is a crash: streams break where they are."""
+        assert self._server is not None
+        self._stepper.cancel()
+        await self._server.stop(grace)
+        for request in [*self.running.values(), *self.waiting.values()]:
+            self._record(request, "aborted")
+        self._server = None
+
+    # -- unary and server streams ---------------------------------------------
+
+    async def _check_token(self, context: Any) -> None:
+        token = self.behaviour.host_token
+        if token and ("authorization", f"Bearer {token}") not in tuple(context.invocation_metadata()):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong host token")
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
+        await self._check_token(context)
+        return pb.EngineDescription(
+            boot_id=self.boot_id,
+            engine_version="fake",
+            base_model=self.base_model,
+            base_digest=BASE_DIGEST,
+            model_family="fake",
+            device="cpu",
+            dtype="float32",
+            max_context=self.behaviour.max_context,
+            max_running=self.behaviour.max_running,
+            max_lora_rank=256,
+            page_tokens=16,
+            page_bytes=65536,
+            pages_total=1000,
+            host_arena_bytes=1 << 28,
+            policies={"order": "fcfs"},
+            geometry=GEOMETRY,
+        )
+
+    async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
+        await self._check_token(context)
+        self.stage_calls.append(request)
+        total = 1 << 20
+        for phase in (pb.StageEvent.QUEUED, pb.StageEvent.DOWNLOADING, pb.StageEvent.VERIFYING, pb.StageEvent.LOADING):
+            done = 0 if phase == pb.StageEvent.QUEUED else total
+            yield pb.StageEvent(phase=phase, bytes_done=done, bytes_total=total)
+            await asyncio.sleep(self.behaviour.stage_seconds / 4)
+        code = self.behaviour.stage_failures.pop(request.digest, "")
+        if code:
+            error = pb.EngineError(code=code, message="staging failed as scripted", fix="stage it again")
+            yield pb.StageEvent(phase=pb.StageEvent.FAILED, bytes_total=total, error=error)
+            return
+        self.resident[request.digest] = request
+        yield pb.StageEvent(phase=pb.StageEvent.READY, bytes_done=total, bytes_total=total, rank=8, pool_pages=3)
+
+    async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
+        return pb.DropAdapterReply(was_resident=self.resident.pop(request.digest, None) is not None)
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
+        self.draining = not request.undo
+        return pb.DrainReply(running=len(self.running), waiting=len(self.waiting))
+
+    async def PullUsage(self, request: pb.PullUsageRequest, context: Any) -> pb.PullUsageReply:
+        open_records = [
+            record
+            for record in self.journal.values()
+            if record.request_id not in self.acknowledged and record.seq > request.after_seq
+        ]
+        return pb.PullUsageReply(records=open_records[: request.limit or None])
+
+    async def AckUsage(self, request: pb.AckUsageRequest, context: Any) -> pb.AckUsageReply:
+        fresh = set(request.request_ids) - self.acknowledged
+        self.acknowledged |= fresh
+        return pb.AckUsageReply(acknowledged=len(fresh))
+
+    async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
+        await self._check_token(context)
+        while True:
+            yield self.status()
+            await asyncio.sleep((request.interval_ms or 2000) / 1000)
+
+    def status(self) -> pb.HostStatus:
+        kv = 2 * len(self.running)
+        adapter = 3 * len(self.resident)
+        return pb.HostStatus(
+            boot_id=self.boot_id,
+            unix_time=time.time(),
+            steps=self.steps_sent,
+            running=len(self.running),
+            waiting=len(self.waiting),
+            draining=self.draining,
+            tokens_per_second=self.behaviour.steps_per_second * len(self.running),
+            pool=pb.PoolPages(total=1000, free=1000 - kv - adapter, kv=kv, adapter=adapter),
+            adapters=[
+                pb.AdapterResidency(digest=digest, tier=pb.AdapterResidency.HOST, bytes=1 << 20, rank=8)
+                for digest in self.resident
+            ],
+            unacknowledged_usage=len(self.journal.keys() - self.acknowledged),
+        )
+
+    # -- the session ----------------------------------------------------------
+
+    async def Session(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.EngineMessage]:
+        await self._check_token(context)
+        self.sessions += 1
+        outbox: asyncio.Queue[pb.EngineMessage] = asyncio.Queue()
+        mine: set[str] = set()
+        reader = asyncio.create_task(self._read(request_iterator, outbox, mine))
+        try:
+            while True:
+                yield await outbox.get()
+        finally:
+            reader.cancel()
+            for request_id in mine:
+                self._abort(request_id)
+
+    async def _read(self, requests: Any, outbox: asyncio.Queue[pb.EngineMessage], mine: set[str]) -> None:
+        async for message in requests:
+            kind = message.WhichOneof("kind")
+            if kind == "hello":
+                outbox.put_nowait(pb.EngineMessage(welcome=pb.Welcome(boot_id=self.boot_id)))
+            elif kind == "submit":
+                mine.add(message.submit.request_id)
+                self._submit(message.submit, outbox)
+            else:
+                self.aborts.append(message.abort.request_id)
+                self._abort(message.abort.request_id)
+
+    def _submit(self, submit: pb.Submit, outbox: asyncio.Queue[pb.EngineMessage]) -> None:
+        self.submits.append(submit)
+        choices = range(max(1, submit.sampling.n))
+        request = Running(submit, outbox, [script.plan(submit, i) for i in choices], time.time())
+        if error := self._refusal(submit):
+            self._finish(request, "refused", error)
+            return
+        self.waiting[request.request_id] = request
+        self._wake.set()
+
+    def _refusal(self, submit: pb.Submit) -> pb.EngineError | None:
+        command, argument = script.steering(submit)
+        if command == "fail":
+            return pb.EngineError(
+                code=argument, message=f"refused as scripted: {argument}", fix="ask again", retry_after_ms=1500
+            )
+        if self.draining:
+            return pb.EngineError(code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000)
+        digest = submit.adapter_digest
+        if self.behaviour.known_digests_only and digest and digest not in self.resident:
+            return pb.EngineError(code="adapter_not_found", message=f"{digest} is not here", fix="Stage it.")
+        prompt = script.count_prompt_tokens(submit)
+        if prompt >= self.behaviour.max_context:
+            return pb.EngineError(
+                code="context_length_exceeded",
+                message=f"The prompt has {prompt} tokens; the model's limit is {self.behaviour.max_context}.",
+                fix="Shorten the prompt.",
+                param="messages",
+            )
+        if len(self.waiting) >= self.behaviour.max_waiting:
+            return pb.EngineError(code="overloaded", message="The queue is full.", fix="Retry.", retry_after_ms=2000)
+        return None
+
+    def _abort(self, request_id: str) -> None:
+        request = self.running.get(request_id) or self.waiting.get(request_id)
+        if request is not None:
+            request.aborted = True
+            self._wake.set()
+
+    # -- steps ----------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if not self.running and not self.waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            self.step()
+            rate = self.behaviour.steps_per_second
+            await asyncio.sleep(1 / rate if rate else 0)
+
+    def step(self) -> None:
+        """Admit, give every running request one token per choice, send one message per session."""
+        self._admit()
+        batches: dict[int, tuple[asyncio.Queue[pb.EngineMessage], pb.StepDeltas]] = {}
+        self.steps_sent += 1
+        for request in [*self.running.values(), *(r for r in self.waiting.values() if r.aborted)]:
+            _, step = batches.setdefault(id(request.outbox), (request.outbox, pb.StepDeltas(step=self.steps_sent)))
+            self._advance(request, step)
+        for outbox, step in batches.values():
+            if step.deltas or step.finished:
+                outbox.put_nowait(pb.EngineMessage(step=step))
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self.behaviour.max_running:
+            request_id, request = next(iter(self.waiting.items()))
+            del self.waiting[request_id]
+            request.admitted = time.time()
+            self.running[request_id] = request
+
+    def _advance(self, request: Running, step: pb.StepDeltas) -> None:
+        command, argument = script.steering(request.submit)
+        if request.aborted:
+            step.finished.append(self._finished(request, "aborted"))
+        elif command == "break" and request.emitted >= int(argument):
+            error = pb.EngineError(code="device_error", message="The device failed.", fix="Send the request again.")
+            step.finished.append(self._finished(request, "failed", error))
+        elif command != "hang":
+            self._emit(request, step)
+            if request.emitted >= max(plan.num_tokens for plan in request.plans):
+                step.finished.append(self._finished(request, "finished"))
+
+    def _emit(self, request: Running, step: pb.StepDeltas) -> None:
+        at = request.emitted
+        request.emitted += 1
+        request.first_token = request.first_token or time.time()
+        sampling = request.submit.sampling
+        for choice, plan in enumerate(request.plans):
+            if at < plan.num_tokens or (at == 0 and not plan.pieces):
+                piece = plan.pieces[at] if plan.pieces else ""
+                last = at >= plan.num_tokens - 1
+                delta = step.deltas.add(
+                    request_id=request.request_id,
+                    choice=choice,
+                    text=piece,
+                    num_tokens=1,
+                    finish_reason=plan.finish_reason if last else "",
+                )
+                if request.submit.echo_token_ids:
+                    delta.token_ids.append(len(piece))
+                if sampling.logprobs:
+                    delta.logprobs.append(token_logprob(piece, sampling.top_logprobs))
+
+    def _finish(self, request: Running, outcome: str, error: pb.EngineError) -> None:
+        step = pb.StepDeltas(step=self.steps_sent, finished=[self._finished(request, outcome, error)])
+        request.outbox.put_nowait(pb.EngineMessage(step=step))
+
+    def _finished(self, request: Running, outcome: str, error: pb.EngineError | None = None) -> pb.Finished:
+        self.running.pop(request.request_id, None)
+        self.waiting.pop(request.request_id, None)
+        return pb.Finished(request_id=request.request_id, usage=self._record(request, outcome), error=error)
+
+    def _record(self, request: Running, outcome: str) -> pb.UsageRecord:
+        now = time.time()
+        admitted = request.admitted or now
+        record = pb.UsageRecord(
+            request_id=request.request_id,
+            tenant=request.submit.tenant,
+            adapter_digest=request.submit.adapter_digest,
+            prompt_tokens=0 if outcome == "refused" else script.count_prompt_tokens(request.submit),
+            completion_tokens=request.completion_tokens,
+            outcome=outcome,
+            submitted_unix=request.submitted,
+            finished_unix=now,
+            queue_ms=int((admitted - request.submitted) * 1000),
+            first_token_ms=int((request.first_token - request.submitted) * 1000) if request.first_token else 0,
+            decode_ms=int((now - admitted) * 1000),
+            seq=len(self.journal) + 1,
+        )
+        self.journal[request.request_id] = record
+        return record
+
+
+class FakeEngineThread:
+    """A ``FakeEngine`` on its own event loop, for tests that are not asynchronous."""
+
+    def __init__(self, address: str, behaviour: Behaviour | None = None, base_model: str = "fake-base") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-engine", daemon=True)
+        self._thread.start()
+        self.engine: FakeEngine = self._call(self._make, address, behaviour, base_model)
+        self.start()
+
+    @staticmethod
+    async def _make(address: str, behaviour: Behaviour | None, base_model: str) -> FakeEngine:
+        return FakeEngine(address, behaviour, base_model)
+
+    def _call(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(function(*arguments), self._loop)
+        return future.result(timeout=15)
+
+    def start(self) -> None:
+        self._call(self.engine.start)
+
+    def stop(self, grace: float | None = None) -> None:
+        self._call(self.engine.stop, grace)
+
+    def close(self) -> None:
+        if self.engine.running_server:
+            self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)

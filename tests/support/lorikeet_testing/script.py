@@ -1,0 +1,100 @@
+"""What the fake model says: a pure function of adapter, prompt and choice, so a test can expect it word for word.
+
+The last message (or the prompt) may steer it:
+
+=====================  ==========================================================
+``say <text>``         answers exactly ``<text>``
+``words <n>``          answers ``n`` words
+``fail <code>``        the request is refused with this error code
+``break <n>``          fails with ``device_error`` after ``n`` tokens
+``hang``               is accepted and never produces a token
+=====================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from lora_engine.wire import engine_pb2 as pb
+
+VOCABULARY = tuple(
+    "river stone amber lantern quiet harbour violet engine meadow copper signal winter orchard "
+    "compass thunder velvet island ribbon falcon cinder marble willow ember canyon silver "
+    "beacon garden shadow crystal rocket pepper bridge".split()
+)
+DEFAULT_WORDS = 24
+PIECE = re.compile(r"\s*\S+|\s+")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One choice, decided before its first token: pieces of text, one per token."""
+
+    pieces: tuple[str, ...]
+    finish_reason: str
+    text: str
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.pieces)
+
+
+def prompt_text(submit: pb.Submit) -> str:
+    kind = submit.WhichOneof("prompt")
+    if kind == "chat":
+        return "\n".join(f"<{m.role}> {m.content}" for m in submit.chat.messages)
+    if kind == "token_ids":
+        return " ".join(VOCABULARY[i % len(VOCABULARY)] for i in submit.token_ids.ids)
+    return submit.text
+
+
+def count_prompt_tokens(submit: pb.Submit) -> int:
+    if submit.WhichOneof("prompt") == "token_ids":
+        return len(submit.token_ids.ids)
+    return max(1, len(prompt_text(submit).split()))
+
+
+def steering(submit: pb.Submit) -> tuple[str, str]:
+    """The command in the last message and its argument, or ("", "")."""
+    last = submit.chat.messages[-1].content if submit.WhichOneof("prompt") == "chat" else prompt_text(submit)
+    command, _, argument = last.partition(" ")
+    return (command, argument) if command in {"say", "words", "fail", "break", "hang"} else ("", "")
+
+
+def words(digest: str, prompt: str, choice: int, count: int) -> str:
+    seed = hashlib.sha256(f"{digest}|{prompt}|{choice}".encode()).digest()
+    return " ".join(VOCABULARY[(seed[i % 32] + i * 7) % len(VOCABULARY)] for i in range(count))
+
+
+def full_text(submit: pb.Submit, choice: int) -> str:
+    command, argument = steering(submit)
+    if command == "say":
+        return argument
+    count = int(argument) if command == "words" else 1_000_000 if command in {"break", "hang"} else DEFAULT_WORDS
+    return words(submit.adapter_digest, prompt_text(submit), choice, min(count, 20_000))
+
+
+def plan(submit: pb.Submit, choice: int = 0) -> Plan:
+    """Cut the scripted text by ``max_tokens`` and the stop strings, as a real engine would."""
+    pieces = PIECE.findall(full_text(submit, choice))
+    limit = submit.sampling.max_tokens
+    reason = "length" if limit and len(pieces) > limit else "stop"
+    pieces = pieces[: limit or None]
+    text = "".join(pieces)
+    cuts = [text.find(stop) for stop in submit.sampling.stop if stop in text]
+    if not cuts:
+        return Plan(tuple(pieces), reason, text)
+    return Plan(_clip(pieces, min(cuts)), "stop", text[: min(cuts)])
+
+
+def _clip(pieces: list[str], end: int) -> tuple[str, ...]:
+    """Pieces up to character ``end``; the token that completes the stop string is counted but silent."""
+    kept, position = [], 0
+    for piece in pieces:
+        kept.append(piece[: max(0, end - position)])
+        position += len(piece)
+        if position > end:
+            break
+    return tuple(kept)
