@@ -15,7 +15,7 @@ from launch.progress import Progress, Stop
 from launch.shell import CommandFailed, run_logged
 from launch.stamps import Stamp, digest_of
 
-OLDEST_NODE = 20
+OLDEST_NODE = (20, 19)
 NOT_SOURCES = {"node_modules", "dist", "coverage", "test-results", ".vite"}
 NPM_NETWORK_SIGNS = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET", "network")
 
@@ -55,9 +55,9 @@ def npm(*arguments: str) -> str:
 
 
 def node_bin_dir() -> Path:
-    """A folder with `node` (20 or newer) and `npm`: the machine's own, else the one from PyPI."""
+    """A folder with `node` and `npm`: the machine's own if it is new enough, else the one from PyPI."""
     node, npm_path = shutil.which("node"), shutil.which("npm")
-    if node and npm_path and _major(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
+    if node and npm_path and _version(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
         return Path(node).parent
     own = var_dir() / "node"
     if not ((own / "node").exists() and (own / "npm").exists()):
@@ -78,10 +78,9 @@ def _link_node_package(into: Path, package: Path) -> None:
         (into / name).symlink_to(target)
 
 
-def _major(node: str) -> int:
+def _version(node: str) -> tuple[int, ...]:
     answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"v(\d+)\.", answer)
-    return int(found.group(1)) if found else 0
+    return tuple(int(part) for part in re.findall(r"\d+", answer)[:2])
 
 
 def _sources() -> Iterator[str | Path]:

@@ -1,0 +1,111 @@
+"""`make check`: everything that can be said about the code without running it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from launch.console import install_console_packages, npm
+from launch.paths import ROOT, VENV
+from launch.progress import Progress, Stop
+
+SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
+PACKAGES = ("control_plane", "lora_engine", "lora_kernels")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check said: its name, whether it passed, its output, seconds."""
+
+    name: str
+    ok: bool
+    output: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    run: Callable[[], tuple[bool, str]]
+
+    def find(self) -> Finding:
+        started = time.monotonic()
+        ok, output = self.run()
+        return Finding(self.name, ok, output, time.monotonic() - started)
+
+
+def program(*command: str) -> Callable[[], tuple[bool, str]]:
+    """A check that is a command of the virtual environment."""
+
+    def run() -> tuple[bool, str]:
+        executable = str(VENV / "bin" / command[0]) if (VENV / "bin" / command[0]).exists() else command[0]
+        done = subprocess.run([executable, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+def script(*command: str) -> Callable[[], tuple[bool, str]]:
+    return program(sys.executable, *command)
+
+
+def console_script(name: str) -> Callable[[], tuple[bool, str]]:
+    def run() -> tuple[bool, str]:
+        try:
+            return True, npm("run", name)
+        except Stop as stop:
+            return False, stop.message
+
+    return run
+
+
+def source_roots_are_no_packages() -> tuple[bool, str]:
+    """A package called `platform` would hide Python's own module of that name and break half of PyPI."""
+    wrong = [f"{root}/__init__.py" for root in SOURCE_ROOTS if (ROOT / root / "__init__.py").exists()]
+    return not wrong, f"{', '.join(wrong)} must not exist: a source root is never a package." if wrong else ""
+
+
+def checks() -> Sequence[Check]:
+    packages = [argument for name in PACKAGES for argument in ("-p", name)]
+    return [
+        Check("mypy, the three packages", script("-m", "mypy", *packages)),
+        Check("mypy, scripts and tests", script("-m", "mypy", "scripts", "tests", "benchmarks")),
+        Check("console: eslint", console_script("lint")),
+        Check("console: types", console_script("typecheck")),
+        Check("ruff", script("-m", "ruff", "check", ".")),
+        Check("import directions", program("lint-imports")),
+        Check("source roots", source_roots_are_no_packages),
+        Check("protobuf modules are current", script("scripts/wire.py", "--check")),
+        Check("OpenAPI schema is current", script("scripts/schema.py", "--check")),
+        Check("migrations are complete", script("manage.py", "makemigrations", "--check", "--dry-run")),
+        Check("console: client matches schema", console_script("check:schema")),
+        Check("console: bundle size", console_script("check:size")),
+    ]
+
+
+def main() -> int:
+    progress = Progress()
+    try:
+        install_console_packages()
+    except Stop as stop:
+        print(f"{stop.message}\n{stop.fix}", file=sys.stderr)
+        return 1
+    with ThreadPoolExecutor(2) as pool:
+        findings = []
+        for finding in pool.map(Check.find, checks()):
+            mark = "✓" if finding.ok else "✗"
+            progress.say(f"  {mark} {finding.name:<34} {finding.seconds:.1f} s")
+            findings.append(finding)
+    failed = [finding for finding in findings if not finding.ok]
+    for finding in failed:
+        progress.say(f"\n── {finding.name} ──\n{finding.output.rstrip()}")
+    progress.say(f"\n{len(findings) - len(failed)} of {len(findings)} checks passed.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

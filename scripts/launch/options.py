@@ -1,0 +1,70 @@
+"""What `make run` can be told, read from the environment once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.paths import ROOT, var_dir
+from launch.progress import Stop
+
+# The longest path a Unix socket may have is 107 bytes on Linux and 103 on macOS.
+LONGEST_SOCKET_PATH = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one embedded platform.
+
+    host, port: where the web process listens. model, device, dtype, threads,
+    pool_mb, host_arena_mb: handed to the engine as they are.
+    """
+
+    host: str
+    port: int
+    var: Path
+    model: Path
+    device: str
+    dtype: str
+    threads: int
+    pool_mb: int
+    host_arena_mb: int
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> Options:
+        return cls(
+            host=env.get("HOST") or "127.0.0.1",
+            port=_number(env, "PORT", 8000),
+            var=var_dir(),
+            model=Path(env.get("MODEL") or ROOT / "demo" / "model").resolve(),
+            device=env.get("DEVICE") or "cpu",
+            dtype=env.get("DTYPE") or "float32",
+            threads=_number(env, "THREADS", min(os.cpu_count() or 1, 8)),
+            pool_mb=_number(env, "POOL_MB", 256),
+            host_arena_mb=_number(env, "HOST_ARENA_MB", 512),
+        )
+
+    @property
+    def url(self) -> str:
+        """The address to open; 0.0.0.0 listens everywhere but is no place to go to."""
+        host = "localhost" if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def engine_socket(self) -> Path:
+        path = self.var / "run" / "engine.sock"
+        if len(str(path)) <= LONGEST_SOCKET_PATH:
+            return path
+        name = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"lorikeet-{os.getuid()}-{name}" / "engine.sock"
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isdecimal():
+        raise Stop(f"{name}={text} is not a number.", f"Give a whole number, e.g. make run {name}={default}")
+    return int(text)

@@ -1,0 +1,280 @@
+"""Start the platform's processes in order, watch them, stop them.
+
+    engine   loads the model while the database is prepared
+    web      ASGI: API, websockets, console, and the embedded worker
+
+A process that dies is reported with the end of its log and started again,
+each time after a longer pause. Nothing is left running when this one ends,
+however it ends (see `Undertaker`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from launch.children import Child, Undertaker
+from launch.options import Options
+from launch.paths import ROOT, require_space, require_writable
+from launch.ports import require_free
+from launch.progress import Progress, Stop
+from launch.setup import DATA_SPACE
+
+ENGINE_START_S = 300.0
+WEB_START_S = 60.0
+STOP_S = 8.0
+PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+HEALTHY_AFTER_S = 60.0
+
+
+class Interrupted(Exception):  # noqa: N818 - the wish of the person at the keyboard, not an error
+    """Ctrl-C or SIGTERM arrived."""
+
+
+@dataclass
+class Restarts:
+    """How long to wait before the next start; back to the shortest pause after a minute of life."""
+
+    count: int = 0
+
+    def next_pause(self, lived_s: float) -> float:
+        self.count = 0 if lived_s >= HEALTHY_AFTER_S else self.count
+        pause = PAUSES_S[min(self.count, len(PAUSES_S) - 1)]
+        self.count += 1
+        return pause
+
+
+class LocalPlatform:
+    """Everything of Lorikeet on one machine, as child processes of this one."""
+
+    def __init__(self, options: Options, progress: Progress) -> None:
+        self.options = options
+        self.progress = progress
+        self.signals = 0
+        self.logs = options.var / "log"
+        self._lock: IO[str] | None = None
+        self._undertaker = Undertaker()
+        env = platform_environment(options)
+        self.engine = Child("engine", engine_command(options), env, self.logs / "engine.log", self._undertaker)
+        self.web = Child("web", web_command(options), env, self.logs / "web.log", self._undertaker)
+        self._env = env
+        self._restarts = {child.name: Restarts() for child in (self.engine, self.web)}
+        self._start_again_at: dict[str, float] = {}
+
+    # Starting ---------------------------------------------------------------
+
+    def start(self) -> dict[str, Any]:
+        """Bring everything up; returns what `seed_demo` says about the demo tenant."""
+        self._check_the_ground()
+        self._listen_to_signals()
+        self.engine.start()
+        with self.progress.step("Database") as note:
+            note.text = self._manage("prepare", "migrate", "--no-input", "--verbosity", "1") or "ready"
+        self.web.start()
+        with self.progress.step("Engine") as note:
+            self._wait(self.engine, ENGINE_START_S, lambda: unix_socket_answers(self.options.engine_socket))
+            note.text = f"{self.options.model.name} on {self.options.device}, {self.options.dtype}"
+        with self.progress.step("Web") as note:
+            self._wait(self.web, WEB_START_S, lambda: http_answers(self.options, "/livez"))
+            note.text = self.options.url
+        with self.progress.step("Demo tenant") as note:
+            demo = self._seed()
+            note.text = "adapters ready"
+        return demo
+
+    def _check_the_ground(self) -> None:
+        options = self.options
+        require_writable(options.var, "LORIKEET_VAR_DIR")
+        require_space(options.var, DATA_SPACE, "Lorikeet's data")
+        for folder in (self.logs, options.var / "run", options.engine_socket.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (options.model / "config.json").is_file():
+            raise Stop(f"There is no model in {options.model}.", "Name a Hugging Face model folder: make run MODEL=…")
+        self._take_lock()
+        require_free(options.host, options.port)
+
+    def _take_lock(self) -> None:
+        """One platform per data folder: two would fight over the database and the engine's disk tier."""
+        path = self.options.var / "run" / "lock"
+        self._lock = path.open("a+")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            raise Stop(
+                f"Lorikeet already runs with the data in {self.options.var} ({holder}).",
+                "Use that one, or stop it with Ctrl-C where it runs, or give this one its own data: "
+                "make run PORT=8001 LORIKEET_VAR_DIR=/another/folder",
+            ) from error
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()}, {self.options.url}")
+        self._lock.flush()
+
+    def _listen_to_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.signals += 1
+
+    def _manage(self, log_name: str, *arguments: str) -> str:
+        """Run a management command to its end; its output goes to var/log, its last line is returned."""
+        with subprocess.Popen(
+            [sys.executable, str(ROOT / "manage.py"), *arguments],
+            env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            output, _ = process.communicate()
+        with (self.logs / f"{log_name}.log").open("a") as log:
+            log.write(output)
+        self._give_way()
+        if process.returncode != 0:
+            tail = "\n".join(f"    {line}" for line in output.strip().splitlines()[-15:])
+            raise Stop(
+                f"`manage.py {arguments[0]}` failed:\n{tail}\n",
+                f"If the data in {self.options.var} is of no use to you, move it away and run the command again.",
+            )
+        return output.strip().splitlines()[-1] if output.strip() else ""
+
+    def _seed(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._manage("seed", "seed_demo", "--json", "--url", self.options.url))
+        return answer
+
+    def _wait(self, child: Child, limit_s: float, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + limit_s
+        while not ready():
+            self._give_way()
+            for each in (child, self.engine):
+                if each.exit_code() is not None:
+                    raise Stop(
+                        f"The {each.name} {each.how_it_ended()} before it was ready:\n{each.log_tail()}\n",
+                        f"Its whole log is {each.log}.",
+                    )
+            if time.monotonic() > end:
+                raise Stop(
+                    f"The {child.name} was not ready after {limit_s:.0f} s:\n{child.log_tail()}\n",
+                    f"Its whole log is {child.log}.",
+                )
+            time.sleep(0.05)
+
+    def _give_way(self) -> None:
+        if self.signals:
+            raise Interrupted
+
+    # Watching ---------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Keep both processes alive until a signal arrives."""
+        while not self.signals:
+            for child in (self.engine, self.web):
+                self._look_after(child)
+            time.sleep(0.1)
+
+    def _look_after(self, child: Child) -> None:
+        due = self._start_again_at.get(child.name)
+        if due is not None:
+            if time.monotonic() >= due:
+                del self._start_again_at[child.name]
+                child.start()
+                self._report(f"The {child.name} was started again.")
+        elif child.exit_code() is not None:
+            lived = time.monotonic() - child.started_at
+            pause = self._restarts[child.name].next_pause(lived)
+            self._report(
+                f"The {child.name} {child.how_it_ended()}. The end of {child.log}:\n{child.log_tail()}\n"
+                f"  It is started again in {pause:g} s."
+            )
+            child.bury()
+            self._start_again_at[child.name] = time.monotonic() + pause
+
+    def _report(self, text: str) -> None:
+        self.progress.say(f"{datetime.now():%H:%M:%S} {text}")
+
+    # Stopping ---------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Web first, so that nothing new reaches the engine; then the engine, which drains. A second signal kills."""
+        for child in (self.web, self.engine):
+            heard = self.signals
+            child.ask_to_stop()
+            deadline = time.monotonic() + STOP_S
+            while child.exit_code() is None and child.pid and time.monotonic() < deadline and self.signals <= heard:
+                time.sleep(0.05)
+            if not child.wait_or_kill(time.monotonic()):
+                self._report(f"The {child.name} did not stop in {STOP_S:.0f} s and was ended.")
+        self._undertaker.dismiss()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def engine_command(options: Options) -> list[str]:
+    return [
+        sys.executable, "-m", "lora_engine",
+        "--model", str(options.model),
+        "--listen", f"unix:{options.engine_socket}",
+        "--data-dir", str(options.var / "engine"),
+        "--host-arena-mb", str(options.host_arena_mb),
+        "--pool-mb", str(options.pool_mb),
+        "--device", options.device,
+        "--dtype", options.dtype,
+        "--threads", str(options.threads),
+    ]  # fmt: skip
+
+
+def web_command(options: Options) -> list[str]:
+    return [
+        sys.executable, "-m", "uvicorn", "control_plane.asgi:application",
+        "--host", options.host,
+        "--port", str(options.port),
+        "--timeout-graceful-shutdown", "4",
+        "--no-access-log",
+        "--no-server-header",
+    ]  # fmt: skip
+
+
+def platform_environment(options: Options, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings of an embedded platform. Other `LORIKEET_*` variables of the caller are kept."""
+    hosts = f"localhost,127.0.0.1,[::1],{options.host}"
+    return {
+        **base,
+        "LORIKEET_VAR_DIR": str(options.var),
+        "LORIKEET_ENGINE_HOSTS": f"local=unix:{options.engine_socket}",
+        "LORIKEET_DEMO": "1",
+        "LORIKEET_ALLOWED_HOSTS": base.get("LORIKEET_ALLOWED_HOSTS", hosts),
+        "DJANGO_SETTINGS_MODULE": "control_plane.settings",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def unix_socket_answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def http_answers(options: Options, path: str) -> bool:
+    """Whether a GET of `path` says 200 (no proxy in between, whatever the environment says)."""
+    host = "127.0.0.1" if options.host == "0.0.0.0" else options.host
+    with closing(http.client.HTTPConnection(host, options.port, timeout=2)) as connection:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False

@@ -1,0 +1,44 @@
+"""Regenerate the protobuf modules from engine.proto, or with --check say whether they are current."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from grpc_tools import protoc
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE_ROOT = ROOT / "inference_engine"
+PROTO = "lora_engine/wire/engine.proto"
+GENERATED = ("engine_pb2.py", "engine_pb2.pyi", "engine_pb2_grpc.py")
+
+
+def generate(into: Path) -> Path:
+    """Write the three modules below `into`; returns the folder that holds them."""
+    outputs = [f"--{kind}={into}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    if protoc.main(["protoc", f"-I{SOURCE_ROOT}", *outputs, PROTO]) != 0:
+        raise SystemExit(f"protoc could not read {PROTO}; its message is above.")
+    return into / Path(PROTO).parent
+
+
+def stale() -> list[str]:
+    """Names of committed modules that differ from what engine.proto gives now."""
+    committed = SOURCE_ROOT / Path(PROTO).parent
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = generate(Path(folder))
+        return [name for name in GENERATED if (fresh / name).read_bytes() != (committed / name).read_bytes()]
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        print(f"Wrote {', '.join(GENERATED)} to {generate(SOURCE_ROOT)}")
+        return 0
+    differing = stale()
+    if differing:
+        print(f"{', '.join(differing)} are not what engine.proto gives. Run `make wire` and commit the result.")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
