@@ -48,6 +48,7 @@ class Settings(BaseSettings):
 
     engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     engine_token: str = ""
+    engine_tls_ca: Path | None = None
 
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)
