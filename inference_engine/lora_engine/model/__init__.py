@@ -1,0 +1,1 @@
+"""Base models: configuration, weights, and the forward pass over a ragged batch."""

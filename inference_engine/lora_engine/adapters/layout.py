@@ -1,0 +1,162 @@
+"""How an adapter's weights lie in pool pages.
+
+A LoRA module is a set of rows: ``rank`` rows of A (each ``in_features`` long) and ``rank``
+rows of B transposed (each ``out_features`` long). A row starts on a chunk of ``kv_dim``
+elements and takes as many chunks as it needs; rows follow each other without gaps, modules
+in a fixed order, so that A of q, k and v (which read the same input) are one block of rows.
+Any rank and any mix of targets therefore wastes less than one page, plus the tail of a
+chunk per row where a row's length is no multiple of ``kv_dim``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lora_engine.memory.page_pool import PoolGeometry
+from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
+
+# Targets that read the same input, and are therefore shrunk together.
+TARGET_GROUPS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+COLUMN_PARALLEL = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShapes:
+    """``(in_features, out_features)`` of each target on this rank, after sharding."""
+
+    shapes: dict[str, tuple[int, int]]
+    rank: int = 0
+    world: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSlot:
+    """Where one module's rows lie: chunk offsets from the start of the adapter's pages."""
+
+    target: str
+    rank: int
+    scale: float
+    a_chunk: int
+    b_chunk: int
+    in_features: int
+    out_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLayout:
+    """Per layer, the module slots in packing order; the same pages serve every layer."""
+
+    layers: tuple[tuple[ModuleSlot, ...], ...]
+    num_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedAdapter:
+    """An adapter ready to be copied into the pool.
+
+    ``data`` is ``[num_layers, num_pages, page_elems]`` in the pool's dtype, contiguous, in
+    pinned memory when the pool is on a GPU.
+    """
+
+    digest: str
+    rank: int
+    layout: AdapterLayout
+    data: torch.Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        return self.data.numel() * self.data.element_size()
+
+    @property
+    def num_pages(self) -> int:
+        return self.layout.num_pages
+
+
+def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
+    """Assign every module its chunks."""
+    by_layer: list[dict[str, ModuleLora]] = [{} for _ in range(geometry.num_layers)]
+    for module in manifest.modules:
+        by_layer[module.layer][module.target] = module
+    layers, most_chunks = [], 0
+    for modules in by_layer:
+        slots, used = _plan_layer(modules, geometry.kv_dim, targets)
+        layers.append(slots)
+        most_chunks = max(most_chunks, used)
+    return AdapterLayout(tuple(layers), -(-most_chunks // geometry.chunks_per_page))
+
+
+def pack_adapter(
+    digest: str,
+    manifest: AdapterManifest,
+    weights: SafetensorsFile,
+    geometry: PoolGeometry,
+    targets: TargetShapes,
+    dtype: torch.dtype,
+    *,
+    pin: bool = False,
+) -> PackedAdapter:
+    """Read an adapter's tensors (already validated) into the pool's layout and dtype."""
+    layout = plan_layout(manifest, geometry, targets)
+    data = torch.zeros(geometry.num_layers, layout.num_pages, geometry.page_elems, dtype=dtype, pin_memory=pin)
+    names = {(m.layer, m.target): m for m in manifest.modules}
+    for layer, slots in enumerate(layout.layers):
+        cells = data[layer].view(-1, geometry.kv_dim)
+        for slot in slots:
+            module = names[layer, slot.target]
+            a = _tensor(weights, module.a_name)
+            b = _tensor(weights, module.b_name).T
+            if slot.target in COLUMN_PARALLEL:
+                b = _shard(b, targets)
+            else:
+                a = _shard(a, targets)
+            _write_rows(cells, slot.a_chunk, a)
+            _write_rows(cells, slot.b_chunk, b)
+    return PackedAdapter(digest, manifest.rank, layout, data)
+
+
+def row_chunks(features: int, kv_dim: int) -> int:
+    """Chunks that one row of ``features`` elements takes."""
+    return -(-features // kv_dim)
+
+
+def _plan_layer(
+    modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes
+) -> tuple[tuple[ModuleSlot, ...], int]:
+    slots: list[ModuleSlot] = []
+    cursor = 0
+    for group in TARGET_GROUPS:
+        present = [modules[target] for target in group if target in modules]
+        a_chunks = {}
+        for module in present:
+            a_chunks[module.target] = cursor
+            cursor += module.rank * row_chunks(targets.shapes[module.target][0], kv_dim)
+        for module in present:
+            in_features, out_features = targets.shapes[module.target]
+            slots.append(ModuleSlot(module.target, module.rank, module.scale, a_chunks[module.target], cursor,
+                                    in_features, out_features))
+            cursor += module.rank * row_chunks(out_features, kv_dim)
+    return tuple(slots), cursor
+
+
+def _shard(rows: torch.Tensor, targets: TargetShapes) -> torch.Tensor:
+    """This rank's slice of each row: B of a column-parallel layer, A of a row-parallel one."""
+    width = rows.shape[1] // targets.world
+    return rows[:, targets.rank * width : (targets.rank + 1) * width]
+
+
+def _write_rows(cells: torch.Tensor, chunk: int, rows: torch.Tensor) -> None:
+    count, features = rows.shape
+    per_row = row_chunks(features, cells.shape[1])
+    block = cells[chunk : chunk + count * per_row].view(count, per_row * cells.shape[1])
+    block[:, :features] = rows.to(cells.dtype)
+
+
+def _tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
+    """A float32/float16/bfloat16 tensor of the file, sharing its memory map."""
+    array = weights.tensor(name)
+    if array.dtype == np.uint16:  # how numpy carries bfloat16
+        return torch.from_numpy(np.array(array)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))

@@ -1,0 +1,320 @@
+"""The engine: requests in, tokens out. ``Engine.step`` is the whole story."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+import torch
+
+from . import __version__
+from .adapters.layout import TargetShapes
+from .adapters.residency import AdapterResidency
+from .adapters.source import AdapterSource
+from .config import EngineConfig
+from .memory import PageAllocator, PagePool, PoolStats
+from .model.config import ModelConfig
+from .model.loading import LoadedModel, load_model
+from .request import (
+    GenerationRequest,
+    RequestError,
+    RequestFinished,
+    RequestUsage,
+    StepOutput,
+    TokenDelta,
+    TokenLogprob,
+)
+from .runner import Runner
+from .scheduling.admission import admissions
+from .scheduling.mode import modes
+from .scheduling.order import orders
+from .scheduling.scheduler import Scheduler, StepPlan
+from .scheduling.sequence import RequestState, Sequence, State, Timeline
+from .text import IncrementalDetokenizer, Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Where one adapter of the device tier stands."""
+
+    digest: str
+    running: int
+    num_bytes: int
+    rank: int
+
+
+class Engine:
+    """One base model, its page pool, and the requests of all its adapters.
+
+    Not thread-safe: one thread calls everything but the constructor.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        source: AdapterSource,
+        loaded: LoadedModel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.source = source
+        self.loaded = loaded or load_model(config)
+        self.pool: PagePool = self.loaded.pool
+        self.allocator = PageAllocator(self.pool.num_pages)
+        self.residency = AdapterResidency(self.pool, self.allocator, self.loaded.targets.shapes, clock)
+        self.admission = admissions.create(config.admission)
+        self.mode = modes.create(config.mode)
+        self.scheduler = Scheduler(
+            order=orders.create(config.order),
+            allocator=self.allocator,
+            geometry=self.pool.geometry,
+            residency=self.residency,
+            source=source,
+            step_tokens=config.step_tokens,
+            max_running=config.max_running,
+            clock=clock,
+        )
+        self.runner = Runner(self.loaded.model, self.pool)
+        self.steps = 0
+        self._clock = clock
+        self._arrivals = 0
+        self._requests: dict[str, RequestState] = {}
+        self._ended: list[RequestFinished] = []
+
+    # The engine's life, on one screen.
+
+    def step(self) -> StepOutput:
+        """Schedule, run, commit: at most one token for every running sequence."""
+        self.steps += 1
+        output = StepOutput(self.steps)
+        plan = self.scheduler.schedule()
+        self._refuse(plan.failed)
+        if plan.chunks:
+            try:
+                sampled = self.runner.run(plan.chunks.values())
+            except Exception as error:
+                log.exception("a step of %d sequences failed", len(plan.chunks))
+                self._fail(plan, error)
+            else:
+                self._commit(plan, sampled, output)
+        output.finished, self._ended = self._ended, []
+        return output
+
+    def add_request(self, request: GenerationRequest) -> None:
+        """Queue a request. Raises ``RequestError``; nothing is kept of a refused one."""
+        max_tokens = self._check(request)
+        state = RequestState(request, Timeline(self._clock()), self._usage(request))
+        if refusal := self.admission.refusal(state, len(self.scheduler.waiting)):
+            raise refusal
+        for choice in range(request.sampling.n):
+            self._arrivals += 1
+            sequence = Sequence(state, choice, self._arrivals, list(request.prompt_token_ids), max_tokens,
+                                self._detokenizer(request))
+            state.sequences.append(sequence)
+            self.scheduler.add(sequence)
+        state.unfinished = len(state.sequences)
+        self._requests[request.request_id] = state
+
+    def abort(self, request_id: str) -> None:
+        """End a request early; its ``RequestFinished`` comes with the next step. Unknown ids are ignored."""
+        if state := self._requests.get(request_id):
+            self._end(state, "aborted")
+
+    def has_work(self) -> bool:
+        return bool(self._requests or self._ended)
+
+    def drop_adapter(self, digest: str) -> bool:
+        """Give back an idle adapter's pages; True if it was resident. In use, it stays until its requests end."""
+        slot = self.residency.get(digest)
+        if slot is not None and not slot.refs:
+            self.residency.drop(slot)
+        return slot is not None
+
+    # What others may know.
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.loaded.tokenizer
+
+    @property
+    def model_config(self) -> ModelConfig:
+        return self.loaded.model.config
+
+    @property
+    def targets(self) -> TargetShapes:
+        return self.loaded.targets
+
+    @property
+    def max_context(self) -> int:
+        return self.loaded.max_context
+
+    @property
+    def num_running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
+    def pool_stats(self) -> PoolStats:
+        return self.allocator.stats()
+
+    def resident_adapters(self) -> list[Residency]:
+        return [Residency(s.digest, s.refs, s.num_bytes, s.rank) for s in self.residency.slots()]
+
+    def describe(self) -> dict[str, str | int]:
+        """Settings and sizes, for the host's description and the start-up log."""
+        geometry = self.pool.geometry
+        return {
+            "engine_version": __version__,
+            "model": self.loaded.name,
+            "base_digest": self.loaded.digest,
+            "family": self.model_config.family,
+            "device": self.loaded.device_name,
+            "dtype": str(self.pool.data.dtype).removeprefix("torch."),
+            "max_context": self.max_context,
+            "max_running": self.config.max_running,
+            "max_lora_rank": self.config.max_lora_rank,
+            "page_tokens": geometry.page_tokens,
+            "page_bytes": geometry.page_bytes(self.pool.data.dtype),
+            "pages_total": self.pool.num_pages,
+            "order": self.config.order,
+            "admission": self.config.admission,
+            "mode": self.mode.name,
+        }
+
+    def check(self) -> None:
+        """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
+        self.allocator.check()
+        kv = sum(len(sequence.pages) for sequence in self.scheduler.running)
+        adapter = sum(len(slot.pages) for slot in self.residency.slots())
+        stats = self.allocator.stats()
+        if (stats.kv, stats.adapter) != (kv, adapter):
+            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences hold {kv}, adapters {adapter}")
+
+    # The parts of a step.
+
+    def _commit(
+        self, plan: StepPlan, sampled: Iterable[tuple[Sequence, int, TokenLogprob | None]], output: StepOutput
+    ) -> None:
+        for chunk in plan.chunks.values():
+            chunk.sequence.num_computed += chunk.tokens
+        now = self._clock()
+        for sequence, token, logprob in sampled:
+            timeline = sequence.parent.timeline
+            if timeline.first_token is None:
+                timeline.first_token = now
+            output.deltas.append(self._take_token(sequence, token, logprob))
+
+    def _take_token(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
+        sequence.append(token)
+        sequence.parent.usage.completion_tokens += 1
+        params = sequence.request.sampling
+        ended_by_token = token in params.stop_token_ids or (
+            not params.ignore_eos and token in self.tokenizer.eos_token_ids
+        )
+        text = "" if ended_by_token else sequence.detokenizer.append(token)
+        reason = ""
+        if ended_by_token or sequence.detokenizer.stopped is not None:
+            reason = "stop"
+        elif sequence.num_output >= sequence.max_tokens:
+            reason = "length"
+        if reason:
+            text += sequence.detokenizer.flush()
+            self._finish_sequence(sequence)
+        return TokenDelta(
+            sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
+        )
+
+    def _finish_sequence(self, sequence: Sequence) -> None:
+        self.scheduler.finish(sequence)
+        state = sequence.parent
+        state.unfinished -= 1
+        if not state.unfinished:
+            self._end(state, "finished")
+
+    def _refuse(self, failed: Iterable[tuple[Sequence, RequestError]]) -> None:
+        for sequence, error in failed:
+            self._end(sequence.parent, "refused", error)
+
+    def _fail(self, plan: StepPlan, cause: Exception) -> None:
+        error = RequestError(
+            "engine_error",
+            f"The engine failed while it worked on this request ({type(cause).__name__}).",
+            "Try again; if it fails again, send the request id to the operator.",
+            retry_after_ms=1000,
+        )
+        for state in {id(s.parent): s.parent for s in plan.chunks}.values():
+            self._end(state, "failed", error)
+
+    def _end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
+        """Close a request: give everything back, fill in its usage, report it once."""
+        if self._requests.pop(state.request.request_id, None) is None:
+            return
+        for sequence in state.sequences:
+            if sequence.state is not State.FINISHED:
+                self.scheduler.finish(sequence)
+        usage, timeline, now = state.usage, state.timeline, self._clock()
+        usage.outcome = outcome
+        usage.finished_unix = time.time()
+        waited_until = timeline.first_scheduled if timeline.first_scheduled is not None else now
+        usage.adapter_load_ms = _ms(timeline.adapter_wait)
+        usage.queue_ms = max(0, _ms(waited_until - timeline.submitted) - usage.adapter_load_ms)
+        if timeline.first_token is not None:
+            usage.first_token_ms = _ms(timeline.first_token - timeline.submitted)
+            usage.prefill_ms = _ms(timeline.first_token - waited_until)
+            usage.decode_ms = _ms(now - timeline.first_token)
+        self._ended.append(RequestFinished(state.request.request_id, usage, error))
+
+    # The parts of adding a request.
+
+    def _check(self, request: GenerationRequest) -> int:
+        """Refuse what cannot be served; the most tokens each choice may generate."""
+        params, prompt = request.sampling, len(request.prompt_token_ids)
+        if request.request_id in self._requests:
+            raise RequestError("duplicate_request", f"Request id {request.request_id} is already running.",
+                               "Use a new request id for every request.", param="request_id")
+        params.validate(self.model_config.vocab_size)
+        self._check_prompt(request.prompt_token_ids)
+        room = self.max_context - prompt
+        if room < 1 or params.max_tokens > room:
+            raise RequestError(
+                "context_length_exceeded",
+                f"This model's context is {self.max_context} tokens, but the request needs "
+                f"{prompt + max(params.max_tokens, 1)} ({prompt} in the prompt, {params.max_tokens or 1} to generate).",
+                f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
+                param="messages" if room < 1 else "max_tokens",
+            )
+        if len(self.scheduler.waiting) + params.n > self.config.max_waiting:
+            raise RequestError("overloaded", f"{len(self.scheduler.waiting)} requests are already waiting on this host.",
+                               "Try again in a moment.", retry_after_ms=1000)
+        packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
+        max_tokens = params.max_tokens or room
+        if not self.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
+            raise RequestError("too_large_for_host", "The request and its adapter do not fit into this host's memory pool.",
+                               "Lower max_tokens, or ask the operator for a larger pool.", param="max_tokens")
+        return max_tokens
+
+    def _check_prompt(self, token_ids: list[int]) -> None:
+        vocab = self.model_config.vocab_size
+        if not token_ids:
+            raise RequestError("empty_prompt", "The prompt has no tokens.", "Send at least one character of prompt.",
+                               param="prompt")
+        if min(token_ids) < 0 or max(token_ids) >= vocab:
+            raise RequestError("invalid_value", f"The prompt holds a token id outside 0 to {vocab - 1}.",
+                               "Tokenise the prompt with this model's tokenizer.", param="prompt")
+
+    def _usage(self, request: GenerationRequest) -> RequestUsage:
+        return RequestUsage(request.request_id, request.tenant, request.adapter_digest,
+                            prompt_tokens=len(request.prompt_token_ids), submitted_unix=time.time())
+
+    def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
+        return IncrementalDetokenizer(self.tokenizer, request.sampling.stop, request.sampling.include_stop)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

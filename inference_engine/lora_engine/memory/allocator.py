@@ -1,0 +1,149 @@
+"""Who owns each page of the pool.
+
+A page id means the same page in every layer and on every tensor-parallel rank, so this
+bookkeeping is done once, on the host. Requests take pages from the top, adapters prefer a
+run of consecutive pages from the bottom (a run can be read without gathering). The invariant
+``free + kv + cached_prefix + adapter + reserved == total`` holds between any two calls.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+
+class PageKind(IntEnum):
+    """What a page holds."""
+
+    FREE = 0
+    KV = 1
+    CACHED_PREFIX = 2
+    ADAPTER = 3
+    RESERVED = 4
+
+
+class OutOfPages(Exception):
+    """Fewer pages are free than were asked for; nothing was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """Pages by kind; they always add up to ``total``."""
+
+    total: int
+    free: int
+    kv: int
+    cached_prefix: int
+    adapter: int
+    reserved: int
+
+
+class PageAllocator:
+    """Hands out page ids and takes them back.
+
+    Page 0 is reserved for ever: it holds zeros, so that a padded row can read it.
+    """
+
+    def __init__(self, total: int, reserved: int = 1) -> None:
+        if total <= reserved:
+            raise ValueError(f"a pool of {total} pages has no room beyond its {reserved} reserved pages")
+        self.total = total
+        self._kind = np.zeros(total, dtype=np.uint8)
+        self._refs = np.zeros(total, dtype=np.int32)
+        self._kind[:reserved] = PageKind.RESERVED
+        self._counts = [0] * len(PageKind)
+        self._counts[PageKind.RESERVED] = reserved
+        self._counts[PageKind.FREE] = total - reserved
+        # Entries go stale when a run takes their page; they are skipped when popped.
+        self._top_first = [-page for page in range(total - 1, reserved - 1, -1)]
+
+    @property
+    def free(self) -> int:
+        return self._counts[PageKind.FREE]
+
+    def allocate(self, count: int, kind: PageKind = PageKind.KV) -> list[int]:
+        """``count`` page ids, highest first, each with one reference. Raises ``OutOfPages``."""
+        if count > self.free:
+            raise OutOfPages(f"{count} pages asked for, {self.free} free")
+        pages: list[int] = []
+        while len(pages) < count:
+            page = -heapq.heappop(self._top_first)
+            if self._kind[page] == PageKind.FREE:
+                self._take(page, kind)
+                pages.append(page)
+        return pages
+
+    def allocate_run(self, count: int, kind: PageKind = PageKind.ADAPTER) -> list[int]:
+        """Like ``allocate``, but the lowest run of consecutive pages if there is one."""
+        if count > self.free:
+            raise OutOfPages(f"{count} pages asked for, {self.free} free")
+        start = self._lowest_run(count)
+        if start is None:
+            return self.allocate(count, kind)
+        pages = list(range(start, start + count))
+        for page in pages:
+            self._take(page, kind)
+        self._forget_stale()
+        return pages
+
+    def share(self, pages: Iterable[int]) -> None:
+        """One more reference on each page."""
+        for page in pages:
+            if self._refs[page] <= 0:
+                raise AssertionError(f"page {page} is shared but nobody owns it")
+            self._refs[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Drop one reference on each page; a page without references is free again."""
+        for page in pages:
+            if self._refs[page] <= 0:
+                raise AssertionError(f"page {page} is released but nobody owns it")
+            self._refs[page] -= 1
+            if self._refs[page] == 0:
+                self._give_back(page)
+
+    def stats(self) -> PoolStats:
+        c = self._counts
+        return PoolStats(self.total, c[PageKind.FREE], c[PageKind.KV], c[PageKind.CACHED_PREFIX],
+                         c[PageKind.ADAPTER], c[PageKind.RESERVED])
+
+    def check(self) -> None:
+        """Verify the invariant against the pages themselves; raises ``AssertionError``."""
+        actual = np.bincount(self._kind, minlength=len(PageKind)).tolist()
+        if actual != self._counts:
+            raise AssertionError(f"pool counts {self._counts} differ from its pages {actual}")
+        owned = (self._kind != PageKind.FREE) & (self._kind != PageKind.RESERVED)
+        if not np.array_equal(owned, self._refs > 0):
+            raise AssertionError("pages and their reference counts disagree")
+        listed = {-entry for entry in self._top_first}
+        missing = [int(p) for p in np.flatnonzero(self._kind == PageKind.FREE) if int(p) not in listed]
+        if missing:
+            raise AssertionError(f"free pages {missing[:8]} can never be handed out")
+
+    def _take(self, page: int, kind: PageKind) -> None:
+        self._kind[page] = kind
+        self._refs[page] = 1
+        self._counts[PageKind.FREE] -= 1
+        self._counts[kind] += 1
+
+    def _give_back(self, page: int) -> None:
+        self._counts[int(self._kind[page])] -= 1
+        self._counts[PageKind.FREE] += 1
+        self._kind[page] = PageKind.FREE
+        heapq.heappush(self._top_first, -page)
+
+    def _lowest_run(self, count: int) -> int | None:
+        free = (self._kind == PageKind.FREE).astype(np.int8)
+        edges = np.diff(np.concatenate(([0], free, [0])))
+        starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        fits = np.flatnonzero(ends - starts >= count)
+        return int(starts[fits[0]]) if fits.size else None
+
+    def _forget_stale(self) -> None:
+        if len(self._top_first) > 2 * self.total:
+            self._top_first = [-int(page) for page in np.flatnonzero(self._kind == PageKind.FREE)]
+            heapq.heapify(self._top_first)

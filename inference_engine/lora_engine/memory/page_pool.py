@@ -1,0 +1,75 @@
+"""The tensors behind the pages.
+
+S-LoRA's unified paging (section 5.1 of the paper) stores one hidden-sized vector per page
+and so assumes that every projection is hidden x hidden. Grouped-query attention and MLP
+targets break that; here a page is bytes. Per layer there is one tensor
+``[num_pages, page_elems]`` with ``page_elems = 2 * page_tokens * kv_dim``: attention sees a
+page as ``[2, page_tokens, kv_heads, head_dim]`` (keys, then values), an adapter sees it as
+``2 * page_tokens`` chunks of ``kv_dim`` elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGeometry:
+    """Shape of the pool on this rank; ``kv_heads`` are the local ones."""
+
+    num_layers: int
+    page_tokens: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def kv_dim(self) -> int:
+        return self.kv_heads * self.head_dim
+
+    @property
+    def page_elems(self) -> int:
+        return 2 * self.page_tokens * self.kv_dim
+
+    @property
+    def chunks_per_page(self) -> int:
+        """Chunks of ``kv_dim`` elements in a page."""
+        return 2 * self.page_tokens
+
+    def page_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of one page over all layers."""
+        return self.num_layers * self.page_elems * dtype.itemsize
+
+    def pages_for_tokens(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
+
+
+class PagePool:
+    """``num_pages`` pages in every layer, in one allocation."""
+
+    def __init__(self, geometry: PoolGeometry, num_pages: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.geometry = geometry
+        self.num_pages = num_pages
+        # Zeroed: page 0 must read as zeros for ever, and a page nobody wrote must never hold a NaN,
+        # since masked attention multiplies what it masks by zero.
+        self.data = torch.zeros(geometry.num_layers, num_pages, geometry.page_elems, dtype=dtype, device=device)
+
+    def half_pages(self, layer: int) -> torch.Tensor:
+        """``[2 * num_pages, page_tokens * kv_dim]``: keys of page p in row 2p, its values in row 2p + 1."""
+        g = self.geometry
+        return self.data[layer].view(2 * self.num_pages, g.page_tokens * g.kv_dim)
+
+    def token_cells(self, layer: int) -> torch.Tensor:
+        """``[num_pages * 2 * page_tokens, kv_dim]``: one row per key or value vector, also one adapter chunk."""
+        g = self.geometry
+        return self.data[layer].view(self.num_pages * g.chunks_per_page, g.kv_dim)
+
+    def write_adapter(self, pages: list[int], packed: torch.Tensor) -> None:
+        """Copy an adapter's ``[num_layers, len(pages), page_elems]`` into ``pages`` of every layer."""
+        first = pages[0]
+        if pages == list(range(first, first + len(pages))):
+            self.data[:, first : first + len(pages)].copy_(packed, non_blocking=True)
+        else:
+            index = torch.tensor(pages, device=self.data.device)
+            self.data.index_copy_(1, index, packed.to(self.data.device, non_blocking=True))

@@ -1,0 +1,93 @@
+"""Attention over the paged pool in plain torch ops: gather pages, then scaled-dot-product attention.
+
+Runs on any device; the reference for the paged kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from lora_engine.memory.page_pool import PagePool
+
+from .batch import PrefillSpan, StepBatch
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """What every layer of a step shares: gather indices and masks."""
+
+    key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
+    value_rows: torch.Tensor
+    masks: dict[int, torch.Tensor]  # window -> [num_decode, 1, 1, max tokens], additive
+
+
+def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], dtype: torch.dtype) -> AttentionPlan:
+    """Build what the step's layers share. ``windows`` are the model's distinct sliding windows; 0 is full."""
+    key_rows = (batch.decode_pages * 2).flatten()
+    tokens = batch.decode_pages.shape[1] * pool.geometry.page_tokens
+    places = torch.arange(tokens, device=batch.decode_pages.device)
+    lengths = batch.decode_lengths[:, None]
+    masks = {}
+    for window in windows:
+        hidden = places >= lengths
+        if window:
+            hidden = hidden | (places < lengths - window)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+        masks[window] = mask[:, None, None, :]
+    return AttentionPlan(key_rows, key_rows + 1, masks)
+
+
+def write_kv(pool: PagePool, layer: int, key_cells: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their cells."""
+    cells = pool.token_cells(layer)
+    cells.index_copy_(0, key_cells, k)
+    cells.index_copy_(0, key_cells + pool.geometry.page_tokens, v)
+
+
+def attend(
+    q: torch.Tensor, pool: PagePool, layer: int, batch: StepBatch, plan: AttentionPlan, window: int
+) -> torch.Tensor:
+    """Attention of ``q [tokens, heads, head_dim]`` over each sequence's own pages (already written)."""
+    out = torch.empty_like(q)
+    if batch.num_decode:
+        out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window)
+    for span in batch.prefill:
+        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, window)
+    return out
+
+
+def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
+    g, halves = pool.geometry, pool.half_pages(layer)
+    shape = (q.shape[0], -1, g.kv_heads, g.head_dim)
+    k = halves.index_select(0, plan.key_rows).view(shape).transpose(1, 2)
+    v = halves.index_select(0, plan.value_rows).view(shape).transpose(1, 2)
+    attended = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=plan.masks[window], enable_gqa=True)
+    return attended[:, :, 0]
+
+
+def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:
+    g, halves = pool.geometry, pool.half_pages(layer)
+    chunk = span.stop - span.start
+    total = span.context + chunk
+    k, v = (
+        halves.index_select(0, span.pages * 2 + half).view(-1, g.kv_heads, g.head_dim)[:total].transpose(0, 1)[None]
+        for half in (0, 1)
+    )
+    queries = q.transpose(0, 1)[None]
+    if span.context == 0 and (not window or chunk <= window):
+        attended = F.scaled_dot_product_attention(queries, k, v, is_causal=True, enable_gqa=True)
+    else:
+        mask = _causal_mask(chunk, total, window, q.device)
+        attended = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask, enable_gqa=True)
+    return attended[0].transpose(0, 1)
+
+
+def _causal_mask(chunk: int, total: int, window: int, device: torch.device) -> torch.Tensor:
+    """``[chunk, total]`` bool: True where the query may look."""
+    queries = torch.arange(total - chunk, total, device=device)[:, None]
+    keys = torch.arange(total, device=device)[None]
+    visible = keys <= queries
+    return visible & (keys > queries - window) if window else visible

@@ -1,0 +1,52 @@
+"""One step's work as tensors: a ragged batch of tokens, decode rows first.
+
+Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with
+one new token; the rest are prefill chunks, one span each. Inside both parts sequences with
+the same adapter are neighbours, so that an adapter's tokens are slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lora_engine.adapters.residency import AdapterSlot
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSpan:
+    """Token rows ``[start, stop)`` use ``slot``."""
+
+    slot: AdapterSlot
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSpan:
+    """Token rows ``[start, stop)`` continue a sequence that has ``context`` tokens in the pool.
+
+    ``pages`` ``[n]`` int64 covers context and chunk.
+    """
+
+    start: int
+    stop: int
+    context: int
+    pages: torch.Tensor
+
+
+@dataclass(slots=True)
+class StepBatch:
+    """Inputs of one forward pass; index tensors are int64 on the model's device."""
+
+    token_ids: torch.Tensor  # [tokens]
+    positions: torch.Tensor  # [tokens]
+    key_cells: torch.Tensor  # [tokens] row of each token's key in PagePool.token_cells
+    num_decode: int
+    decode_pages: torch.Tensor  # [num_decode, max pages], padded with the zero page
+    decode_lengths: torch.Tensor  # [num_decode] tokens to attend to, the new one included
+    prefill: Sequence[PrefillSpan]
+    lora: Sequence[LoraSpan]
+    logit_rows: torch.Tensor  # [sequences that sample] rows of their last token

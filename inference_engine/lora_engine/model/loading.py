@@ -1,0 +1,133 @@
+"""Brings a base model up: configuration, weights, tokenizer, and the page pool that takes what memory is left."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import torch
+
+from lora_engine.adapters.layout import TargetShapes
+from lora_engine.config import EngineConfig
+from lora_engine.memory.page_pool import PagePool, PoolGeometry
+from lora_engine.text import Tokenizer
+
+from .batch import PrefillSpan, StepBatch
+from .config import ModelConfig
+from .parallel import Parallel
+from .transformer import Transformer
+from .weights import base_digest, load_weights
+
+log = logging.getLogger(__name__)
+
+CPU_POOL_MB = 256
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """Everything about the base model that the engine needs."""
+
+    name: str
+    digest: str
+    device_name: str
+    model: Transformer
+    tokenizer: Tokenizer
+    pool: PagePool
+    targets: TargetShapes
+    max_context: int
+
+
+def load_model(config: EngineConfig, parallel: Parallel | None = None) -> LoadedModel:
+    """Load ``config.model``. Raises ``UnsupportedModel`` with what to do."""
+    started = time.perf_counter()
+    parallel = parallel or Parallel()
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device, model_config = torch.device(config.device), ModelConfig.load(config.model)
+    max_context = min(config.max_context or model_config.max_position, model_config.max_position)
+    weights = load_weights(config.model, model_config, device, choose_dtype(config.dtype, device), parallel)
+    model = Transformer(model_config, weights, max_context, parallel)
+    pool = build_pool(config, model, max_context)
+    log.info("loaded %s in %.1f s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
+             config.model, time.perf_counter() - started, weights.num_bytes() / 2**20, pool.num_pages,
+             pool.geometry.page_bytes(model.dtype) / 2**10, pool.data.nbytes / 2**20)
+    return LoadedModel(
+        name=config.model_name or config.model.resolve().name,
+        digest=base_digest(config.model),
+        device_name=_device_name(device),
+        model=model,
+        tokenizer=Tokenizer.load(config.model),
+        pool=pool,
+        targets=TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
+        max_context=max_context,
+    )
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of weights, activations and pool. Raises ``ValueError`` for an unknown name."""
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in names:
+        raise ValueError(f"unknown dtype {name!r}; choose one of auto, {', '.join(names)}")
+    return names[name]
+
+
+def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> PagePool:
+    """The page pool: ``pool_mb`` if set, else what a measured step leaves of the GPU."""
+    geometry, device = model.pool_geometry(config.page_tokens), model.weights.embedding.device
+    page_bytes = geometry.page_bytes(model.dtype)
+    if config.pool_mb or device.type == "cpu":
+        available = (config.pool_mb or CPU_POOL_MB) * 2**20
+    else:
+        available = _measure_free(config, model, geometry)
+    needed = geometry.pages_for_tokens(max_context) + 2
+    if available // page_bytes < needed:
+        raise ValueError(
+            f"the page pool would have {available // page_bytes} pages, but one sequence of {max_context} tokens "
+            f"needs {needed}; give the engine more memory (--pool-mb) or a shorter --max-context"
+        )
+    return PagePool(geometry, available // page_bytes, model.dtype, device)
+
+
+def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
+    """Bytes the pool may take: run one full-size prefill step and see what is left of the card."""
+    device = model.weights.embedding.device
+    tokens = min(config.step_tokens, model.cos.shape[0])
+    scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    with torch.inference_mode():
+        model.forward(prefill_batch(tokens, geometry, device), scratch)
+    activations = torch.cuda.max_memory_allocated(device) - before
+    logits = config.max_running * model.config.vocab_size * 4 * 3  # float32 scores, noise and their sort
+    del scratch
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    budget = int(free - total * (1 - config.gpu_memory_fraction) - activations - logits)
+    log.info("device memory: %.1f GiB free of %.1f, activations %.2f, sampling %.2f, pool %.1f",
+             free / 2**30, total / 2**30, activations / 2**30, logits / 2**30, budget / 2**30)
+    return budget
+
+
+def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> StepBatch:
+    """One base-model prompt of ``tokens`` tokens in pages 1, 2, …: for measuring."""
+    positions = torch.arange(tokens, device=device)
+    pages = torch.arange(1, geometry.pages_for_tokens(tokens) + 1, device=device)
+    cells = pages[positions // geometry.page_tokens] * geometry.chunks_per_page + positions % geometry.page_tokens
+    return StepBatch(
+        token_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
+        positions=positions,
+        key_cells=cells,
+        num_decode=0,
+        decode_pages=torch.zeros(0, 0, dtype=torch.int64, device=device),
+        decode_lengths=torch.zeros(0, dtype=torch.int64, device=device),
+        prefill=[PrefillSpan(0, tokens, 0, pages)],
+        lora=[],
+        logit_rows=torch.tensor([tokens - 1], device=device),
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"

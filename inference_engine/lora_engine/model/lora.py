@@ -1,0 +1,27 @@
+"""LoRA deltas in plain torch ops, grouped by adapter. The reference for the kernels, and the CPU path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .batch import LoraSpan
+
+
+def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: Sequence[LoraSpan]) -> None:
+    """``out[rows] += scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
+
+    ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no
+    spans and costs nothing.
+    """
+    for span in spans:
+        weights = span.slot.group(layer, group)
+        if weights is None:
+            continue
+        shrunk = torch.mm(x[span.start : span.stop], weights.a_t)
+        rows = out[span.start : span.stop]
+        for part in weights.parts:
+            rows[:, part.out_start : part.out_stop].addmm_(
+                shrunk[:, part.rank_start : part.rank_stop], part.b, alpha=part.scale
+            )

@@ -1,0 +1,97 @@
+"""A request inside the engine, and each of its choices as a sequence of tokens."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.sampling import SamplingRow
+from lora_engine.text import IncrementalDetokenizer
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Timeline:
+    """When things happened to a request, in seconds of the engine's monotonic clock; None = not yet."""
+
+    submitted: float
+    first_scheduled: float | None = None
+    first_token: float | None = None
+    adapter_wait_started: float | None = None
+    adapter_wait: float = 0.0
+
+
+@dataclass(slots=True)
+class RequestState:
+    """Bookkeeping shared by a request's choices."""
+
+    request: GenerationRequest
+    timeline: Timeline
+    usage: RequestUsage
+    sequences: list[Sequence] = field(default_factory=list)
+    unfinished: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One choice of a request: its tokens, how many of them are in the KV cache, and in which pages.
+
+    ``num_computed`` tokens have their keys and values in ``pages``; the rest are to be
+    processed. A running sequence decodes when exactly one token is left to process.
+    """
+
+    parent: RequestState
+    choice: int
+    arrival: int
+    token_ids: list[int]
+    max_tokens: int  # most tokens to generate
+    detokenizer: IncrementalDetokenizer
+    state: State = State.WAITING
+    num_computed: int = 0
+    pages: list[int] = field(default_factory=list)
+    slot: AdapterSlot | None = None
+    output_counts: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def request(self) -> GenerationRequest:
+        return self.parent.request
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_output(self) -> int:
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose keys and values are still to be computed."""
+        return len(self.token_ids) - self.num_computed
+
+    def append(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+        if self._penalised():
+            self.output_counts[token_id] += 1
+
+    def sampling_row(self) -> SamplingRow:
+        params = self.request.sampling
+        seed = params.seed if params.seed is not None else zlib.crc32(self.request.request_id.encode())
+        prompt = frozenset(self.request.prompt_token_ids) if params.repetition_penalty != 1.0 else frozenset()
+        # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
+        mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
+        signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
+        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts)
+
+    def _penalised(self) -> bool:
+        p = self.request.sampling
+        return bool(p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0)

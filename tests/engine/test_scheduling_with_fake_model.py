@@ -1,0 +1,287 @@
+"""The scheduler, the allocator and adapter residency under a model whose every output proves its inputs.
+
+The fake model stores each token in its KV cell and derives the next token from the whole
+context *as read back through the page table*, and from a marker read out of the adapter's
+own pages. A wrong page, a page given away too early, a missed token after pre-emption or
+another tenant's adapter therefore changes the output.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.memory import PagePool, PoolGeometry
+from lora_engine.model.batch import StepBatch
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.loading import LoadedModel
+from lora_engine.request import GenerationRequest, RequestError, SamplingParams
+
+VOCAB = 251
+PAGE_TOKENS = 4
+GEOMETRY = PoolGeometry(num_layers=1, page_tokens=PAGE_TOKENS, kv_heads=1, head_dim=2)
+CONFIG = ModelConfig.from_dict({
+    "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2, "intermediate_size": 2,
+    "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": VOCAB, "max_position_embeddings": 64,
+})
+
+
+def next_token(context: list[int], marker: int) -> int:
+    value = marker * 7919 + 1
+    for token in context:
+        value = (value * 31 + token + 7) % 1_000_003
+    return value % VOCAB
+
+
+class FakeModel:
+    """Implements ``Transformer.forward``'s contract with a hash instead of a network."""
+
+    config = CONFIG
+
+    def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
+        cells = pool.token_cells(0)
+        cells[batch.key_cells, 0] = batch.token_ids.to(cells.dtype)
+        rows: dict[int, list[int]] = {}
+        for row in range(batch.num_decode):
+            rows[row] = self._read(pool, batch.decode_pages[row], int(batch.decode_lengths[row]))
+        for span in batch.prefill:
+            rows[span.stop - 1] = self._read(pool, span.pages, span.context + span.stop - span.start)
+        logits = torch.zeros(len(batch.logit_rows), VOCAB)
+        for index, row in enumerate(batch.logit_rows.tolist()):
+            logits[index, next_token(rows[row], self._marker(batch, pool, row))] = 1.0
+        return logits
+
+    @staticmethod
+    def _read(pool: PagePool, pages: torch.Tensor, length: int) -> list[int]:
+        keys = pool.data[0].view(pool.num_pages, 2, PAGE_TOKENS, 2)[pages, 0, :, 0].flatten()
+        return [int(value) for value in keys[:length]]
+
+    @staticmethod
+    def _marker(batch: StepBatch, pool: PagePool, row: int) -> int:
+        for span in batch.lora:
+            if span.start <= row < span.stop:
+                values = pool.data[0, span.slot.pages].flatten()
+                assert bool((values == values[0]).all()), "an adapter's pages were overwritten"
+                return int(values[0])
+        return 0
+
+
+class FakeTokenizer:
+    eos_token_ids = frozenset({0})
+    vocab_size = VOCAB
+
+    def token_text(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+
+class FakeDetokenizer:
+    stopped = None
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def append(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+    def flush(self) -> str:
+        return ""
+
+
+@dataclass
+class SlowSource:
+    """Adapters that take a few lookups to reach host memory; some fail, some are unknown."""
+
+    adapters: dict[str, PackedAdapter]
+    delay: dict[str, int]
+    failing: set[str] = field(default_factory=set)
+    asked: dict[str, int] = field(default_factory=dict)
+
+    def knows(self, digest: str) -> bool:
+        return digest in self.adapters
+
+    def get(self, digest: str) -> PackedAdapter | None:
+        if digest not in self.adapters or self.asked.get(digest, 0) < self.delay[digest] or digest in self.failing:
+            return None
+        return self.adapters[digest]
+
+    def request_load(self, digest: str) -> None:
+        self.asked[digest] = self.asked.get(digest, 0) + 1
+
+    def load_error(self, digest: str) -> RequestError | None:
+        if digest in self.failing and self.asked.get(digest, 0) >= self.delay[digest]:
+            return RequestError("adapter_load_failed", "the disk ate it", "stage it again")
+        return None
+
+
+def packed(marker: int, pages: int) -> PackedAdapter:
+    data = torch.full((1, pages, GEOMETRY.page_elems), float(marker))
+    return PackedAdapter(f"sha256:{marker:064x}", 1, AdapterLayout(((),), pages), data)
+
+
+def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
+    import lora_engine.engine as engine_module
+
+    engine_module.IncrementalDetokenizer = FakeDetokenizer  # type: ignore[misc,assignment]
+    loaded = LoadedModel(
+        "fake", "sha256:0", "cpu", FakeModel(), FakeTokenizer(),  # type: ignore[arg-type]
+        PagePool(GEOMETRY, pages, torch.float32, torch.device("cpu")), TargetShapes(CONFIG.target_shapes()), 64,
+    )
+    return Engine(EngineConfig(model="unused", **config), source, loaded)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _restore_detokenizer() -> Any:
+    import lora_engine.engine as engine_module
+
+    original = engine_module.IncrementalDetokenizer
+    yield
+    engine_module.IncrementalDetokenizer = original  # type: ignore[misc]
+
+
+def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
+    context, out = list(prompt), []
+    while len(out) < max_tokens:
+        token = next_token(context, marker)
+        out.append(token)
+        context.append(token)
+        if token == 0:
+            break
+    return out
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    pages=st.integers(20, 60),
+    step_tokens=st.integers(1, 40),
+    max_running=st.integers(1, 12),
+    order=st.sampled_from(["fcfs", "lcfs"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_output_is_right_whatever_the_schedule(
+    seed: int, pages: int, step_tokens: int, max_running: int, order: str
+) -> None:
+    rnd = random.Random(seed)
+    adapters = {p.digest: p for p in (packed(marker, rnd.randint(1, 6)) for marker in range(1, 7))}
+    digests = list(adapters)
+    source = SlowSource(adapters, {d: rnd.randint(0, 5) for d in digests}, failing={digests[-1]})
+    engine = build({"step_tokens": step_tokens, "max_running": max_running, "order": order}, pages, source)
+    outputs: dict[tuple[str, int], list[int]] = {}
+    finished: dict[str, str] = {}
+    requests: dict[str, GenerationRequest] = {}
+    aborted: set[str] = set()
+    arrivals = rnd.randint(5, 40)
+    for tick in range(5000):
+        while arrivals and rnd.random() < 0.4:
+            arrivals -= 1
+            request = GenerationRequest(
+                f"r{arrivals}", [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 30))],
+                SamplingParams(max_tokens=rnd.randint(1, 20), n=rnd.choice([1, 1, 1, 3])),
+                adapter_digest=rnd.choice(["", *digests, "sha256:unknown"]),
+            )
+            engine.add_request(request)
+            requests[request.request_id] = request
+        if rnd.random() < 0.03 and requests:
+            victim = rnd.choice(list(requests))
+            engine.abort(victim)
+            aborted.add(victim)
+        if rnd.random() < 0.05:
+            engine.drop_adapter(rnd.choice(digests))
+        output = engine.step()
+        engine.check()
+        for delta in output.deltas:
+            outputs.setdefault((delta.request_id, delta.choice), []).extend(delta.token_ids)
+        for end in output.finished:
+            assert end.request_id not in finished, "a request ended twice"
+            finished[end.request_id] = end.usage.outcome
+            total = sum(len(t) for (rid, _), t in outputs.items() if rid == end.request_id)
+            assert end.usage.completion_tokens == total
+        if not arrivals and not engine.has_work():
+            break
+    assert set(finished) == set(requests), f"unfinished after {tick} steps"
+    for request_id, request in requests.items():
+        bad = request.adapter_digest in (digests[-1], "sha256:unknown")
+        if finished[request_id] == "refused":
+            assert bad
+        elif finished[request_id] == "finished":
+            marker = int(request.adapter_digest.removeprefix("sha256:") or "0", 16)
+            want = expected(request.prompt_token_ids, marker, request.sampling.max_tokens)
+            for choice in range(request.sampling.n):
+                assert outputs[(request_id, choice)] == want
+        else:
+            assert finished[request_id] == "aborted" and request_id in aborted
+    stats = engine.pool_stats()
+    assert stats.kv == 0 and stats.free + stats.adapter + stats.reserved == stats.total
+
+
+def test_preemption_happens_and_changes_nothing() -> None:
+    engine = build({"step_tokens": 64, "max_running": 8}, 24, SlowSource({}, {}))
+    prompts = [[i + 1] * 10 for i in range(8)]
+    for i, prompt in enumerate(prompts):
+        engine.add_request(GenerationRequest(str(i), prompt, SamplingParams(max_tokens=30)))
+    outputs: dict[str, list[int]] = {}
+    preemptions = 0
+    while engine.has_work():
+        out = engine.step()
+        engine.check()
+        for delta in out.deltas:
+            outputs.setdefault(delta.request_id, []).extend(delta.token_ids)
+        preemptions += sum(end.usage.preemptions for end in out.finished)
+    assert preemptions > 0
+    assert outputs == {str(i): expected(p, 0, 30) for i, p in enumerate(prompts)}
+
+
+def test_a_failing_step_fails_its_requests_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = build({}, 40, SlowSource({}, {}))
+    engine.add_request(GenerationRequest("bad", [1, 2, 3], SamplingParams(max_tokens=5)))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
+        out = engine.step()
+    assert [(f.request_id, f.usage.outcome, f.error and f.error.code) for f in out.finished] == [
+        ("bad", "failed", "engine_error")
+    ]
+    engine.check()
+    engine.add_request(GenerationRequest("good", [1, 2, 3], SamplingParams(max_tokens=5)))
+    tokens = []
+    while engine.has_work():
+        tokens += [t for d in engine.step().deltas for t in d.token_ids]
+    assert tokens == expected([1, 2, 3], 0, 5)
+
+
+def test_a_request_waiting_for_its_adapter_does_not_stall_others() -> None:
+    slow = packed(3, 2)
+    source = SlowSource({slow.digest: slow}, {slow.digest: 50})
+    engine = build({}, 40, source)
+    engine.add_request(GenerationRequest("slow", [5], SamplingParams(max_tokens=3), adapter_digest=slow.digest))
+    engine.add_request(GenerationRequest("fast", [6], SamplingParams(max_tokens=3)))
+    ended = []
+    while engine.has_work():
+        ended += [(f.request_id, f.usage.outcome) for f in engine.step().finished]
+    assert ended == [("fast", "finished"), ("slow", "finished")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "param"),
+    [
+        (GenerationRequest("a", []), "empty_prompt", "prompt"),
+        (GenerationRequest("a", [VOCAB]), "invalid_value", "prompt"),
+        (GenerationRequest("a", [1] * 64), "context_length_exceeded", "messages"),
+        (GenerationRequest("a", [1] * 60, SamplingParams(max_tokens=5)), "context_length_exceeded", "max_tokens"),
+        (GenerationRequest("a", [1], SamplingParams(temperature=float("nan"))), "invalid_value", "temperature"),
+        (GenerationRequest("a", [1], SamplingParams(n=0)), "invalid_value", "n"),
+        (GenerationRequest("a", [1], SamplingParams(logit_bias={VOCAB: 1.0})), "invalid_value", "logit_bias"),
+    ],
+)
+def test_bad_requests_are_refused_with_a_fix(request_: GenerationRequest, code: str, param: str) -> None:
+    engine = build({}, 40, SlowSource({}, {}))
+    with pytest.raises(RequestError) as refusal:
+        engine.add_request(request_)
+    assert (refusal.value.code, refusal.value.param) == (code, param)
+    assert refusal.value.fix
+    assert not engine.has_work()
