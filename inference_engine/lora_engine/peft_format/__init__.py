@@ -1,0 +1,35 @@
+"""Reading, checking and identifying LoRA adapters as PEFT writes them, without torch and without trust.
+
+The control plane validates uploads with it, the engine validates again before it loads
+anything. Every public function either returns, or raises ``FormatError`` or ``UploadError``,
+whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
+"""
+
+from .geometry import TARGETS, BaseGeometry, Limits
+from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
+from .inspection import AdapterManifest, ValidationReport, inspect_adapter
+from .modules import ModuleLora
+from .problems import FormatError, Problem
+from .safetensors_file import SafetensorsFile, TensorEntry
+from .upload import UploadError, unpack_upload
+
+__all__ = [
+    "CONFIG_FILE",
+    "TARGETS",
+    "WEIGHTS_FILE",
+    "AdapterManifest",
+    "BaseGeometry",
+    "FormatError",
+    "Limits",
+    "ModuleLora",
+    "Problem",
+    "SafetensorsFile",
+    "TensorEntry",
+    "UploadError",
+    "ValidationReport",
+    "adapter_digest",
+    "file_digest",
+    "folder_digests",
+    "inspect_adapter",
+    "unpack_upload",
+]

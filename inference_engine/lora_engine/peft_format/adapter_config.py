@@ -1,0 +1,262 @@
+"""``adapter_config.json``: what PEFT wrote there, checked field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .geometry import TARGETS
+from .identity import CONFIG_FILE
+from .problems import Findings, FormatError, printable
+from .safetensors_file import open_regular
+from .strict_json import StrictJsonError, load_strict
+
+MAX_CONFIG_BYTES = 1 << 20
+MAX_PATTERNS = 4096
+MAX_RANK_VALUE = 1 << 20
+
+SUPPORTED_TARGETS_TEXT = ", ".join(TARGETS)
+_RETRAIN = "Train again without it, as a plain LoRA on linear projections."
+_Value = TypeVar("_Value")
+_LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
+
+# Switches that change what the weights mean: name -> (what it is, what to do).
+_UNSUPPORTED: dict[str, tuple[str, str]] = {
+    "use_dora": ("DoRA", "Train with use_dora=False, or merge the adapter into the base and serve that model."),
+    "lora_bias": ("a bias on lora_B", "Train with lora_bias=False."),
+    "modules_to_save": (
+        "fully trained copies of base modules",
+        "Train with modules_to_save=None; only LoRA weights can be served beside other adapters.",
+    ),
+    "trainable_token_indices": ("trained token embeddings", "Train with trainable_token_indices=None."),
+    "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
+    "alora_invocation_tokens": ("Activated LoRA (aLoRA)", "Train with alora_invocation_tokens=None."),
+    "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
+    "use_qalora": ("QALoRA", "Train with use_qalora=False."),
+    "use_bdlora": ("block-diagonal LoRA", "Train with use_bdlora=None."),
+    "arrow_config": ("Arrow routing over several adapters", "Upload the single adapters instead."),
+    "kasa_config": ("KaSA, which truncates the base weights", "Train with kasa_config=None."),
+    "monteclora_config": ("MonteCLoRA", "Train with monteclora_config=None."),
+    "velora_config": ("VeLoRA", "Train with velora_config=None."),
+    "megatron_config": ("Megatron parallel layers", "Export the adapter for the Hugging Face model first."),
+    "enable_lora": ("merged q/k/v LoRA layers", _RETRAIN),
+}
+# Initialisations that also change the base weights: the saved A and B fit only that changed base.
+_MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
+_KNOWN = frozenset(_UNSUPPORTED) | {
+    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
+    "inference_mode", "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "fan_in_fan_out",
+    "bias", "use_rslora", "init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern",
+    "alpha_pattern", "megatron_core", "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+    "qalora_group_size", "ensure_weight_tying", "runtime_config",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """The fields that decide which modules exist and how they are scaled; ``raw`` is the whole file.
+
+    ``layers`` is None when every layer is adapted. A ``target_modules`` string is a regular
+    expression, or ``"all-linear"``.
+    """
+
+    raw: dict[str, Any]
+    rank: int
+    alpha: float
+    use_rslora: bool
+    target_modules: str | tuple[str, ...]
+    exclude_modules: str | tuple[str, ...]
+    rank_pattern: dict[str, int]
+    alpha_pattern: dict[str, float]
+    layers: frozenset[int] | None
+    layers_pattern: tuple[str, ...]
+    base_model_name: str
+
+
+def load_raw_config(folder: Path) -> dict[str, Any]:
+    """The config as a dict. Raises ``FormatError``."""
+    with open_regular(folder / CONFIG_FILE) as file:
+        data = file.read(MAX_CONFIG_BYTES + 1)
+    if len(data) > MAX_CONFIG_BYTES:
+        raise _bad(f"it is larger than {MAX_CONFIG_BYTES} bytes", "Upload the file that PEFT wrote.")
+    try:
+        raw = load_strict(data)
+    except StrictJsonError as error:
+        raise _bad(f"it is not valid JSON: {error}", "Upload the file that PEFT wrote, unedited.") from None
+    if not isinstance(raw, dict):
+        raise _bad("it is not a JSON object", "Upload the file that PEFT wrote, unedited.")
+    return raw
+
+
+def check_features(raw: dict[str, Any], findings: Findings) -> None:
+    """Report every PEFT feature in use that the engine cannot serve, by name."""
+    _check_kind(raw, findings)
+    for name, (what, fix) in _UNSUPPORTED.items():
+        if raw.get(name):
+            _refuse(findings, name, f"the adapter uses {what} ({name})", fix)
+    bias = raw.get("bias", "none")
+    if bias != "none":
+        _refuse(findings, "bias", f'the adapter trains biases (bias="{printable(bias)}")', 'Train with bias="none".')
+    init = raw.get("init_lora_weights")
+    if isinstance(init, str) and init.lower().startswith(_MUTATING_INITS):
+        _refuse(
+            findings,
+            "init_lora_weights",
+            f"init_lora_weights={printable(init)!r} changed the base model's weights, so this adapter only fits "
+            "that changed base",
+            "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...).",
+        )
+    for name in sorted(set(raw) - _KNOWN):
+        if _could_change_the_model(raw[name]):
+            _refuse(
+                findings,
+                name,
+                f"adapter_config.json sets {printable(name)}, which this version does not know",
+                "If training did not depend on it, delete the key from adapter_config.json; otherwise train without.",
+            )
+
+
+def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | None:
+    """The typed config, or None when a field is missing or malformed; every such field is reported."""
+    before = findings.count
+    reader = _Reader(raw, findings)
+    target_modules = reader.names_or_pattern("target_modules")
+    layers_pattern = reader.layers_pattern()
+    layers = reader.layers()
+    config = AdapterConfig(
+        raw=raw,
+        rank=reader.rank("r", raw.get("r")),
+        alpha=reader.number("lora_alpha", raw.get("lora_alpha")),
+        use_rslora=reader.flag("use_rslora"),
+        target_modules=target_modules,
+        exclude_modules=reader.names_or_pattern("exclude_modules"),
+        rank_pattern=reader.pattern_map("rank_pattern", reader.rank),
+        alpha_pattern=reader.pattern_map("alpha_pattern", reader.number),
+        layers=layers,
+        layers_pattern=layers_pattern,
+        base_model_name=reader.base_model_name(),
+    )
+    if not target_modules:
+        reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')
+    if isinstance(target_modules, str) and (layers is not None or layers_pattern):
+        reader.bad("layers_to_transform", "cannot be combined with a target_modules pattern", "Use one of the two.")
+    if layers_pattern and layers is None:
+        reader.bad("layers_pattern", "needs layers_to_transform beside it", "Set both or neither.")
+    return config if findings.count == before else None
+
+
+def untargetable_names(config: AdapterConfig) -> list[str]:
+    """Listed targets that exist in the base model but cannot carry a served LoRA: embeddings and the head."""
+    if isinstance(config.target_modules, str):
+        return []
+    last_parts = {name.rsplit(".", 1)[-1] for name in config.target_modules}
+    return sorted(last_parts & {"lm_head", "embed_tokens"})
+
+
+class _Reader:
+    """Reads single fields; reports what is malformed and goes on with a harmless value."""
+
+    def __init__(self, raw: dict[str, Any], findings: Findings) -> None:
+        self._raw = raw
+        self._findings = findings
+
+    def bad(self, field: str, what: str, fix: str) -> None:
+        self._findings.add("invalid_config", f"adapter_config.json: {field} {what}.", fix)
+
+    def rank(self, field: str, value: Any) -> int:
+        if type(value) is int and 1 <= value <= MAX_RANK_VALUE:
+            return value
+        self.bad(field, f"is {printable(value)}, not a rank", "Use a whole number from 1 on.")
+        return 1
+
+    def number(self, field: str, value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
+            return float(value)
+        self.bad(field, f"is {printable(value)}, not a scale", "Use a number, e.g. 16.")
+        return 1.0
+
+    def flag(self, field: str) -> bool:
+        value = self._raw.get(field, False)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.bad(field, f"is {printable(value)}, not true or false", "Use true or false.")
+        return False
+
+    def names_or_pattern(self, field: str) -> str | tuple[str, ...]:
+        value = self._raw.get(field)
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and len(value) <= MAX_PATTERNS and all(isinstance(v, str) and v for v in value):
+            return tuple(value)
+        self.bad(field, "is neither a list of names nor a pattern", 'Use a list such as ["q_proj", "v_proj"].')
+        return ()
+
+    def pattern_map(self, field: str, read: Callable[[str, Any], _Value]) -> dict[str, _Value]:
+        value = self._raw.get(field)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or len(value) > MAX_PATTERNS:
+            self.bad(field, f"is not a map of at most {MAX_PATTERNS} patterns", 'Use e.g. {"q_proj": 16}.')
+            return {}
+        return {pattern: read(f"{field}[{printable(pattern)}]", item) for pattern, item in value.items()}
+
+    def layers(self) -> frozenset[int] | None:
+        value = self._raw.get("layers_to_transform")
+        if value is None or value == []:
+            return None
+        items = value if isinstance(value, list) else [value]
+        if len(items) <= MAX_PATTERNS and all(type(item) is int and item >= 0 for item in items):
+            return frozenset(items)
+        self.bad("layers_to_transform", "is neither a layer index nor a list of them", "Use e.g. [0, 1, 2].")
+        return None
+
+    def layers_pattern(self) -> tuple[str, ...]:
+        value = self._raw.get("layers_pattern")
+        if not value:
+            return ()
+        items = value if isinstance(value, list) else [value]
+        if len(items) <= 16 and all(isinstance(item, str) and _LAYERS_NAME.fullmatch(item) for item in items):
+            return tuple(items)
+        self.bad("layers_pattern", f"is {printable(value)}, not a module list's name", 'Use "layers", or leave it out.')
+        return ()
+
+    def base_model_name(self) -> str:
+        value = self._raw.get("base_model_name_or_path")
+        return printable(value) if isinstance(value, str) else ""
+
+
+def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
+    kind = raw.get("peft_type")
+    if kind != "LORA":
+        _refuse(
+            findings,
+            "peft_type",
+            "adapter_config.json names no peft_type" if kind is None else f"the adapter is {printable(kind)}, not LORA",
+            "Only LoRA adapters can be served; train with peft.LoraConfig.",
+        )
+    task = raw.get("task_type")
+    if task not in (None, "CAUSAL_LM"):
+        _refuse(
+            findings,
+            "task_type",
+            f"the adapter was trained for {printable(task)}, but this server generates text",
+            'Train with task_type="CAUSAL_LM" on AutoModelForCausalLM.',
+        )
+
+
+def _refuse(findings: Findings, feature: str, message: str, fix: str) -> None:
+    findings.add("unsupported_feature", f"{message[0].upper()}{message[1:]}; it cannot be served.", fix)
+
+
+def _could_change_the_model(value: Any) -> bool:
+    """Numbers only tune what some switch turns on; a switch is true, a text or something filled."""
+    return value is True or (isinstance(value, str | list | dict) and bool(value))
+
+
+def _bad(what: str, fix: str) -> FormatError:
+    return FormatError("invalid_config", f"adapter_config.json cannot be used: {what}.", fix)

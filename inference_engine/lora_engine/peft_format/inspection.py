@@ -1,0 +1,459 @@
+"""``inspect_adapter``: everything that is checked before an adapter may be served, and the report of it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .adapter_config import (
+    SUPPORTED_TARGETS_TEXT,
+    AdapterConfig,
+    check_features,
+    load_raw_config,
+    parse_config,
+    untargetable_names,
+)
+from .geometry import TARGETS, BaseGeometry, Limits, module_key
+from .identity import WEIGHTS_FILE
+from .modules import ModuleLora, ModuleResolver
+from .patterns import PatternError
+from .problems import Findings, FormatError, Problem, printable
+from .safetensors_file import SafetensorsFile, TensorEntry
+
+_NAME = re.compile(
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|mlp)\.([a-z]+_proj)\.lora_([AB])\.weight",
+    re.ASCII,
+)
+_DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+# All exponent bits set means infinite or NaN.
+_EXPONENT = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
+_SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
+_NOT_STATE_DICT = "Save with model.save_pretrained(folder), not model.state_dict()."
+# A piece of a foreign tensor name -> what it tells, what to do.
+_FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
+    ("lora_magnitude_vector", "belongs to DoRA", "Train with use_dora=False."),
+    ("lora_embedding_", "is LoRA on an embedding", "Train with target_modules of linear projections only."),
+    ("modules_to_save", "is a fully trained copy of a base module", "Train with modules_to_save=None."),
+    ("lm_head", "belongs to the output head", "Train without lm_head in target_modules and modules_to_save."),
+    ("embed_tokens", "belongs to the token embedding", "Train without embed_tokens."),
+    (".base_layer.", "is a base weight", _SAVE_AGAIN),
+    (".experts.", "belongs to a mixture-of-experts model", "Upload an adapter trained on this base model."),
+    (".lora_A.default", "carries an adapter's name", _NOT_STATE_DICT),
+    (".lora_B.default", "carries an adapter's name", _NOT_STATE_DICT),
+    (".bias", "is a bias", 'Train with bias="none" and lora_bias=False.'),
+    ("base_model.model.layers.", "was trained without the language head", "Train on AutoModelForCausalLM."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterManifest:
+    """A valid adapter's contents. ``rank`` is the largest; ``dtype`` is "mixed" when tensors differ."""
+
+    rank: int
+    targets: tuple[str, ...]
+    dtype: str
+    num_tensors: int
+    num_parameters: int
+    weight_bytes: int
+    base_model_name: str
+    modules: tuple[ModuleLora, ...]
+    config: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """A summary for reports: ranks and scales by target, not module by module."""
+        by_target: dict[str, list[ModuleLora]] = defaultdict(list)
+        for module in self.modules:
+            by_target[module.target].append(module)
+        return {
+            "rank": self.rank,
+            "targets": list(self.targets),
+            "dtype": self.dtype,
+            "num_tensors": self.num_tensors,
+            "num_parameters": self.num_parameters,
+            "weight_bytes": self.weight_bytes,
+            "base_model_name": self.base_model_name,
+            "num_modules": len(self.modules),
+            "layers": sorted({module.layer for module in self.modules}),
+            "ranks": {target: sorted({m.rank for m in ms}) for target, ms in sorted(by_target.items())},
+            "scales": {target: sorted({m.scale for m in ms}) for target, ms in sorted(by_target.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The outcome. ``problems`` holds the first 200, ``problem_count`` says how many there were."""
+
+    ok: bool
+    problems: tuple[Problem, ...]
+    manifest: AdapterManifest | None
+    checks: tuple[dict[str, Any], ...]
+    problem_count: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "problems": [problem.to_json() for problem in self.problems],
+            "problem_count": self.problem_count,
+            "checks": [dict(check) for check in self.checks],
+            "manifest": self.manifest.to_json() if self.manifest else None,
+        }
+
+
+def inspect_adapter(
+    folder: Path, geometry: BaseGeometry, limits: Limits | None = None, *, check_finite: bool = True
+) -> ValidationReport:
+    """Check the adapter in ``folder`` against the base model. Never raises for what the files contain."""
+    return _Inspection(folder, geometry, limits or Limits()).run(check_finite)
+
+
+@dataclass(slots=True)
+class _Module:
+    """The two tensors of a module, as far as they are in the file."""
+
+    layer: int
+    target: str
+    sides: dict[str, TensorEntry] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"layers.{self.layer}.{self.target}"
+
+    @property
+    def rank(self) -> int:
+        if "A" in self.sides:
+            return self.sides["A"].shape[0]
+        return self.sides["B"].shape[1]
+
+
+class _Inspection:
+    """One run over one adapter. Each check adds findings and a line to the report."""
+
+    def __init__(self, folder: Path, geometry: BaseGeometry, limits: Limits) -> None:
+        self._folder = folder
+        self._geometry = geometry
+        self._limits = limits
+        self._findings = Findings()
+        self._checks: list[dict[str, Any]] = []
+        self._raw: dict[str, Any] | None = None
+        self._config: AdapterConfig | None = None
+        self._resolver: ModuleResolver | None = None
+        self._weights: SafetensorsFile | None = None
+        self._modules: dict[tuple[int, str], _Module] = {}
+        self._misfits = 0
+
+    def run(self, check_finite: bool) -> ValidationReport:
+        self._check("config", self._read_config)
+        self._check("features", self._features)
+        self._check("safetensors", self._open_weights)
+        self._check("tensors", self._collect_modules)
+        self._check("shapes", self._shapes)
+        self._check("modules", self._against_config)
+        if check_finite:
+            self._check("finite", self._finite)
+        manifest = self._manifest() if self._findings.count == 0 else None
+        problems = tuple(self._findings.problems)
+        return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count)
+
+    def _check(self, name: str, step: Callable[[], str]) -> None:
+        before = self._findings.count
+        detail = ""
+        try:
+            detail = step()
+        except _SkippedError as skipped:
+            self._checks.append({"name": name, "ok": False, "detail": str(skipped)})
+            return
+        except FormatError as error:
+            self._findings.add_error(error)
+        found = self._findings.count - before
+        if found:
+            detail = f"{found} problem{'s' if found > 1 else ''}"
+        self._checks.append({"name": name, "ok": found == 0, "detail": detail})
+
+    def _read_config(self) -> str:
+        self._raw = load_raw_config(self._folder)
+        self._config = parse_config(self._raw, self._findings)
+        if self._config:
+            self._resolver = ModuleResolver(self._config)
+        return "adapter_config.json is well-formed"
+
+    def _features(self) -> str:
+        if self._raw is None:
+            raise _SkippedError("not checked: the config cannot be read")
+        check_features(self._raw, self._findings)
+        for name in untargetable_names(self._config) if self._config else ():
+            self._findings.add(
+                "unsupported_feature",
+                f"The adapter targets {name}; it cannot be served.",
+                f"Train with target_modules from {SUPPORTED_TARGETS_TEXT}.",
+            )
+        return "plain LoRA"
+
+    def _open_weights(self) -> str:
+        self._weights = SafetensorsFile.open(self._folder / WEIGHTS_FILE, self._limits)
+        count = len(self._weights.entries)
+        if count > self._limits.max_tensors:
+            raise FormatError(
+                "too_many_tensors",
+                f"{WEIGHTS_FILE} holds {count} tensors; the limit is {self._limits.max_tensors}.",
+                _SAVE_AGAIN,
+            )
+        return f"{count} tensors"
+
+    def _collect_modules(self) -> str:
+        before = self._findings.count
+        for entry in self._need_weights().entries.values():
+            self._collect(entry)
+        if not self._modules and self._findings.count == before:
+            self._findings.add("no_lora_tensors", f"{WEIGHTS_FILE} holds no LoRA tensors.", _SAVE_AGAIN)
+        return f"{len(self._modules)} modules"
+
+    def _collect(self, entry: TensorEntry) -> None:
+        match = _NAME.fullmatch(entry.name)
+        if match is None or match[2] not in TARGETS:
+            self._foreign(entry.name)
+            return
+        layer, target, side = int(match[1]), match[2], match[3]
+        if entry.name != _tensor_name(_Module(layer, target), side):  # e.g. mlp.q_proj
+            self._foreign(entry.name)
+        elif layer >= self._geometry.num_layers:
+            self._misfits += 1
+            self._findings.add(
+                "layer_out_of_range",
+                f"layers.{layer}.{target}.lora_{side} is in the file but {self._geometry.name} has only "
+                f"{self._geometry.num_layers} layers: this adapter was trained on another base model.",
+                f"Upload an adapter trained on {self._geometry.name}.",
+                entry.name,
+            )
+        elif len(entry.shape) != 2 or entry.num_elements == 0:
+            self._findings.add(
+                "shape_mismatch",
+                f"layers.{layer}.{target}.lora_{side} is {list(entry.shape)} but must be a matrix.",
+                _SAVE_AGAIN,
+                entry.name,
+            )
+        else:
+            self._modules.setdefault((layer, target), _Module(layer, target)).sides[side] = entry
+
+    def _foreign(self, name: str) -> None:
+        for piece, what, fix in _FOREIGN_NAMES:
+            if piece in name:
+                self._findings.add("unexpected_tensor", f"{printable(name)} {what}, which cannot be served.", fix, name)
+                return
+        self._findings.add(
+            "unexpected_tensor",
+            f"{printable(name)} is no LoRA tensor of {self._geometry.name}.",
+            f"LoRA is served on {SUPPORTED_TARGETS_TEXT}; train with those target_modules on {self._geometry.name}.",
+            name,
+        )
+
+    def _shapes(self) -> str:
+        self._need_weights()
+        for module in self._modules.values():
+            self._module_shapes(module)
+        if self._misfits > 1:
+            self._lead_with_base(f"{self._misfits} tensors do not fit {self._geometry.name}")
+        return f"all fit {self._geometry.name}"
+
+    def _module_shapes(self, module: _Module) -> None:
+        in_features, out_features = self._geometry.features(module.target)
+        for side, entry in sorted(module.sides.items()):
+            axis, wanted = (1, in_features) if side == "A" else (0, out_features)
+            if entry.shape[axis] == wanted:
+                continue
+            needed = list(entry.shape)
+            needed[axis] = wanted
+            self._misfits += 1
+            self._findings.add(
+                "shape_mismatch",
+                f"{module.label}.lora_{side} is {list(entry.shape)} but {self._geometry.name} needs {needed}: "
+                "this adapter was trained on another base model.",
+                f"Upload an adapter trained on {self._geometry.name}.",
+                entry.name,
+            )
+
+    def _lead_with_base(self, what: str) -> None:
+        base_name = self._config.base_model_name if self._config else ""
+        named = f" It names {base_name} as its base." if base_name else ""
+        self._findings.lead_with(
+            "wrong_base_model",
+            f"{what} ({self._geometry.num_layers} layers, hidden size "
+            f"{self._geometry.hidden_size}): this adapter was trained on another base model.{named}",
+            f"Upload an adapter trained on {self._geometry.name}, or a host that serves the adapter's own base.",
+        )
+
+    def _against_config(self) -> str:
+        self._need_weights()
+        if self._config is None or self._resolver is None:
+            raise _SkippedError("not checked: the config has problems")
+        try:
+            self._completeness(self._resolver)
+            self._ranks(self._resolver)
+        except PatternError as error:
+            raise FormatError(
+                "unsupported_pattern",
+                f"A pattern in adapter_config.json cannot be used: {error}.",
+                'Write plain names, e.g. "target_modules": ["q_proj", "v_proj"].',
+            ) from None
+        return "ranks and targets agree with the config"
+
+    def _completeness(self, resolver: ModuleResolver) -> None:
+        missing: set[int] = set()
+        for layer in range(self._geometry.num_layers):
+            for target in TARGETS:
+                targeted = resolver.is_targeted(module_key(layer, target))
+                if self._complete(_Module(layer, target), targeted):
+                    missing.add(layer)
+        depth = 1 + max((layer for layer, _ in self._modules), default=self._geometry.num_layers)
+        if missing == set(range(depth, self._geometry.num_layers)) and missing:
+            self._lead_with_base(f"The adapter has {depth} layers, which does not fit {self._geometry.name}")
+        if isinstance(self._config.target_modules if self._config else (), str) and resolver.is_targeted("lm_head"):
+            self._findings.add(
+                "unsupported_feature",
+                "The target_modules pattern also matches lm_head; it cannot be served.",
+                f"Train with target_modules from {SUPPORTED_TARGETS_TEXT}.",
+            )
+        layers = (self._config.layers if self._config else None) or frozenset()
+        beyond = sorted(layer for layer in layers if layer >= self._geometry.num_layers)
+        if beyond:
+            self._findings.add(
+                "layer_out_of_range",
+                f"layers_to_transform names layer {beyond[0]} but {self._geometry.name} has only "
+                f"{self._geometry.num_layers} layers.",
+                f"Upload an adapter trained on {self._geometry.name}.",
+            )
+
+    def _complete(self, wanted: _Module, targeted: bool) -> bool:
+        """Report what is missing or too much in one module; True if something is missing."""
+        missing = False
+        present = self._modules.get((wanted.layer, wanted.target), wanted).sides
+        for side in ("A", "B"):
+            if targeted and side not in present and not self._reported(wanted, side):
+                missing = True
+                self._findings.add(
+                    "missing_tensor",
+                    f"{wanted.label}.lora_{side} is missing, but adapter_config.json targets it.",
+                    _SAVE_AGAIN,
+                    _tensor_name(wanted, side),
+                )
+            elif not targeted and side in present:
+                self._findings.add(
+                    "extra_tensor",
+                    f"{wanted.label}.lora_{side} is in the file, but adapter_config.json does not target it.",
+                    "Upload the adapter_config.json that was saved together with these weights.",
+                    present[side].name,
+                )
+        return missing
+
+    def _reported(self, wanted: _Module, side: str) -> bool:
+        """Whether the tensor is there after all, but was refused for its shape."""
+        return _tensor_name(wanted, side) in self._need_weights().entries
+
+    def _ranks(self, resolver: ModuleResolver) -> None:
+        too_high: set[int] = set()
+        for module in self._modules.values():
+            rank = resolver.rank(module.layer, module.target)
+            for side, entry in sorted(module.sides.items()):
+                actual = entry.shape[0] if side == "A" else entry.shape[1]
+                if actual != rank:
+                    self._findings.add(
+                        "rank_mismatch",
+                        f"{module.label}.lora_{side} is {list(entry.shape)}, which is rank {actual}, but "
+                        f"adapter_config.json says rank {rank}.",
+                        "Upload the adapter_config.json that was saved together with these weights.",
+                        entry.name,
+                    )
+                if actual > self._limits.max_rank and actual not in too_high:
+                    too_high.add(actual)
+                    self._findings.add(
+                        "rank_too_high",
+                        f"{module.label} has rank {actual}; the limit is {self._limits.max_rank}.",
+                        f"Train with r={self._limits.max_rank} or less.",
+                        entry.name,
+                    )
+
+    def _finite(self) -> str:
+        weights = self._need_weights()
+        for module in self._modules.values():
+            for side, entry in sorted(module.sides.items()):
+                bad, first = count_not_finite(weights, entry)
+                if bad:
+                    row, column = divmod(first, entry.shape[1])
+                    self._findings.add(
+                        "not_finite",
+                        f"{module.label}.lora_{side} holds {bad} NaN or infinite value{'s' if bad > 1 else ''}, "
+                        f"the first at row {row}, column {column}.",
+                        "Training diverged, or the dtype overflowed: train again with a lower learning rate, or "
+                        "save in bfloat16 or float32.",
+                        entry.name,
+                    )
+        return "every weight is finite"
+
+    def _manifest(self) -> AdapterManifest:
+        config, resolver, weights = self._config, self._resolver, self._weights
+        assert config is not None and resolver is not None and weights is not None
+        modules = tuple(self._describe(self._modules[key], resolver) for key in sorted(self._modules))
+        entries = weights.entries.values()
+        dtypes = {_DTYPE_NAMES[entry.dtype] for entry in entries}
+        return AdapterManifest(
+            rank=max(module.rank for module in modules),
+            targets=tuple(sorted({module.target for module in modules})),
+            dtype=dtypes.pop() if len(dtypes) == 1 else "mixed",
+            num_tensors=len(weights.entries),
+            num_parameters=sum(entry.num_elements for entry in entries),
+            weight_bytes=sum(entry.end - entry.start for entry in entries),
+            base_model_name=config.base_model_name,
+            modules=modules,
+            config=config.raw,
+        )
+
+    def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:
+        alpha = resolver.alpha(module.layer, module.target)
+        return ModuleLora(
+            layer=module.layer,
+            target=module.target,
+            rank=module.rank,
+            alpha=alpha,
+            scale=resolver.scale(alpha, module.rank),
+            a_name=module.sides["A"].name,
+            b_name=module.sides["B"].name,
+        )
+
+    def _need_weights(self) -> SafetensorsFile:
+        if self._weights is None:
+            raise _SkippedError("not checked: the weights cannot be read")
+        return self._weights
+
+
+class _SkippedError(Exception):
+    """A check that another check's failure makes impossible."""
+
+
+def count_not_finite(weights: SafetensorsFile, entry: TensorEntry) -> tuple[int, int]:
+    """How many elements are NaN or infinite, and the flat index of the first (0 if none)."""
+    count = first = seen = 0
+    for chunk in weights.chunks(entry.name):
+        bad = _not_finite(chunk, entry.dtype)
+        found = int(np.count_nonzero(bad))
+        if found and not count:
+            first = seen + int(np.argmax(bad))
+        count += found
+        seen += len(chunk)
+    return count, first
+
+
+def _not_finite(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.bool_]:
+    kind, mask = _EXPONENT[dtype]
+    bits = values.view(kind)
+    result: npt.NDArray[np.bool_] = (bits & bits.dtype.type(mask)) == mask
+    return result
+
+
+def _tensor_name(module: _Module, side: str) -> str:
+    return f"base_model.model.{module_key(module.layer, module.target)}.lora_{side}.weight"

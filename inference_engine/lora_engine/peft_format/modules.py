@@ -1,0 +1,85 @@
+"""One LoRA module, and which modules a config says exist, with which rank and scale."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from .adapter_config import AdapterConfig
+from .geometry import module_key
+from .patterns import PatternMatcher
+
+_FIRST_INDEX = re.compile(r".*?\.[^.]*\.(\d+)\.", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleLora:
+    """LoRA of one projection of one layer: ``y += scale * B @ (A @ x)``.
+
+    ``scale`` is ``alpha / rank``, or ``alpha / sqrt(rank)`` for rsLoRA (arXiv 2312.03732).
+    ``a_name`` and ``b_name`` are tensor names in the file.
+    """
+
+    layer: int
+    target: str
+    rank: int
+    alpha: float
+    scale: float
+    a_name: str
+    b_name: str
+
+
+class ModuleResolver:
+    """What a config says about a module, by PEFT's own rules. Methods raise ``PatternError``."""
+
+    def __init__(self, config: AdapterConfig) -> None:
+        self._config = config
+        self._matcher = PatternMatcher()
+
+    def is_targeted(self, key: str) -> bool:
+        """Whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""
+        config = self._config
+        if self._is_excluded(key):
+            return False
+        if isinstance(config.target_modules, str):
+            if config.target_modules == "all-linear":
+                return not key.endswith("lm_head")
+            return self._matcher.matches_fully(config.target_modules, key)
+        if key in config.target_modules:  # a full name is not subject to layers_to_transform
+            return True
+        return _ends_with(key, config.target_modules) and self._is_layer_chosen(key)
+
+    def rank(self, layer: int, target: str) -> int:
+        config = self._config
+        pattern = self._matcher.first_key(config.rank_pattern, module_key(layer, target))
+        return config.rank if pattern is None else config.rank_pattern[pattern]
+
+    def alpha(self, layer: int, target: str) -> float:
+        config = self._config
+        pattern = self._matcher.first_key(config.alpha_pattern, module_key(layer, target))
+        return config.alpha if pattern is None else config.alpha_pattern[pattern]
+
+    def scale(self, alpha: float, rank: int) -> float:
+        return alpha / math.sqrt(rank) if self._config.use_rslora else alpha / rank
+
+    def _is_excluded(self, key: str) -> bool:
+        excluded = self._config.exclude_modules
+        if isinstance(excluded, str):
+            return bool(excluded) and self._matcher.matches_fully(excluded, key)
+        return key in excluded or _ends_with(key, excluded)
+
+    def _is_layer_chosen(self, key: str) -> bool:
+        config = self._config
+        if config.layers is None:
+            return True
+        if not config.layers_pattern:
+            found = _FIRST_INDEX.match(key)
+        else:
+            tries = (re.match(rf"(?:^|.*?\.){p}\.(\d+)\.", key) for p in config.layers_pattern)
+            found = next((match for match in tries if match), None)
+        return found is not None and int(found[1]) in config.layers
+
+
+def _ends_with(key: str, names: tuple[str, ...]) -> bool:
+    return any(key.endswith("." + name) for name in names)

@@ -1,0 +1,191 @@
+"""Regular expressions from adapter configs, matched in bounded time.
+
+PEFT matches ``target_modules``, ``exclude_modules``, ``rank_pattern`` and ``alpha_pattern``
+with Python's backtracking engine, which a hostile pattern can keep busy for ever. Here the
+same parse tree is evaluated over *sets of positions*, each (node, start) once, on a budget of
+steps. Only whether a pattern matches is computed, so greediness and groups do not matter;
+back references and look-behind are refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+MAX_PATTERN = 400
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_.]|\\\.)*", re.ASCII)
+
+# The parser behind ``re``; its public name, sre_parse, is deprecated.
+sre: Any = import_module("re._constants")
+_parser: Any = import_module("re._parser")
+
+_DIGITS = frozenset("0123456789")
+_WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+_SPACE = frozenset(" \t\n\r\f\v")
+_CATEGORIES = {
+    sre.CATEGORY_DIGIT: (_DIGITS, True),
+    sre.CATEGORY_NOT_DIGIT: (_DIGITS, False),
+    sre.CATEGORY_WORD: (_WORD, True),
+    sre.CATEGORY_NOT_WORD: (_WORD, False),
+    sre.CATEGORY_SPACE: (_SPACE, True),
+    sre.CATEGORY_NOT_SPACE: (_SPACE, False),
+}
+_NO_MATCH: frozenset[int] = frozenset()
+
+
+class PatternError(Exception):
+    """The pattern is no regular expression, or one that is refused; the message says why."""
+
+
+class PatternMatcher:
+    """Matches untrusted patterns against ASCII text, in at most ``budget`` steps over its lifetime."""
+
+    def __init__(self, budget: int = 5_000_000) -> None:
+        self.budget = budget
+
+    def matches_fully(self, pattern: str, text: str) -> bool:
+        """``re.fullmatch(pattern, text) is not None``. Raises ``PatternError``."""
+        tree = _parse(pattern)
+        try:
+            return len(text) in _Walk(text, self).sequence(tree, 0)
+        except RecursionError:
+            raise PatternError("it is nested too deeply") from None
+
+    def first_key(self, patterns: Iterable[str], key: str) -> str | None:
+        """The first pattern that matches ``key`` or its end after a dot, as PEFT resolves ``rank_pattern``."""
+        return next((pattern for pattern in patterns if self._matches_tail(pattern, key)), None)
+
+    def spend(self) -> None:
+        self.budget -= 1
+        if self.budget < 0:
+            raise PatternError("the patterns of this config take too long to match")
+
+    def _matches_tail(self, pattern: str, key: str) -> bool:
+        if _PLAIN.fullmatch(pattern):
+            self.spend()
+            return _plain_tail(pattern, key)
+        return self.matches_fully(rf"(.*\.)?({pattern})$", key)
+
+
+def _plain_tail(pattern: str, key: str) -> bool:
+    """Tail match of a pattern of name characters, dots (any character) and escaped dots."""
+    wanted = pattern.replace(r"\.", "\0")
+    start = len(key) - len(wanted)
+    if start < 0 or (start > 0 and key[start - 1] != "."):
+        return False
+    pairs = zip(wanted, key[start:], strict=True)
+    return all(w == c or w == "." or (w == "\0" and c == ".") for w, c in pairs)
+
+
+@lru_cache(maxsize=1024)
+def _parse(pattern: str) -> Any:
+    if len(pattern) > MAX_PATTERN:
+        raise PatternError(f"it is longer than {MAX_PATTERN} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ambiguous set syntax
+            tree = _parser.parse(pattern)
+    except (re.error, OverflowError) as error:
+        raise PatternError(f"it is not a regular expression: {error}") from None
+    except RecursionError:
+        raise PatternError("it is nested too deeply") from None
+    if tree.state.flags & ~re.UNICODE:
+        raise PatternError("flags are not supported")
+    return tree
+
+
+class _Walk:
+    """One evaluation of a parse tree on one text; end positions are remembered per (node, start)."""
+
+    def __init__(self, text: str, matcher: PatternMatcher) -> None:
+        self._text = text
+        self._matcher = matcher
+        self._seen: dict[tuple[int, int], frozenset[int]] = {}
+
+    def sequence(self, nodes: Any, start: int) -> frozenset[int]:
+        """Where a match of ``nodes`` that begins at ``start`` may end."""
+        known = self._seen.get((id(nodes), start))
+        if known is None:
+            known = frozenset((start,))
+            for op, argument in nodes.data:
+                known = frozenset(end for position in known for end in self._node(op, argument, position))
+                if not known:
+                    break
+            self._seen[id(nodes), start] = known
+        return known
+
+    def _node(self, op: Any, argument: Any, at: int) -> frozenset[int]:
+        self._matcher.spend()
+        if op in (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN):
+            fits = at < len(self._text) and _accepts(op, argument, self._text[at])
+            return frozenset((at + 1,)) if fits else _NO_MATCH
+        if op is sre.BRANCH:
+            return frozenset(end for branch in argument[1] for end in self.sequence(branch, at))
+        if op is sre.SUBPATTERN:
+            return self._group(argument, at)
+        if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
+            return self._repeat(argument, at)
+        if op is sre.AT:
+            return frozenset((at,)) if self._anchored(argument, at) else _NO_MATCH
+        if op in (sre.ASSERT, sre.ASSERT_NOT) and argument[0] == 1:
+            return frozenset((at,)) if bool(self.sequence(argument[1], at)) == (op is sre.ASSERT) else _NO_MATCH
+        raise PatternError("back references, look-behind and atomic groups are not supported")
+
+    def _group(self, argument: Any, at: int) -> frozenset[int]:
+        _number, add_flags, del_flags, body = argument
+        if add_flags or del_flags:
+            raise PatternError("flags are not supported")
+        return self.sequence(body, at)
+
+    def _repeat(self, argument: Any, at: int) -> frozenset[int]:
+        low, high, body = argument
+        current = frozenset((at,))
+        reached = current if low == 0 else _NO_MATCH
+        # Ends never lie before their start, so the set of positions settles within the text's length.
+        for done in range(1, int(high) + 1):
+            self._matcher.spend()
+            following = frozenset(end for position in current for end in self.sequence(body, position))
+            settled = following == current
+            if done >= low or settled:
+                reached |= following
+            if settled or not following:
+                break
+            current = following
+        return reached
+
+    def _anchored(self, kind: Any, at: int) -> bool:
+        text = self._text
+        if kind in (sre.AT_BEGINNING, sre.AT_BEGINNING_STRING):
+            return at == 0
+        if kind is sre.AT_END_STRING:
+            return at == len(text)
+        if kind is sre.AT_END:
+            return text[at:] in ("", "\n")
+        before = at > 0 and text[at - 1] in _WORD
+        after = at < len(text) and text[at] in _WORD
+        return (before != after) == (kind is sre.AT_BOUNDARY)
+
+
+def _accepts(op: Any, argument: Any, char: str) -> bool:
+    if op is sre.LITERAL:
+        return bool(ord(char) == argument)
+    if op is sre.NOT_LITERAL:
+        return bool(ord(char) != argument)
+    if op is sre.ANY:
+        return char != "\n"
+    negate = argument[0][0] is sre.NEGATE
+    items = argument[1:] if negate else argument
+    return any(_in_set(kind, value, char) for kind, value in items) != negate
+
+
+def _in_set(kind: Any, value: Any, char: str) -> bool:
+    if kind is sre.LITERAL:
+        return bool(ord(char) == value)
+    if kind is sre.RANGE:
+        return bool(value[0] <= ord(char) <= value[1])
+    members, wanted = _CATEGORIES[value]
+    return (char in members) == wanted

@@ -1,0 +1,150 @@
+"""A tar reader for strangers' archives: forward only, bounded memory, ordinary files only.
+
+Python's ``tarfile`` reads extended headers and sparse maps of any size into memory. This one
+knows ustar, the PAX ``path`` record and GNU long names, which is all that tar programs write
+for plain files, and refuses the rest by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+BLOCK = 512
+_MAX_EXTENDED = 256 << 10
+_CHUNK = 1 << 20
+
+
+class TarError(Exception):
+    """The stream is no tar archive, or one with members that are refused; the message says which."""
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """``kind`` is "file", "folder", "link" or "special"."""
+
+    name: str
+    kind: str
+    size: int
+
+
+_KINDS = {b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link", b"2": "link"}
+
+
+class TarReader:
+    """Iterate over members; ``chunks()`` yields the current one's bytes, unread ones are skipped."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._left = 0
+        self._padding = 0
+
+    def __iter__(self) -> Iterator[TarMember]:
+        name: str | None = None
+        while header := self._next_header():
+            kind = header[156:157]
+            size = _number(header[124:136])
+            if kind in b"xgL" and kind:
+                extended = self._extended(size)
+                name = _extended_name(kind, extended) or name
+                continue
+            member = TarMember(name or _plain_name(header), _KINDS.get(kind, "special"), size)
+            name = None
+            self._begin(size if member.kind == "file" else 0)
+            yield member
+
+    def chunks(self) -> Iterator[bytes]:
+        """The rest of the current member."""
+        while self._left:
+            chunk = self._stream.read(min(self._left, _CHUNK))
+            if not chunk:
+                raise TarError("it ends in the middle of a file")
+            self._left -= len(chunk)
+            yield chunk
+
+    def _begin(self, size: int) -> None:
+        self._left = size
+        self._padding = -size % BLOCK
+
+    def _next_header(self) -> bytes:
+        """The next member's header, or empty at the end of the archive."""
+        for _ in self.chunks():
+            pass
+        self._exactly(self._padding)
+        self._padding = 0
+        header = self._stream.read(BLOCK)
+        if not header or header == bytes(BLOCK):
+            return b""
+        if len(header) < BLOCK or not _checksum_fits(header):
+            raise TarError("a member's header is damaged")
+        return header
+
+    def _extended(self, size: int) -> bytes:
+        if size > _MAX_EXTENDED:
+            raise TarError(f"an extended header has {size} bytes")
+        data = self._exactly(size)
+        self._exactly(-size % BLOCK)
+        return data
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._stream.read(size - len(data))
+            if not piece:
+                raise TarError("it ends in the middle of a header")
+            data += piece
+        return data
+
+
+def _checksum_fits(header: bytes) -> bool:
+    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    return total == _number(header[148:156])
+
+
+def _number(field: bytes) -> int:
+    digits = field.replace(b"\0", b" ").strip()
+    try:
+        return int(digits or b"0", 8)
+    except ValueError:
+        raise TarError("a member's header holds a size that is no octal number") from None
+
+
+def _plain_name(header: bytes) -> str:
+    name = _text(header[0:100])
+    prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _extended_name(kind: bytes, data: bytes) -> str | None:
+    if kind == b"L":
+        return _text(data)
+    if kind == b"g":
+        return None
+    records = dict(_pax_records(data))
+    if any(key.startswith("GNU.sparse") for key in records) or "size" in records:
+        raise TarError("it holds sparse or oversized members")
+    return records.get("path")
+
+
+def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
+    """PAX records are ``"<length> <key>=<value>\\n"``, the length counting the whole record."""
+    while data:
+        length_text, space, _ = data.partition(b" ")
+        if not space or not length_text.isdigit() or len(length_text) > 6:
+            raise TarError("an extended header is damaged")
+        length = int(length_text)
+        record = data[len(length_text) + 1 : length]
+        key, equals, value = record.partition(b"=")
+        if not equals or not value.endswith(b"\n") or length > len(data):
+            raise TarError("an extended header is damaged")
+        yield _text(key), _text(value[:-1])
+        data = data[length:]
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "replace")

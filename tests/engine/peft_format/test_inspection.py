@@ -1,0 +1,295 @@
+"""What ``inspect_adapter`` accepts, refuses, and how it says so."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+
+import numpy as np
+import pytest
+from lora_engine.peft_format import FormatError, Limits, SafetensorsFile, adapter_digest, inspect_adapter
+
+Q0_A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+Q0_B = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
+V1_B = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
+
+
+def codes(report):
+    return {problem.code for problem in report.problems}
+
+
+def test_a_plain_adapter_is_accepted(tmp_path, geometry, tensors, save):
+    report = inspect_adapter(save(tmp_path, tensors()), geometry)
+    assert report.ok, report.problems
+    assert [check["name"] for check in report.checks] == [
+        "config", "features", "safetensors", "tensors", "shapes", "modules", "finite",
+    ]
+    manifest = report.manifest
+    assert (manifest.rank, manifest.targets, manifest.dtype) == (4, ("q_proj", "v_proj"), "float32")
+    assert manifest.num_tensors == 8
+    assert manifest.weight_bytes == 4 * manifest.num_parameters
+    assert [(m.layer, m.target, m.scale) for m in manifest.modules] == [
+        (0, "q_proj", 2.0), (0, "v_proj", 2.0), (1, "q_proj", 2.0), (1, "v_proj", 2.0),
+    ]
+    json.dumps(report.to_json())
+
+
+def test_another_bases_adapter_is_named_as_such(tmp_path, geometry, tensors, save):
+    wrong = tensors()
+    wrong[Q0_A] = np.zeros((4, 4096), np.float32)
+    report = inspect_adapter(save(tmp_path, wrong), geometry)
+    (problem,) = report.problems
+    assert problem.message == (
+        "layers.0.q_proj.lora_A is [4, 4096] but tiny-demo needs [4, 16]: this adapter was trained on another base model."
+    )
+    assert problem.tensor == Q0_A
+    assert problem.fix
+    assert report.manifest is None
+
+
+def test_many_misfits_are_summed_up_first(tmp_path, geometry, tensors, save):
+    wrong = {name: np.zeros((4, 32) if "lora_A" in name else (32, 4), np.float32) for name in tensors()}
+    report = inspect_adapter(save(tmp_path, wrong, base_model_name_or_path="other/base"), geometry)
+    assert report.problems[0].code == "wrong_base_model"
+    assert "8 tensors" in report.problems[0].message
+    assert "other/base" in report.problems[0].message
+
+
+def test_an_adapter_of_a_shallower_base_is_named_as_such(tmp_path, geometry, tensors, save):
+    shallow = {name: array for name, array in tensors().items() if ".layers.0." in name}
+    report = inspect_adapter(save(tmp_path, shallow), geometry)
+    assert report.problems[0].code == "wrong_base_model"
+    assert "has 1 layers" in report.problems[0].message
+
+
+def test_layers_beyond_the_base_are_refused(tmp_path, geometry, tensors, save):
+    extra = {name.replace("layers.1", "layers.7"): array for name, array in tensors().items() if "layers.1" in name}
+    report = inspect_adapter(save(tmp_path, tensors() | extra), geometry)
+    assert codes(report) == {"layer_out_of_range", "wrong_base_model"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"use_dora": True}, "unsupported_feature", "DoRA"),
+        ({"bias": "all"}, "unsupported_feature", "bias"),
+        ({"lora_bias": True}, "unsupported_feature", "lora_B"),
+        ({"modules_to_save": ["lm_head"]}, "unsupported_feature", "modules_to_save"),
+        ({"alora_invocation_tokens": [0]}, "unsupported_feature", "aLoRA"),
+        ({"trainable_token_indices": [1]}, "unsupported_feature", "token embeddings"),
+        ({"layer_replication": [[0, 2]]}, "unsupported_feature", "replicated"),
+        ({"peft_type": "IA3"}, "unsupported_feature", "IA3"),
+        ({"peft_type": ...}, "unsupported_feature", "peft_type"),
+        ({"task_type": "SEQ_CLS"}, "unsupported_feature", "SEQ_CLS"),
+        ({"init_lora_weights": "pissa_niter_4"}, "unsupported_feature", "pissa_niter_4"),
+        ({"use_some_new_lora": True}, "unsupported_feature", "use_some_new_lora"),
+        ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "unsupported_feature", "lm_head"),
+        ({"target_modules": r".*(q_proj|v_proj|lm_head)"}, "unsupported_feature", "lm_head"),
+        ({"target_modules": None}, "invalid_config", "target_modules"),
+        ({"target_modules": 7}, "invalid_config", "target_modules"),
+        ({"target_modules": r"(.*)\1_proj"}, "unsupported_pattern", "back references"),
+        ({"target_modules": r"(q_proj"}, "unsupported_pattern", "regular expression"),
+        ({"target_modules": ["q_proj"]}, "extra_tensor", "v_proj"),
+        ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, "missing_tensor", "o_proj"),
+        ({"r": ...}, "invalid_config", "r is None"),
+        ({"r": True}, "invalid_config", "r is True"),
+        ({"r": 0}, "invalid_config", "r is 0"),
+        ({"r": 8}, "rank_mismatch", "rank 4"),
+        ({"lora_alpha": "16"}, "invalid_config", "lora_alpha"),
+        ({"lora_alpha": 10**400}, "invalid_config", "lora_alpha"),
+        ({"rank_pattern": {"q_proj": "8"}}, "invalid_config", "rank_pattern[q_proj]"),
+        ({"rank_pattern": [1]}, "invalid_config", "rank_pattern"),
+        ({"layers_to_transform": [-1]}, "invalid_config", "layers_to_transform"),
+        ({"layers_to_transform": [0, 1, 30]}, "layer_out_of_range", "30"),
+        ({"layers_to_transform": 0}, "extra_tensor", "layers.1.q_proj"),
+        ({"target_modules": ".*(q|v)_proj", "layers_to_transform": 0}, "invalid_config", "layers_to_transform"),
+        ({"layers_pattern": "layers"}, "invalid_config", "layers_pattern"),
+    ],
+)
+def test_configs_that_cannot_be_served(tmp_path, geometry, tensors, save, change, code, words):
+    report = inspect_adapter(save(tmp_path, tensors(), **change), geometry)
+    assert not report.ok
+    assert report.manifest is None
+    assert code in codes(report), report.problems
+    assert any(words in problem.message for problem in report.problems), report.problems
+    assert all(problem.fix for problem in report.problems)
+
+
+def test_harmless_unknown_numbers_are_tolerated(tmp_path, geometry, tensors, save):
+    assert inspect_adapter(save(tmp_path, tensors(), new_group_size=16, new_switch=False, newer=None), geometry).ok
+
+
+def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
+    bad = tensors()
+    del bad[V1_B]
+    bad[Q0_A][2, 3] = np.nan
+    bad["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 16), np.float32)
+    report = inspect_adapter(save(tmp_path, bad, use_dora=True), geometry)
+    assert codes(report) == {"unsupported_feature", "missing_tensor", "not_finite", "unexpected_tensor"}
+    assert any("row 2, column 3" in problem.message for problem in report.problems)
+
+
+def test_problems_are_capped_but_counted(tmp_path, geometry, save):
+    many = {f"tensor.{i}": np.zeros((1, 1), np.float32) for i in range(500)}
+    report = inspect_adapter(save(tmp_path, many), geometry)
+    assert len(report.problems) == 200
+    assert report.problem_count >= 500
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("<f4", np.inf), ("<f2", -np.inf), ("<f2", np.nan), ("<f4", np.nan)])
+def test_non_finite_weights_are_found(tmp_path, geometry, tensors, save, dtype, value):
+    bad = tensors(dtype=dtype)
+    bad[V1_B][1, 1] = value
+    report = inspect_adapter(save(tmp_path, bad), geometry)
+    assert codes(report) == {"not_finite"}
+    assert inspect_adapter(tmp_path, geometry, check_finite=False).ok
+
+
+def test_non_finite_bfloat16_is_found(tmp_path, geometry, tensors, save):
+    bits = {name: (array.view(np.uint32) >> 16).astype(np.uint16) for name, array in tensors().items()}
+    assert inspect_adapter(save(tmp_path, bits), geometry).manifest.dtype == "bfloat16"
+    bits[Q0_A][0, 0] = 0x7FC0
+    assert codes(inspect_adapter(save(tmp_path, bits), geometry)) == {"not_finite"}
+
+
+def test_rank_over_the_limit(tmp_path, geometry, tensors, save):
+    report = inspect_adapter(save(tmp_path, tensors(rank=300), r=300), geometry)
+    assert codes(report) == {"rank_too_high"}
+    assert len(report.problems) == 1
+    assert inspect_adapter(tmp_path, geometry, Limits(max_rank=300)).ok
+
+
+def test_transposed_and_unequal_ranks(tmp_path, geometry, tensors, save):
+    bad = tensors()
+    bad[Q0_B] = np.zeros((16, 3), np.float32)
+    assert codes(inspect_adapter(save(tmp_path, bad), geometry)) == {"rank_mismatch"}
+
+
+def test_missing_files(tmp_path, geometry):
+    report = inspect_adapter(tmp_path / "nowhere", geometry)
+    assert codes(report) == {"missing_file"}
+    assert len(report.problems) == 2
+
+
+def test_links_are_not_followed(tmp_path, geometry, tensors, save):
+    real = save(tmp_path / "real", tensors())
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (fake / name).symlink_to(real / name)
+    assert codes(inspect_adapter(fake, geometry)) == {"unreadable_file"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"r": 1, "r": 2}', '{"r": NaN}', "[" * 100_000, '{"r": ' + "9" * 5000 + "}", "\x00", "null"]
+)
+def test_configs_that_are_not_strict_json(tmp_path, geometry, tensors, save, text):
+    save(tmp_path, tensors())
+    (tmp_path / "adapter_config.json").write_text(text)
+    assert codes(inspect_adapter(tmp_path, geometry)) == {"invalid_config"}
+
+
+def test_a_pickle_under_the_right_name_is_refused_by_name(tmp_path, geometry, tensors, save):
+    save(tmp_path, tensors())
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"PK\x03\x04" + bytes(100))
+    assert codes(inspect_adapter(tmp_path, geometry)) == {"pickle_refused"}
+
+
+@pytest.mark.parametrize(
+    ("header", "tail", "words"),
+    [
+        ({}, b"x", "follow the last tensor"),
+        ({Q0_A: {"dtype": "F32", "shape": [4, 16], "data_offsets": [0, 255]}}, b"", "takes 256 bytes"),
+        ({Q0_A: {"dtype": "F32", "shape": [4, 16], "data_offsets": [256, 512]}}, b"", "hole"),
+        ({Q0_A: {"dtype": "F32", "shape": [4, 16], "data_offsets": [-1, 255]}}, b"", "data_offsets"),
+        ({Q0_A: {"dtype": "F32", "shape": [4, True], "data_offsets": [0, 16]}}, b"", "shape"),
+        ({Q0_A: {"dtype": "F32", "shape": [1 << 40, 1 << 40, 0], "data_offsets": [0, 0]}}, b"", "hole"),
+        ({Q0_A: {"dtype": "F32", "shape": [4, 16]}}, b"", "exactly dtype"),
+        ({"late": {"dtype": "F32", "shape": [1], "data_offsets": [1 << 40, (1 << 40) + 4]}}, b"", "hole"),
+        ({"__metadata__": {"format": 3}}, b"", "__metadata__"),
+        ({"__metadata__": []}, b"", "__metadata__"),
+        ({Q0_A: []}, b"", "exactly dtype"),
+    ],
+)
+def test_headers_that_lie(tmp_path, geometry, tensors, save, raw_safetensors, header, tail, words):
+    save(tmp_path, tensors())
+    (tmp_path / "adapter_model.safetensors").write_bytes(raw_safetensors(tensors(), header, tail))
+    report = inspect_adapter(tmp_path, geometry)
+    assert codes(report) == {"invalid_safetensors"}
+    assert words in report.problems[0].message
+
+
+def test_other_dtypes_are_refused(tmp_path, geometry, tensors, save):
+    wide = {name: array.astype(np.float64) for name, array in tensors().items()}
+    report = inspect_adapter(save(tmp_path, wide), geometry)
+    assert codes(report) == {"unsupported_dtype"}
+    assert "F64" in report.problems[0].message
+
+
+@pytest.mark.parametrize("cut", [0, 4, 8, 100, -1])
+def test_truncated_files(tmp_path, geometry, tensors, save, cut):
+    path = save(tmp_path, tensors()) / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:cut])
+    assert codes(inspect_adapter(tmp_path, geometry)) == {"invalid_safetensors"}
+
+
+@pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 1 << 24])
+def test_absurd_header_lengths(tmp_path, length):
+    path = tmp_path / "adapter_model.safetensors"
+    path.write_bytes(struct.pack("<Q", length) + b"{}")
+    with pytest.raises(FormatError, match="truncated"):
+        SafetensorsFile.open(path)
+
+
+def test_a_header_full_of_brackets_is_refused_before_it_is_parsed(tmp_path):
+    path = tmp_path / "adapter_model.safetensors"
+    header = b"{" + b'"a":{},' * 1_000_000
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    started = time.monotonic()
+    with pytest.raises(FormatError, match="more than"):
+        SafetensorsFile.open(path)
+    assert time.monotonic() - started < 1
+
+
+def test_size_limit(tmp_path, geometry, tensors, save):
+    assert codes(inspect_adapter(save(tmp_path, tensors()), geometry, Limits(max_bytes=100))) == {"file_too_large"}
+
+
+def test_views_are_read_only_and_exact(tmp_path, tensors, save):
+    written = tensors()
+    file = SafetensorsFile.open(save(tmp_path, written) / "adapter_model.safetensors")
+    for name, array in written.items():
+        assert np.array_equal(file.tensor(name), array)
+        assert np.array_equal(np.concatenate(list(file.chunks(name, max_bytes=64))), array.ravel())
+    with pytest.raises(ValueError, match="read-only"):
+        file.tensor(Q0_A)[0, 0] = 1
+
+
+def test_unprintable_names_are_escaped(tmp_path, geometry, save):
+    report = inspect_adapter(save(tmp_path, {"\x1b[31m\n" + "x" * 500: np.zeros((1, 1), np.float32)}), geometry)
+    name = report.problems[0].tensor
+    assert name.isprintable()
+    assert len(name) <= 160
+
+
+def test_hostile_patterns_do_not_hang(tmp_path, geometry, tensors, save):
+    started = time.monotonic()
+    hostile = {"(" * 20 + "a|[a-z_.0-9]*" + ")*" * 20 + str(i): 4 for i in range(2000)}
+    report = inspect_adapter(save(tmp_path, tensors(), rank_pattern=hostile), geometry)
+    assert codes(report) == {"unsupported_pattern"}
+    report = inspect_adapter(save(tmp_path, tensors(), target_modules="(.*.*)*" * 50 + "x"), geometry)
+    assert not report.ok
+    assert time.monotonic() - started < 60
+
+
+def test_digest_is_canonical():
+    one, two = "a" * 64, "b" * 64
+    plain = {"adapter_config.json": one, "adapter_model.safetensors": two}
+    prefixed = {"adapter_model.safetensors": f"sha256:{two}", "adapter_config.json": f"sha256:{one}"}
+    assert adapter_digest(plain) == adapter_digest(prefixed)
+    assert adapter_digest(plain).startswith("sha256:")
+    with pytest.raises(ValueError, match="exactly"):
+        adapter_digest({"adapter_config.json": one})
+    with pytest.raises(ValueError, match="hex"):
+        adapter_digest(plain | {"adapter_config.json": "A" * 64})
