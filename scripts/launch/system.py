@@ -1,0 +1,94 @@
+"""The programs that the tests need beside Python and Node, installed where this account may do so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.progress import Progress, Stop
+from launch.shell import CommandFailed, run_logged
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    apt: str
+    found: Callable[[], str | None]
+
+
+def chromium() -> str | None:
+    """The browser of the end-to-end tests: `LORIKEET_CHROMIUM`, else one on PATH, else Playwright's own."""
+    chosen = os.environ.get("LORIKEET_CHROMIUM")
+    on_path = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name)) and not _is_snap_stub(path)), None)
+    return chosen or on_path or (str(MAC_CHROME) if MAC_CHROME.exists() else None) or _playwright_chromium()
+
+
+def _is_snap_stub(path: str) -> bool:
+    """Ubuntu's `chromium-browser` package is a script that asks for the snap."""
+    real = Path(path).resolve()
+    return real.stat().st_size < 10_000 and b"snap" in real.read_bytes() and not Path("/snap/chromium").exists()
+
+
+def _playwright_chromium() -> str | None:
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    found = sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
+    return str(found[-1]) if found else None
+
+
+def _initdb() -> str | None:
+    on_path = shutil.which("initdb")
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    brewed = [path for root in ("/opt/homebrew/opt", "/usr/local/opt") for path in Path(root).glob("postgresql*/bin/initdb")]
+    return on_path or next((str(path) for path in [*folders, *brewed]), None)
+
+
+PROGRAMS = (
+    Program("PostgreSQL", "postgresql", _initdb),
+    Program("Redis", "redis-server", lambda: shutil.which("redis-server")),
+    Program("Chromium", "chromium", chromium),
+)
+
+
+def install_test_programs(progress: Progress) -> None:
+    """Install what is missing with apt-get (Debian, Ubuntu, as root), or say exactly what to install."""
+    with progress.step("PostgreSQL, Redis, Chromium") as note:
+        missing = [program for program in PROGRAMS if program.found() is None]
+        if missing and _may_use_apt():
+            note.text = f"installed {', '.join(program.name for program in missing)}"
+            _apt_install(missing)
+            missing = [program for program in PROGRAMS if program.found() is None]
+        if missing:
+            raise _what_to_install(missing)
+        note.text = note.text or "present"
+
+
+def _may_use_apt() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _apt_install(missing: list[Program]) -> None:
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run_logged(["apt-get", "update"], env=env)
+        run_logged(["apt-get", "install", "-y", "--no-install-recommends", *(each.apt for each in missing)], env=env)
+        if chromium() is None:  # Ubuntu has no Chromium package: Playwright brings one with what it depends on
+            run_logged([sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], env=env)
+    except CommandFailed as error:
+        raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", str(_what_to_install(missing).fix)) from error
+
+
+def _what_to_install(missing: list[Program]) -> Stop:
+    names = " ".join(program.apt for program in missing)
+    brew = names.replace("redis-server", "redis")
+    return Stop(
+        f"The tests need {', '.join(program.name for program in missing)}.",
+        f"Install: sudo apt-get install {names} (Debian), or brew install {brew} (macOS). "
+        "A browser elsewhere: LORIKEET_CHROMIUM=/path/to/chromium make test",
+    )

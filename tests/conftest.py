@@ -1,0 +1,48 @@
+"""Rules for every test of the repository."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+FULL_RUN = "LORIKEET_FULL_RUN"
+
+
+class NoSilentSkips:
+    """In a full run (`make test`) a skipped test fails the run.
+
+    A test that skips because something is missing looks like one that passed.
+    GPU tests are deselected by their mark, which pytest counts in the open.
+    """
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.skipped.append(f"{report.nodeid}: {_reason(report)}")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.skipped.append(f"{report.nodeid}: {_reason(report)}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.skipped:
+            terminalreporter.section("skipped in a full run: each counts as a failure", red=True)
+            for line in self.skipped:
+                terminalreporter.line(line)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The workers of pytest-xdist report to the controller, which judges.
+    if os.environ.get(FULL_RUN) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(NoSilentSkips(), "no-silent-skips")
