@@ -122,14 +122,17 @@ class EngineClient:
 
     async def close(self) -> None:
         """End the session; open requests fail."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._stop_task()
         if self._channel is not None:
             await self._channel.close(None)
             self._channel = None
+
+    async def reset(self, reason: str) -> None:
+        """Drop a session that looks dead and connect anew; open requests fail as if it had broken."""
+        self._last_error = reason
+        if self._task is not None:
+            await self._stop_task()
+            self.start()
 
     async def describe(self, timeout_s: float = 5.0) -> pb.EngineDescription:
         return await self._unary("Describe", pb.DescribeRequest(), timeout_s)
@@ -162,6 +165,12 @@ class EngineClient:
         """Begin connecting in the background. Idempotent."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"engine-session-{self.host}")
+
+    async def _stop_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
 
     def _stub(self) -> Any:
         if self._channel is None:

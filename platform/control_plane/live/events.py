@@ -1,21 +1,29 @@
 """Publishing to a tenant's console sockets.
 
-Events come from request threads, from the event loop and from the worker thread. An in-memory channel layer belongs
-to the event loop that reads it, so in one process everything is handed to that loop; with Redis any loop will do.
+Events come from request threads, from database threads of the event loop and from the worker. Each gets its number
+in the tenant's ring first; the channel layer then only carries it, and may lose it: a socket that sees a gap reads
+the ring. An in-memory channel layer belongs to the event loop that reads it, so in one process everything is handed
+to that loop; with Redis any loop will do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
+from redis.exceptions import RedisError
+
+from control_plane.live.ring import ring
 
 logger = logging.getLogger(__name__)
 _home: asyncio.AbstractEventLoop | None = None
+# Numbers and sends in one order, as long as they come from this process.
+_order = threading.Lock()
 
 
 def bind_loop(loop: asyncio.AbstractEventLoop | None) -> None:
@@ -29,11 +37,13 @@ def group_name(tenant_id: UUID | str) -> str:
 
 
 def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
-    """Send `event` to the tenant's sockets. Call it inside `transaction.on_commit`; it never raises into a write."""
-    message = {"type": "console.event", "event": event, "data": data}
+    """Send `event` to the tenant's sockets. Call it from synchronous code, after commit; it never raises into a write."""
     try:
-        _send(group_name(tenant_id), message)
-    except OSError:
+        with _order:
+            entry = ring().append(str(tenant_id), event, data)
+            message = {"type": "console.event", "seq": entry.seq, "event": event, "data": data}
+            _send(group_name(tenant_id), message)
+    except (OSError, RedisError):
         # The write is committed; a console that misses an event re-reads on its next poll or reconnect.
         logger.warning("Live event not sent: the channel layer is unreachable.", extra={"event": event}, exc_info=True)
 

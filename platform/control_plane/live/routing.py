@@ -2,4 +2,8 @@
 
 from typing import Any
 
-websocket_urlpatterns: list[Any] = []
+from django.urls import path
+
+from control_plane.live.consumers import ConsoleConsumer
+
+websocket_urlpatterns: list[Any] = [path("ws/console", ConsoleConsumer.as_asgi())]

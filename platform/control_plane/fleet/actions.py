@@ -1,0 +1,195 @@
+"""Every write about hosts and placements, each with its live events after commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+from lora_engine.wire import engine_pb2 as pb
+
+from control_plane.adapters.actions import mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.payloads import staging_json
+from control_plane.fleet import observed
+from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
+from control_plane.writes import announce, enqueue
+
+PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
+
+
+# -- hosts ---------------------------------------------------------------------
+
+
+def sync_hosts(endpoints: Mapping[str, Endpoint]) -> None:
+    """Make the host rows follow the settings: new hosts appear, hosts no longer named become inactive."""
+    with transaction.atomic():
+        for name, endpoint in endpoints.items():
+            defaults = {"address": endpoint.address, "active": True}
+            EngineHost.objects.update_or_create(name=name, defaults=defaults)
+        EngineHost.objects.filter(active=True).exclude(name__in=endpoints).update(
+            active=False, state=HostState.OFFLINE
+        )
+
+
+def record_boot(name: str, description: pb.EngineDescription) -> bool:
+    """Store what a host says of itself. True if this engine process was not known before."""
+    with transaction.atomic():
+        host = EngineHost.objects.select_for_update().get(name=name)
+        is_new = host.boot_id != description.boot_id
+        host.boot_id = description.boot_id
+        host.description = observed.description_json(description)
+        host.state = HostState.ONLINE
+        host.last_seen = timezone.now()
+        host.save(update_fields=["boot_id", "description", "state", "last_seen"])
+    return is_new
+
+
+def record_status(name: str, status: pb.HostStatus) -> None:
+    """Store a heartbeat."""
+    state = HostState.DRAINING if status.draining else HostState.ONLINE
+    EngineHost.objects.filter(name=name).update(
+        last_status=observed.status_json(status), last_seen=timezone.now(), state=state
+    )
+
+
+def record_offline(name: str) -> None:
+    """A host stopped answering. Its last status stays, for whoever looks for the cause."""
+    EngineHost.objects.filter(name=name).update(state=HostState.OFFLINE)
+
+
+# -- placements ----------------------------------------------------------------
+
+
+def place_version(version: AdapterVersion) -> list[Placement]:
+    """Want ``version`` on every active host, and begin staging it where it is not ready.
+
+    Hosts that are offline keep the wish; the reconciler acts on it when they return.
+    """
+    with transaction.atomic():
+        for host in EngineHost.objects.filter(active=True):
+            Placement.objects.get_or_create(version=version, host=host)
+        wanted = version.placements.filter(host__active=True).exclude(ready_here())
+        placements = list(wanted.select_related("host"))
+        _requeue(wanted)
+        mark_version_staging(version)
+        _stage_after_commit(placements)
+    return placements
+
+
+def restage_version(version: AdapterVersion) -> list[Placement]:
+    """Stage again everywhere, also where it is already ready."""
+    with transaction.atomic():
+        _requeue(version.placements.all())
+        return place_version(version)
+
+
+def withdraw_version(version: AdapterVersion) -> None:
+    """No longer want ``version`` anywhere; hosts forget it once no version of any tenant has its content."""
+    from control_plane.fleet.tasks import drop_unwanted
+
+    with transaction.atomic():
+        hosts = [placement.host.name for placement in version.placements.select_related("host")]
+        version.placements.all().delete()
+        for host in hosts:
+            enqueue(drop_unwanted, host, version.digest)
+
+
+def requeue_after_boot(host: EngineHost) -> int:
+    """An engine that restarted has an empty memory: stage again what should be there. How many."""
+    with transaction.atomic():
+        lost = Placement.objects.filter(host=host, version__state__in=PLACED_STATES).exclude(boot_id=host.boot_id)
+        placements = list(lost.select_related("host"))
+        _requeue(lost)
+        _stage_after_commit(placements)
+    return len(placements)
+
+
+def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
+    """Stage again what is marked ready but absent from the host's own report. How many."""
+    resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
+    settled = timezone.now() - grace
+    with transaction.atomic():
+        ready = Placement.objects.filter(host=host, phase=Phase.READY, boot_id=host.boot_id, updated_at__lt=settled)
+        missing = [p for p in ready.select_related("host", "version") if p.version.digest not in resident]
+        _requeue(Placement.objects.filter(pk__in=[placement.pk for placement in missing]))
+        _stage_after_commit(missing)
+    return len(missing)
+
+
+def requeue_stuck(idle: timedelta) -> int:
+    """Stage again what no task has touched for ``idle``: its task was lost with a worker. How many."""
+    with transaction.atomic():
+        stuck = Placement.objects.filter(
+            host__active=True,
+            host__state=HostState.ONLINE,
+            version__state__in=PLACED_STATES,
+            updated_at__lt=timezone.now() - idle,
+        ).exclude(phase__in=[Phase.READY, Phase.FAILED])
+        placements = list(stuck.select_related("host"))
+        _requeue(stuck)
+        _stage_after_commit(placements)
+    return len(placements)
+
+
+def begin_attempt(placement_id: str) -> Placement | None:
+    """Count an attempt. None if the placement is not wanted any more."""
+    with transaction.atomic():
+        touched = Placement.objects.filter(pk=placement_id, version__state__in=[*PLACED_STATES, VersionState.FAILED])
+        if not touched.update(attempts=F("attempts") + 1, error=None, updated_at=timezone.now()):
+            return None
+        return Placement.objects.select_related("host", "version__adapter", "version__tenant").get(pk=placement_id)
+
+
+def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
+    """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready."""
+    with transaction.atomic():
+        placement.phase = Phase(pb.StageEvent.Phase.Name(event.phase).lower())
+        placement.bytes_done, placement.bytes_total = event.bytes_done, event.bytes_total
+        if placement.phase == Phase.READY:
+            placement.boot_id, placement.pool_pages, placement.error = boot_id, event.pool_pages, None
+        placement.save()
+        if placement.phase == Phase.READY:
+            placement.version = mark_version_ready(placement.version)
+        _tell(placement, bytes_per_second)
+
+
+def record_stage_failure(placement: Placement, failure: EngineFailure, *, final: bool) -> None:
+    """Store why an attempt failed. A final failure on the last hope makes the version failed."""
+    error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
+    with transaction.atomic():
+        placement.phase = Phase.FAILED if final else Phase.QUEUED
+        placement.error = error
+        placement.save()
+        hopeful = placement.version.placements.filter(host__active=True).exclude(phase=Phase.FAILED)
+        if final and not hopeful.exists():
+            placement.version = mark_version_failed(placement.version, error)
+        _tell(placement, 0.0)
+
+
+def ready_here() -> Q:
+    """Placements that are ready on the engine process that runs now."""
+    return Q(phase=Phase.READY, boot_id=F("host__boot_id"))
+
+
+def _requeue(placements: QuerySet[Placement]) -> None:
+    placements.update(phase=Phase.QUEUED, bytes_done=0, attempts=0, error=None, updated_at=timezone.now())
+
+
+def _stage_after_commit(placements: list[Placement]) -> None:
+    from control_plane.fleet.tasks import stage_placement
+
+    for placement in placements:
+        enqueue(stage_placement, str(placement.pk))
+
+
+def _tell(placement: Placement, bytes_per_second: float) -> None:
+    announce(
+        placement.version.tenant_id,
+        "adapter.staging",
+        lambda: {**staging_json(placement), "bytes_per_second": round(bytes_per_second)},
+    )

@@ -1,0 +1,70 @@
+"""Blocking calls to an engine host, for Celery tasks and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from control_plane.fleet import errors
+from control_plane.fleet.endpoint import Endpoint
+
+CALL_TIMEOUT_S = 10.0
+STAGE_TIMEOUT_S = 1800.0
+
+
+class EngineCalls:
+    """The engine's unary and server-streaming calls. Every failure to answer is an ``EngineFailure``."""
+
+    def __init__(self, endpoint: Endpoint, channel: grpc.Channel) -> None:
+        self._endpoint = endpoint
+        self._stub: Any = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
+
+    def describe(self) -> pb.EngineDescription:
+        return self._unary("Describe", pb.DescribeRequest())
+
+    def drop(self, digest: str) -> bool:
+        """Forget an adapter. Whether it was there."""
+        reply: pb.DropAdapterReply = self._unary("DropAdapter", pb.DropAdapterRequest(digest=digest))
+        return reply.was_resident
+
+    def drain(self, *, undo: bool = False) -> pb.DrainReply:
+        return self._unary("Drain", pb.DrainRequest(undo=undo))
+
+    def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:
+        """Unacknowledged usage records beyond ``after_seq``, oldest first."""
+        reply: pb.PullUsageReply = self._unary("PullUsage", pb.PullUsageRequest(after_seq=after_seq, limit=limit))
+        return reply.records
+
+    def acknowledge(self, request_ids: Sequence[str]) -> int:
+        reply: pb.AckUsageReply = self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids))
+        return reply.acknowledged
+
+    def stage(self, request: pb.StageAdapterRequest) -> Iterator[pb.StageEvent]:
+        """Phases of bringing an adapter into host memory; the last is READY or FAILED."""
+        with self._failures():
+            yield from self._stub.StageAdapter(request, timeout=STAGE_TIMEOUT_S, metadata=self._endpoint.metadata)
+
+    def _unary(self, method: str, request: object) -> Any:
+        with self._failures():
+            call = getattr(self._stub, method)
+            return call(request, timeout=CALL_TIMEOUT_S, metadata=self._endpoint.metadata)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            details = error.details() if isinstance(error, grpc.Call) else str(error)
+            raise errors.unavailable(self._endpoint.name, details or "") from error
+
+
+@contextmanager
+def engine_calls(endpoint: Endpoint) -> Iterator[EngineCalls]:
+    """A channel for a few calls. Not kept: a forked worker must not inherit one."""
+    with endpoint.open_channel() as channel:
+        yield EngineCalls(endpoint, channel)

@@ -1,0 +1,136 @@
+"""This event loop's sessions: one per engine host, each with the host's latest heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+
+import grpc.aio
+from lora_engine.wire import engine_pb2 as pb
+
+from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.engine_client import EngineClient, RequestStream, UsageSink, ignore_usage
+from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
+
+HEARTBEAT_S = 1.0
+SILENT_HEARTBEATS = 5
+RETRY_S = 1.0
+
+
+class HostConnection:
+    """A session, and the heartbeats that tell its load and that it lives."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.client = client
+        self.status: pb.HostStatus | None = None
+        self._resident: frozenset[str] = frozenset()
+        self._sent_since_status = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.client.start()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._follow(), name=f"engine-heartbeat-{self.client.host}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.client.close()
+
+    @property
+    def accepts(self) -> bool:
+        return self.client.connected and not (self.status is not None and self.status.draining)
+
+    def load(self, digest: str) -> HostLoad:
+        status = self.status
+        if status is None:
+            return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
+        pending = status.waiting + status.running + self._sent_since_status
+        resident = not digest or digest in self._resident
+        return HostLoad(self.client.host, pending, status.tokens_per_second, resident)
+
+    async def submit(self, submit: pb.Submit) -> RequestStream:
+        stream = await self.client.submit(submit)
+        self._sent_since_status += 1
+        return stream
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                await self._read_heartbeats()
+            self.status = None
+            await asyncio.sleep(RETRY_S)
+
+    async def _read_heartbeats(self) -> None:
+        heartbeats = aiter(self.client.watch(HEARTBEAT_S))
+        while True:
+            try:
+                status = await asyncio.wait_for(anext(heartbeats), HEARTBEAT_S * SILENT_HEARTBEATS)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                # A machine that vanished closes no connection: without this its requests would wait for ever.
+                await self.client.reset(f"no heartbeat for {HEARTBEAT_S * SILENT_HEARTBEATS:.0f} s")
+                raise
+            self._observe(status)
+
+    def _observe(self, status: pb.HostStatus) -> None:
+        self.status = status
+        self._sent_since_status = 0
+        self._resident = frozenset(adapter.digest for adapter in status.adapters)
+
+
+class Fleet:
+    """The hosts as this event loop reaches them."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        policy: RoutingPolicy | None = None,
+        usage_sink: UsageSink = ignore_usage,
+    ) -> None:
+        self._policy = policy or LeastPending()
+        self._hosts = {
+            name: HostConnection(EngineClient(endpoint, usage_sink=usage_sink)) for name, endpoint in endpoints.items()
+        }
+        self.started_at = time.time()
+
+    def start(self) -> None:
+        """Connect to every host in the background."""
+        for host in self._hosts.values():
+            host.start()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+
+    def client(self, host: str) -> EngineClient:
+        return self._hosts[host].client
+
+    def status(self, host: str) -> pb.HostStatus | None:
+        return self._hosts[host].status
+
+    async def submit(self, submit: pb.Submit, candidates: Iterable[str], model: str) -> tuple[str, RequestStream]:
+        """Send a request to the best of ``candidates``; to the next best if that one does not answer.
+
+        Raises ``EngineFailure``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
+        """
+        known = [name for name in candidates if name in self._hosts]
+        if not known:
+            raise no_host(model)
+        # Hosts that are not connected are tried too, after the others: the session may just be coming up.
+        pools = [[n for n in known if self._hosts[n].accepts], [n for n in known if not self._hosts[n].accepts]]
+        failure = no_host(model)
+        for pool in pools:
+            while pool:
+                host = self._policy.choose([self._hosts[name].load(submit.adapter_digest) for name in pool]).name
+                pool.remove(host)
+                try:
+                    return host, await self._hosts[host].submit(submit)
+                except EngineFailure as error:
+                    failure = error
+        raise failure

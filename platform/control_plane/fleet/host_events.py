@@ -1,0 +1,19 @@
+"""Heartbeats to the consoles that are open: each tenant gets its own view of a host."""
+
+from __future__ import annotations
+
+from control_plane.fleet.models import EngineHost
+from control_plane.fleet.presentation import host_json, names_by_digest
+from control_plane.live.events import publish
+from control_plane.live.presence import present_tenants
+from control_plane.tenants.models import Tenant
+
+
+def publish_host_status(host_name: str) -> None:
+    """Costs a query per tenant that looks at a console now, and nothing when nobody does."""
+    watching = present_tenants()
+    if not watching:
+        return
+    host = EngineHost.objects.get(name=host_name)
+    for tenant in Tenant.objects.filter(pk__in=watching):
+        publish(tenant.pk, "host.status", host_json(host, names_by_digest(tenant)))

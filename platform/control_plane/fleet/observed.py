@@ -1,0 +1,68 @@
+"""Wire messages as the JSON that host rows keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lora_engine.wire import engine_pb2 as pb
+
+POOL_FIELDS = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
+GEOMETRY_FIELDS = (
+    "num_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+)
+DESCRIPTION_FIELDS = (
+    "engine_version",
+    "base_model",
+    "base_digest",
+    "model_family",
+    "device",
+    "dtype",
+    "max_context",
+    "max_running",
+    "max_lora_rank",
+    "page_tokens",
+    "page_bytes",
+    "pages_total",
+    "host_arena_bytes",
+    "chat_template_digest",
+)
+
+
+def description_json(description: pb.EngineDescription) -> dict[str, Any]:
+    """What an engine says of itself; ``geometry`` is what adapters are validated against."""
+    data: dict[str, Any] = {name: getattr(description, name) for name in DESCRIPTION_FIELDS}
+    data["policies"] = dict(description.policies)
+    data["geometry"] = {name: getattr(description.geometry, name) for name in GEOMETRY_FIELDS}
+    return data
+
+
+def status_json(status: pb.HostStatus) -> dict[str, Any]:
+    """A heartbeat: load, pool pages, resident adapters by digest."""
+    return {
+        "unix_time": status.unix_time,
+        "steps": status.steps,
+        "running": status.running,
+        "waiting": status.waiting,
+        "draining": status.draining,
+        "tokens_per_second": round(status.tokens_per_second, 1),
+        "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
+        "host_arena_bytes_used": status.host_arena_bytes_used,
+        "unacknowledged_usage": status.unacknowledged_usage,
+        "adapters": [_residency_json(adapter) for adapter in status.adapters],
+    }
+
+
+def _residency_json(adapter: pb.AdapterResidency) -> dict[str, Any]:
+    return {
+        "digest": adapter.digest,
+        "tier": pb.AdapterResidency.Tier.Name(adapter.tier).lower(),
+        "running": adapter.running,
+        "bytes": adapter.bytes,
+        "rank": adapter.rank,
+    }

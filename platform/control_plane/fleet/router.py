@@ -1,0 +1,71 @@
+"""Which ready host gets a request."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from control_plane.fleet.errors import EngineFailure
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """What a dispatcher may know about a host. ``pending`` counts requests; ``resident`` is about the wanted adapter."""
+
+    name: str
+    pending: int
+    tokens_per_second: float = 0.0
+    resident: bool = True
+
+
+class RoutingPolicy(Protocol):
+    """Chooses among at least one host."""
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad: ...
+
+
+class LeastPending:
+    """The host with the fewest requests waiting or running; one that holds the adapter first, then in turn."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        best = min(self._cost(host) for host in hosts)
+        equals = [host for host in hosts if self._cost(host) == best]
+        return equals[next(self._turn) % len(equals)]
+
+    @staticmethod
+    def _cost(host: HostLoad) -> tuple[bool, int]:
+        return (not host.resident, host.pending)
+
+
+class RoundRobin:
+    """Every host in turn, whatever its load."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        return hosts[next(self._turn) % len(hosts)]
+
+
+ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {"least_pending": LeastPending, "round_robin": RoundRobin}
+
+
+def make_policy(name: str) -> RoutingPolicy:
+    if name not in ROUTING_POLICIES:
+        raise ValueError(f'There is no routing policy "{name}". Supported: {", ".join(sorted(ROUTING_POLICIES))}.')
+    return ROUTING_POLICIES[name]()
+
+
+def no_host(model: str) -> EngineFailure:
+    return EngineFailure(
+        "no_ready_host",
+        f"No engine host is ready to serve {model} right now.",
+        "Send the request again in a few seconds. If it persists, look at the hosts page for what they wait for.",
+        param="model",
+        retry_after_s=3.0,
+    )

@@ -1,0 +1,146 @@
+"""Staging, reconciling and collecting usage: jobs that talk to engine hosts outside any request."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+from celery import Task, shared_task
+from lora_engine.wire import engine_pb2 as pb
+
+from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.store import artifact_store
+from control_plane.fleet import actions
+from control_plane.fleet.calls import engine_calls
+from control_plane.fleet.endpoint import Endpoint, configured_endpoints
+from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.models import EngineHost, HostState, Placement
+from control_plane.fleet.recovery import recover_usage
+
+logger = logging.getLogger(__name__)
+
+STAGE_ATTEMPTS = 5
+LONGEST_PAUSE_S = 60.0
+PROGRESS_EVERY_S = 0.25
+STUCK_AFTER = timedelta(minutes=2)
+UNOBSERVED_GRACE = timedelta(seconds=15)
+# The adapter itself is at fault: trying again cannot help.
+PERMANENT = frozenset({"adapter_invalid", "digest_mismatch", "rank_too_large", "base_mismatch", "adapter_too_large"})
+
+
+@shared_task(bind=True, name="fleet.stage_placement", max_retries=STAGE_ATTEMPTS - 1)
+def stage_placement(self: Task, placement_id: str) -> None:
+    """Bring one version into one host's memory, telling each phase; retried with growing pauses."""
+    placement = actions.begin_attempt(placement_id)
+    if placement is None:
+        return
+    try:
+        stage(placement)
+    except EngineFailure as failure:
+        final = failure.code in PERMANENT or self.request.retries >= self.max_retries
+        actions.record_stage_failure(placement, failure, final=final)
+        logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
+        if not final:
+            raise self.retry(exc=failure, countdown=pause_before_retry(self.request.retries, failure)) from failure
+
+
+def pause_before_retry(retries: int, failure: EngineFailure) -> float:
+    """Seconds: 1, 2, 4, ... or what the host asked for, at most a minute."""
+    return min(LONGEST_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
+
+
+def stage(placement: Placement) -> None:
+    """One attempt. Raises the ``EngineFailure`` it ended with."""
+    endpoint = endpoint_of(placement.host)
+    with engine_calls(endpoint) as engine:
+        boot_id = engine.describe().boot_id
+        progress = Progress(placement, boot_id)
+        for event in engine.stage(stage_request(placement.version)):
+            progress.take(event)
+            if event.phase == pb.StageEvent.FAILED:
+                raise EngineFailure.from_wire(event.error)
+    if not progress.ready:
+        raise EngineFailure(
+            "staging_interrupted",
+            f"Engine host {endpoint.name} ended the staging before it was ready.",
+            "It is tried again by itself.",
+        )
+
+
+class Progress:
+    """Records every phase change, and bytes at most a few times a second, with the rate between."""
+
+    def __init__(self, placement: Placement, boot_id: str) -> None:
+        self._placement, self._boot_id = placement, boot_id
+        self._phase: int | None = None
+        self._bytes = 0
+        self._at = time.monotonic()
+        self.ready = False
+
+    def take(self, event: pb.StageEvent) -> None:
+        self.ready = event.phase == pb.StageEvent.READY
+        now = time.monotonic()
+        unchanged = event.phase == self._phase
+        if event.phase == pb.StageEvent.FAILED or (unchanged and now - self._at < PROGRESS_EVERY_S):
+            return
+        rate = max(0, event.bytes_done - self._bytes) / max(now - self._at, 1e-3) if unchanged else 0.0
+        self._phase, self._bytes, self._at = event.phase, event.bytes_done, now
+        actions.record_stage_event(self._placement, event, self._boot_id, rate)
+
+
+def stage_request(version: AdapterVersion) -> pb.StageAdapterRequest:
+    return pb.StageAdapterRequest(
+        digest=version.digest, source_uri=artifact_store().uri(version.digest), file_digests=version.file_digests
+    )
+
+
+def endpoint_of(host: EngineHost) -> Endpoint:
+    endpoint = configured_endpoints().get(host.name)
+    if endpoint is None:
+        raise EngineFailure(
+            "host_not_configured",
+            f"Engine host {host.name} is not in this process's settings.",
+            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat.",
+        )
+    return endpoint
+
+
+@shared_task(name="fleet.drop_unwanted")
+def drop_unwanted(host_name: str, digest: str) -> None:
+    """Let a host forget content that no version wants there any more."""
+    if Placement.objects.filter(host__name=host_name, version__digest=digest).exists():
+        return
+    host = EngineHost.objects.get(name=host_name)
+    with engine_calls(endpoint_of(host)) as engine:
+        engine.drop(digest)
+
+
+@shared_task(name="fleet.reconcile")
+def reconcile(host_name: str = "") -> None:
+    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
+    actions.sync_hosts(configured_endpoints())
+    place_missing()
+    hosts = EngineHost.objects.filter(active=True, state=HostState.ONLINE)
+    for host in hosts.filter(name=host_name) if host_name else hosts:
+        actions.requeue_after_boot(host)
+        actions.requeue_unobserved(host, UNOBSERVED_GRACE)
+    actions.requeue_stuck(STUCK_AFTER)
+
+
+def place_missing() -> None:
+    """Place versions that lack a placement on some active host: new versions, and every version on a new host."""
+    for host in EngineHost.objects.filter(active=True):
+        states = [VersionState.VALIDATED, VersionState.STAGING, VersionState.READY]
+        for version in AdapterVersion.objects.filter(state__in=states).exclude(placements__host=host):
+            actions.place_version(version)
+
+
+@shared_task(name="fleet.pull_usage")
+def pull_usage() -> None:
+    """Collect usage that no web process acknowledged, for instance because it was killed."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        try:
+            recover_usage(endpoint_of(host))
+        except EngineFailure as failure:
+            logger.warning("usage of %s was not collected: %s", host.name, failure)
