@@ -14,7 +14,7 @@ import sys
 OLDEST = (3, 11)
 
 
-def find_newer_python():
+def find_newer_python() -> "str | None":
     """The first Python on PATH that is new enough, or None."""
     for minor in range(14, OLDEST[1] - 1, -1):
         path = shutil.which("python3.%d" % minor)  # noqa: UP031 - see the module docstring
@@ -23,8 +23,8 @@ def find_newer_python():
     return None
 
 
-def main():
-    if sys.version_info < OLDEST:  # noqa: UP036 - the Python that runs this may be any
+def main() -> int:
+    if sys.version_info < OLDEST:
         newer = find_newer_python()
         if newer:
             os.execv(newer, [newer, *sys.argv])

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.system import postgres_binaries
+
 START_S = 30.0
 # A test database may be lost in a power cut: no waiting for the disk.
 POSTGRES_SETTINGS = {
@@ -61,6 +63,8 @@ def services() -> Iterator[Services]:
 def postgres(folder: Path) -> Iterator[str]:
     """A PostgreSQL server with an empty database `lorikeet`; yields its URL."""
     binaries = postgres_binaries()
+    if binaries is None:
+        raise ServiceError("PostgreSQL is missing. Install it: apt install postgresql, or brew install postgresql.")
     account = _unprivileged_account()
     folder.mkdir()
     password, secret = secrets.token_urlsafe(16), folder / "password"
@@ -101,18 +105,6 @@ def redis(folder: Path) -> Iterator[str]:
         yield f"redis://:{password}@127.0.0.1:{port}/0"
 
 
-def postgres_binaries() -> Path:
-    """The folder with `initdb` and `postgres`: on PATH, or where Debian and Homebrew keep them (newest first)."""
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    roots = [Path("/usr/lib/postgresql"), Path("/opt/homebrew/opt"), Path("/usr/local/opt")]
-    found = [path for root in roots if root.is_dir() for path in root.glob("*/bin") if (path / "initdb").exists()]
-    if not found:
-        raise ServiceError("PostgreSQL is missing. Install it: apt install postgresql, or brew install postgresql.")
-    return max(found, key=lambda path: [int(part) for part in path.parent.name.split("@")[-1].split(".") if part.isdigit()])
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
@@ -148,7 +140,8 @@ class _Runner:
         with (self.folder / log).open("wb") as out:
             return subprocess.Popen(
                 [str(part) for part in command], user=self.user, group=self.group,
-                extra_groups=self.groups, cwd=self.folder, env=_plain_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+                extra_groups=self.groups, cwd=self.folder, env=_plain_environment(), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def install_packages(purpose: str, progress: Progress) -> None:
     """Make `.venv` hold the pinned packages for "run" or "test". Does nothing when it does already."""
     torch = os.environ.get("TORCH") or "torch"
     index = os.environ.get("TORCH_INDEX", "")
-    inputs = [sys.version, str(ROOT), torch, index, ROOT / "pyproject.toml", CONSTRAINTS]
+    inputs: list[str | bytes | Path] = [sys.version, str(ROOT), torch, index, ROOT / "pyproject.toml", CONSTRAINTS]
     stamp = Stamp(VENV / f".installed-{purpose}", digest_of([*inputs, EXTRAS[purpose]]))
     covering = Stamp(VENV / ".installed-test", digest_of([*inputs, EXTRAS["test"]]))
     with progress.step("Python packages", slow="the first time takes a minute or more") as note:
@@ -143,7 +143,7 @@ def _install_pip() -> None:
             "On Debian and Ubuntu: apt install python3-venv. Then run the command again.",
         ) from error
     if hashlib.sha256(data).hexdigest() != PIP_SHA256:
-        raise Stop(f"What {PIP_WHEEL} answered is not pip {PIP_VERSION}.", "Install pip by hand: apt install python3-venv.")
+        raise Stop(f"What {PIP_WHEEL} answered is not pip {PIP_VERSION}.", "Install it: apt install python3-venv.")
     wheel.write_bytes(data)
     run_logged([str(venv_python()), f"{wheel}/pip", "install", "--no-index", str(wheel)])
     wheel.unlink()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from launch.progress import Stop
@@ -17,16 +19,22 @@ def require_free(host: str, port: int) -> None:
         raise Stop(f"PORT={port} is not a port number.", "Choose one between 1024 and 65535: make run PORT=8001")
     try:
         _bind_once(host, port)
-    except PermissionError as error:
-        raise Stop(f"Port {port} needs root.", "Choose one above 1023: make run PORT=8000") from error
-    except socket.gaierror as error:
-        raise Stop(f"HOST={host} is no address of this machine.", "Use 127.0.0.1, or 0.0.0.0 for all.") from error
     except OSError as error:
-        holder = _describe(listening_process(port))
-        raise Stop(
-            f"Port {port} is taken{holder}.",
+        raise _explain(error, host, port) from error
+
+
+def _explain(error: OSError, host: str, port: int) -> Stop:
+    if error.errno == errno.EADDRINUSE:
+        return Stop(
+            f"Port {port} is taken{_describe(listening_process(port))}.",
             f"Stop that process, or choose another port: make run PORT={_next_free(host, port)}",
-        ) from error
+        )
+    if error.errno == errno.EACCES:
+        return Stop(f"Port {port} needs root.", "Choose one above 1023: make run PORT=8000")
+    return Stop(
+        f"Cannot listen on HOST={host}: {error.strerror or error}.",
+        "Use an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them.",
+    )
 
 
 def _bind_once(host: str, port: int) -> None:
@@ -73,13 +81,15 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def _owner_of(inodes: set[str]) -> int | None:
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            links = [os.readlink(entry.path) for entry in os.scandir(folder / "fd")]
-        except OSError:  # another user's process, or one that has just ended
-            continue
-        if inodes.intersection(links):
-            return int(folder.name)
-    return None
+    if not inodes:
+        return None
+    processes = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return next((pid for pid in processes if inodes.intersection(_open_files(pid))), None)
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    """Where its descriptors point; nothing for another user's process or one that has just ended."""
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                yield str(entry.readlink())

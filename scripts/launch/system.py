@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -13,6 +14,11 @@ from launch.progress import Progress, Stop
 from launch.shell import CommandFailed, run_logged
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+POSTGRES_PLACES = (
+    "usr/lib/postgresql/*/bin/initdb",
+    "opt/homebrew/opt/postgresql*/bin/initdb",
+    "usr/local/opt/postgresql*/bin/initdb",
+)
 MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 
 
@@ -20,7 +26,7 @@ MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 class Program:
     name: str
     apt: str
-    found: Callable[[], str | None]
+    found: Callable[[], str | Path | None]
 
 
 def chromium() -> str | None:
@@ -42,15 +48,17 @@ def _playwright_chromium() -> str | None:
     return str(found[-1]) if found else None
 
 
-def _initdb() -> str | None:
+def postgres_binaries() -> Path | None:
+    """The folder with `initdb`, `postgres` and `createdb`: the newest that Debian or Homebrew keeps, else PATH."""
+    folders = [path.parent for pattern in POSTGRES_PLACES for path in Path("/").glob(pattern)]
+    if folders:
+        return max(folders, key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0))
     on_path = shutil.which("initdb")
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    brewed = [path for root in ("/opt/homebrew/opt", "/usr/local/opt") for path in Path(root).glob("postgresql*/bin/initdb")]
-    return on_path or next((str(path) for path in [*folders, *brewed]), None)
+    return Path(on_path).resolve().parent if on_path else None
 
 
 PROGRAMS = (
-    Program("PostgreSQL", "postgresql", _initdb),
+    Program("PostgreSQL", "postgresql", postgres_binaries),
     Program("Redis", "redis-server", lambda: shutil.which("redis-server")),
     Program("Chromium", "chromium", chromium),
 )

@@ -14,7 +14,7 @@ CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 def run_pytest(folder: Path, *arguments: str, full: bool = True) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "LORIKEET_FULL_RUN": "1" if full else "", "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "no:cacheprovider", "-q", *arguments, str(folder)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "no:cacheprovider", *arguments, str(folder)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 

@@ -1,0 +1,34 @@
+# Web, worker, beat, watcher and migrations: one image, the command decides.
+FROM node:22-slim AS console
+WORKDIR /app/frontend
+COPY frontend/package.json frontend/package-lock.json ./
+RUN npm ci --no-audit --no-fund
+COPY frontend ./
+RUN npm run build
+
+FROM python:3.12-slim AS packages
+RUN python -m venv /venv
+ENV PATH=/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /app
+COPY constraints.txt ./
+RUN pip install --constraint constraints.txt hatchling editables
+COPY pyproject.toml README.md LICENSE ./
+COPY platform ./platform
+COPY inference_engine ./inference_engine
+COPY kernels ./kernels
+RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[platform]"
+
+FROM python:3.12-slim
+# The engine's image uses the same account, because both open one Unix socket and one artifact folder.
+RUN useradd --uid 10001 --create-home lorikeet \
+    && install -d -o lorikeet -g lorikeet /var/lib/lorikeet /run/lorikeet
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /app
+COPY --from=packages /venv /venv
+COPY --from=packages /app /app
+COPY manage.py ./
+COPY demo ./demo
+COPY --from=console /app/frontend/dist ./frontend/dist
+USER lorikeet
+EXPOSE 8000
+CMD ["python", "-m", "uvicorn", "control_plane.asgi:application", "--host", "0.0.0.0", "--port", "8000"]

@@ -1,0 +1,120 @@
+"""Child processes: stopped in time, killed when deaf, never orphaned."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.children import Child, Undertaker
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie that nobody has collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def undertaker() -> Iterator[Undertaker]:
+    made = Undertaker()
+    yield made
+    made.dismiss()
+
+
+def child(undertaker: Undertaker, tmp_path: Path, code: str) -> Child:
+    return Child("sleeper", [sys.executable, "-c", code], os.environ, tmp_path / "child.log", undertaker)
+
+
+def test_a_polite_child_stops_when_asked(undertaker: Undertaker, tmp_path: Path) -> None:
+    sleeper = child(undertaker, tmp_path, "import time; print('here', flush=True); time.sleep(60)")
+    sleeper.start()
+    assert eventually(lambda: "here" in sleeper.log_tail())
+    sleeper.ask_to_stop()
+    assert sleeper.wait_or_kill(time.monotonic() + 5)
+
+
+def test_a_deaf_child_is_killed(undertaker: Undertaker, tmp_path: Path) -> None:
+    deaf = child(undertaker, tmp_path, DEAF)
+    deaf.start()
+    pid = deaf.pid
+    assert eventually(lambda: "deaf" in deaf.log_tail())
+    deaf.ask_to_stop()
+    assert not deaf.wait_or_kill(time.monotonic() + 0.2)
+    assert not alive(pid)
+
+
+def test_how_it_ended_names_the_signal_or_the_code(undertaker: Undertaker, tmp_path: Path) -> None:
+    killed = child(undertaker, tmp_path, "import time; time.sleep(60)")
+    killed.start()
+    os.kill(killed.pid, signal.SIGKILL)
+    assert eventually(lambda: killed.exit_code() is not None)
+    assert killed.how_it_ended() == "was ended by SIGKILL"
+    killed.bury()
+    failed = child(undertaker, tmp_path, "raise SystemExit(3)")
+    failed.start()
+    assert eventually(lambda: failed.exit_code() is not None)
+    assert failed.how_it_ended() == "ended with code 3"
+    failed.bury()
+
+
+def test_a_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
+    """Even children of children, and even those that ignore SIGTERM."""
+    log = tmp_path / "outer.log"
+    outer_code = (
+        "import subprocess, sys\n"
+        f"inner = subprocess.Popen([sys.executable, '-c', {DEAF!r}])\n"
+        "print(inner.pid, flush=True)\n"
+        "inner.wait()\n"
+    )
+    supervisor = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from launch.children import Child, Undertaker\n"
+        f"command = [sys.executable, '-c', {outer_code!r}]\n"
+        f"made = Child('outer', command, os.environ, Path({str(log)!r}), Undertaker())\n"
+        "made.start()\n"
+        "print(made.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    process = subprocess.Popen([sys.executable, "-c", supervisor], stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    outer = int(process.stdout.readline())
+    assert eventually(lambda: log.exists() and "deaf" in log.read_text())
+    inner = int(log.read_text().split()[0])
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert eventually(lambda: not alive(outer) and not alive(inner), seconds=15)
+
+
+def test_a_long_log_is_put_aside(undertaker: Undertaker, tmp_path: Path) -> None:
+    log = tmp_path / "child.log"
+    log.write_bytes(b"x" * (6 << 20))
+    quick = child(undertaker, tmp_path, "print('new')")
+    quick.start()
+    assert eventually(lambda: quick.exit_code() is not None)
+    assert log.read_text() == "new\n"
+    assert (tmp_path / "child.old.log").stat().st_size == 6 << 20
+    quick.bury()

@@ -1,0 +1,104 @@
+"""Every way in which setting up can fail is a sentence that says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import packages, paths
+from launch.options import Options
+from launch.packages import explain_pip_failure
+from launch.progress import Stop
+from launch.shell import CommandFailed, run_logged
+from launch.stamps import Stamp, digest_of
+
+BOOTSTRAP = Path(__file__).parents[2] / "scripts" / "bootstrap.py"
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full"),
+        ("WARNING: Retrying ... NewConnectionError('<...> Failed to establish a new connection')", "could not reach"),
+        ("ERROR: No matching distribution found for torch==9", "There is no build of torch==9"),
+        ("ERROR: something else went wrong", "something else went wrong"),
+    ],
+)
+def test_pip_failures_are_explained(output: str, said: str) -> None:
+    stop = explain_pip_failure(CommandFailed(["pip"], 1, output), "torch==9")
+    assert said in stop.message
+    assert stop.fix
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match="Too little disk space for the data") as stopped:
+        paths.require_space(tmp_path / "not" / "there" / "yet", 1 << 60, "the data")
+    assert "Free some space" in stopped.value.fix
+
+
+def test_an_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(Stop, match="Cannot write to") as stopped:
+        paths.require_writable(blocked / "var", "LORIKEET_VAR_DIR")
+    assert "LORIKEET_VAR_DIR=" in stopped.value.fix
+
+
+def test_a_failing_command_keeps_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORIKEET_VAR_DIR", str(tmp_path))
+    with pytest.raises(CommandFailed) as failed:
+        run_logged([sys.executable, "-c", "print('one'); print('two'); raise SystemExit(4)"])
+    assert failed.value.tail(1) == "two"
+    assert "one\ntwo" in (tmp_path / "log" / "setup.log").read_text()
+
+
+def test_stamps_follow_contents(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("a")
+    stamp = Stamp(tmp_path / "stamp", digest_of([source, "x"]))
+    assert not stamp.holds()
+    stamp.write()
+    assert Stamp(tmp_path / "stamp", digest_of([source, "x"])).holds()
+    source.write_text("b")
+    assert not Stamp(tmp_path / "stamp", digest_of([source, "x"])).holds()
+    assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
+
+
+def test_where_torch_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr(packages, "_wants_cuda", lambda: False)
+    monkeypatch.setattr(packages, "_reachable", lambda url: True)
+    assert packages._torch_source("torch==2.13.0", "")[-1] == packages.TORCH_CPU_INDEX
+    assert packages._torch_source("torch==2.13.0", "none") == []
+    assert packages._torch_source("torch==2.13.0", "https://my/index")[-1] == "https://my/index"
+    monkeypatch.setattr(packages, "_wants_cuda", lambda: True)
+    assert packages._torch_source("torch==2.13.0", "") == []
+
+
+def test_options_name_what_is_wrong() -> None:
+    with pytest.raises(Stop, match="PORT=abc is not a number"):
+        Options.from_environment({"PORT": "abc"})
+
+
+def test_a_deep_data_folder_still_has_a_short_socket_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LORIKEET_VAR_DIR", str(tmp_path / ("deep" * 30)))
+    assert len(str(Options.from_environment({}).engine_socket)) < 100
+
+
+def test_an_old_python_is_told_what_to_do(tmp_path: Path) -> None:
+    """The entry point must compile and speak under any Python 3; here its version is only pretended."""
+    pretend = "import sys, runpy, shutil; sys.version_info = (3, 8, 1); shutil.which = lambda name: None; "
+    run = f"runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", pretend + run], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "make run PYTHON=" in done.stderr
+
+
+def test_an_unknown_purpose_lists_the_known_ones() -> None:
+    done = subprocess.run([sys.executable, str(BOOTSTRAP), "fly"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "run, test" in done.stderr
