@@ -1,4 +1,4 @@
-"""The project as a Django app: holds the management commands and makes Celery's app current."""
+"""The project as a Django app: management commands, the current Celery app, extensions of the API schema."""
 
 from django.apps import AppConfig
 
@@ -10,3 +10,4 @@ class ControlPlaneConfig(AppConfig):
     def ready(self) -> None:
         # `shared_task` binds to the current Celery app; without this import `.delay()` would reach a default broker.
         from control_plane import celery as _celery  # noqa: F401
+        from control_plane.http import schema as _schema  # noqa: F401

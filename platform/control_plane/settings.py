@@ -22,6 +22,7 @@ INSTALLED_APPS = [
     "channels",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "control_plane.apps.ControlPlaneConfig",
     "control_plane.accounts",
     "control_plane.tenants",
@@ -38,7 +39,7 @@ MIDDLEWARE = [
     "control_plane.http.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "control_plane.http.middleware.SecurityHeadersMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "control_plane.http.console.ConsoleMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -110,7 +111,7 @@ if LORIKEET.console_dir.is_dir():
     WHITENOISE_ROOT = str(LORIKEET.console_dir)
 
 # Uploads go straight to the artifact file system, so that accepting one is a rename and memory stays flat.
-FILE_UPLOAD_HANDLERS = ["control_plane.adapters.upload_handler.SpoolToStoreHandler"]
+FILE_UPLOAD_HANDLERS = ["control_plane.adapters.incoming.SpoolToStoreHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_NUMBER_FILES = LORIKEET.upload_max_files
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
@@ -139,7 +140,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
+    "resume-uploads": {"task": "control_plane.adapters.tasks.resume_uploads", "schedule": 30.0},
 }
 if not LORIKEET.redis_url:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
@@ -166,6 +167,19 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api",
+    "ENUM_NAME_OVERRIDES": {
+        "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
+        "Capability": "control_plane.tenants.roles.Capability",
+        "Endpoint": "control_plane.usage.models.Endpoint",
+        "HostState": "control_plane.fleet.models.HostState",
+        "KeyScope": "control_plane.keys.serializers.SCOPES",
+        "ModelKind": "control_plane.adapters.serializers.MODEL_KINDS",
+        "Outcome": "control_plane.usage.models.Outcome",
+        "Phase": "control_plane.fleet.models.Phase",
+        "Role": "control_plane.tenants.roles.Role",
+        "UploadState": "control_plane.adapters.models.UploadState",
+        "VersionState": "control_plane.adapters.models.VersionState",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

@@ -1,0 +1,55 @@
+"""Session login for the console: who is behind the cookie, and the CSRF check that goes with it."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import CsrfViewMiddleware
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from control_plane.accounts.models import User
+from control_plane.errors import ForbiddenError
+
+
+class CsrfError(ForbiddenError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The request's CSRF check failed: {reason}",
+            "Read csrf_token from GET /api/session and send it as the X-CSRFToken header.",
+            code="csrf_failed",
+        )
+
+
+class _CsrfCheck(CsrfViewMiddleware):
+    def _reject(self, request: HttpRequest, reason: str) -> str:  # type: ignore[override]
+        return reason
+
+
+def enforce_csrf(request: HttpRequest) -> None:
+    """Raises CsrfError unless a state-changing request proves that it comes from our own pages."""
+    check = _CsrfCheck(lambda _request: HttpResponse())
+    check.process_request(request)
+    reason = check.process_view(request, _no_view, (), {})
+    if reason is not None:
+        raise CsrfError(str(reason))
+
+
+def _no_view(request: HttpRequest) -> HttpResponse:
+    return HttpResponse()
+
+
+def session_user(request: HttpRequest) -> User | None:
+    """The active user of the session cookie, or None."""
+    user = getattr(request, "user", None)
+    return user if isinstance(user, User) and user.is_active else None
+
+
+class SessionAuthentication(BaseAuthentication):
+    """DRF: `request.user` by cookie, with CSRF checked on every unsafe method."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        user = session_user(request._request)
+        if user is None:
+            return None
+        enforce_csrf(request._request)
+        return user, None

@@ -1,0 +1,114 @@
+"""Every change to a version's state and to aliases. Each is one transaction with its audit row and its event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.payloads import adapter_json
+from control_plane.audit import actions as audit
+from control_plane.audit.actor import SYSTEM, Actor
+from control_plane.errors import LorikeetError
+from control_plane.principal import Principal
+from control_plane.writes import announce
+
+
+class VersionNotReadyError(LorikeetError):
+    def __init__(self, version: AdapterVersion) -> None:
+        super().__init__(
+            "version_not_ready",
+            f"Version {version.number} is {version.state}; only a ready version can be called.",
+            "Restage it, or wait until it is ready, and promote it then.",
+            param="number",
+            status=409,
+        )
+
+
+def lock_version(version: AdapterVersion) -> AdapterVersion:
+    """The version as it is now, locked until the transaction ends."""
+    own = AdapterVersion.objects.for_tenant(version.tenant).select_for_update(of=("self",))
+    return own.select_related("adapter", "tenant").get(pk=version.pk)
+
+
+def tell_adapter(adapter: Adapter) -> None:
+    """After commit, the event `adapter.updated` with the adapter as the API shows it."""
+    announce(adapter.tenant_id, "adapter.updated", lambda: adapter_json(adapter))
+
+
+def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
+    """A version that is not callable yet is being brought to its hosts."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.state in (VersionState.VALIDATED, VersionState.FAILED):
+            _move(version, VersionState.STAGING)
+    return version
+
+
+def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
+    """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.state in (VersionState.READY, VersionState.ARCHIVED):
+            return version
+        version.ready_at = timezone.now()
+        _move(version, VersionState.READY)
+        if not Alias.objects.for_tenant(version.tenant).filter(adapter=version.adapter, name=LIVE).exists():
+            _point_alias(version, LIVE, SYSTEM)
+    return version
+
+
+def mark_version_failed(version: AdapterVersion, error: Mapping[str, Any]) -> AdapterVersion:
+    """No host could take it. `error` is `{code, message, fix}`."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.state in (VersionState.VALIDATED, VersionState.STAGING):
+            _move(version, VersionState.FAILED, error)
+    return version
+
+
+def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any] | None = None) -> None:
+    before, version.state, version.error = version.state, state, dict(error) if error else None
+    version.save(update_fields=["state", "error", "ready_at"])
+    audit.record(
+        SYSTEM, f"version.{state.value}", version, tenant=version.tenant, label=label_of(version), before=before
+    )
+    tell_adapter(version.adapter)
+
+
+def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE) -> Alias:
+    """Point `alias` at `version`. Requests that run keep the version they started with.
+
+    Raises VersionNotReadyError (409).
+    """
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.state != VersionState.READY:
+            raise VersionNotReadyError(version)
+        return _point_alias(version, alias, acting.actor)
+
+
+def _point_alias(version: AdapterVersion, name: str, actor: Actor) -> Alias:
+    aliases = Alias.objects.for_tenant(version.tenant)
+    before = aliases.filter(adapter=version.adapter, name=name).values_list("version__number", flat=True).first()
+    alias, _ = aliases.update_or_create(
+        tenant=version.tenant, adapter=version.adapter, name=name, defaults={"version": version}
+    )
+    audit.record(
+        actor,
+        "version.promote",
+        version,
+        tenant=version.tenant,
+        label=label_of(version),
+        alias=name,
+        version_before=before,
+    )
+    tell_adapter(version.adapter)
+    return alias
+
+
+def label_of(version: AdapterVersion) -> str:
+    return f"{version.adapter.name}@v{version.number}"

@@ -1,0 +1,188 @@
+"""Reading adapters. Every function takes the tenant, and every query names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Prefetch
+
+from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, Upload, VersionState
+from control_plane.errors import NotFoundError
+from control_plane.fleet.models import Placement
+from control_plane.tenants.models import Tenant
+
+
+class AdapterStatus(models.TextChoices):
+    """An adapter's state in one word: that of its live version, else of its newest."""
+
+    EMPTY = "empty"
+    VALIDATED = "validated"
+    STAGING = "staging"
+    READY = "ready"
+    FAILED = "failed"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True)
+class AdapterView:
+    """An adapter with what lists and pages say about it. Field names are those of the JSON."""
+
+    adapter: Adapter
+    versions: list[AdapterVersion]
+    aliases: list[Alias]
+
+    @property
+    def name(self) -> str:
+        return self.adapter.name
+
+    @property
+    def description(self) -> str:
+        return self.adapter.description
+
+    @property
+    def created_at(self) -> datetime:
+        return self.adapter.created_at
+
+    @property
+    def live(self) -> AdapterVersion | None:
+        return next((alias.version for alias in self.aliases if alias.name == LIVE), None)
+
+    @property
+    def live_version(self) -> int | None:
+        return self.live.number if self.live else None
+
+    @property
+    def versions_count(self) -> int:
+        return len(self.versions)
+
+    @property
+    def shown(self) -> AdapterVersion | None:
+        return self.live or (self.versions[0] if self.versions else None)
+
+    @property
+    def status(self) -> AdapterStatus:
+        return AdapterStatus(self.shown.state) if self.shown else AdapterStatus.EMPTY
+
+    @property
+    def rank(self) -> int | None:
+        return self.shown.rank if self.shown else None
+
+    @property
+    def targets(self) -> list[str]:
+        return list(self.shown.targets) if self.shown else []
+
+    @property
+    def base_model(self) -> str | None:
+        return self.shown.base_model if self.shown else None
+
+
+class AdapterNotFoundError(NotFoundError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'There is no adapter "{name}" in this tenant.',
+            "Check the name; GET adapters lists what there is.",
+            code="adapter_not_found",
+            param="name",
+        )
+
+
+class VersionNotFoundError(NotFoundError):
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(
+            f'The adapter "{name}" has no version {number}.',
+            f"GET adapters/{name} lists its versions.",
+            code="version_not_found",
+            param="number",
+        )
+
+
+class UploadNotFoundError(NotFoundError):
+    def __init__(self, upload_id: UUID) -> None:
+        super().__init__(
+            f"There is no upload {upload_id} in this tenant.",
+            "Use the id that POST uploads answered with.",
+            code="upload_not_found",
+            param="id",
+        )
+
+
+def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
+    versions = AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("created_by")
+    aliases = Alias.objects.for_tenant(tenant).select_related("version")
+    return (
+        Adapter.objects.for_tenant(tenant)
+        .filter(archived_at__isnull=True)
+        .prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases))
+    )
+
+
+def _view(adapter: Adapter) -> AdapterView:
+    return AdapterView(adapter, list(adapter.versions.all()), list(adapter.aliases.all()))
+
+
+def list_adapters(tenant: Tenant) -> list[AdapterView]:
+    """All active adapters by name, in three queries whatever their number."""
+    return [_view(adapter) for adapter in _active(tenant)]
+
+
+def get_adapter(tenant: Tenant, name: str) -> AdapterView:
+    """Raises AdapterNotFoundError."""
+    adapter = _active(tenant).filter(name=name).first()
+    if adapter is None:
+        raise AdapterNotFoundError(name)
+    return _view(adapter)
+
+
+def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
+    """A version with its adapter, aliases and placements. Raises AdapterNotFoundError or VersionNotFoundError."""
+    version = (
+        AdapterVersion.objects.for_tenant(tenant)
+        .select_related("adapter", "created_by")
+        .prefetch_related(
+            Prefetch("aliases", Alias.objects.for_tenant(tenant)),
+            Prefetch("placements", Placement.objects.select_related("host")),
+        )
+        .filter(adapter__name=name, adapter__archived_at__isnull=True, number=number)
+        .first()
+    )
+    if version is not None:
+        return version
+    get_adapter(tenant, name)
+    raise VersionNotFoundError(name, number)
+
+
+def get_upload(tenant: Tenant, upload_id: UUID) -> Upload:
+    """Raises UploadNotFoundError."""
+    upload = _uploads(tenant).filter(pk=upload_id).first()
+    if upload is None:
+        raise UploadNotFoundError(upload_id)
+    return upload
+
+
+def list_uploads(tenant: Tenant, limit: int = 50) -> list[Upload]:
+    """The newest uploads first."""
+    return list(_uploads(tenant)[:limit])
+
+
+def _uploads(tenant: Tenant) -> models.QuerySet[Upload]:
+    return Upload.objects.for_tenant(tenant).select_related("version", "created_by")
+
+
+def count_adapters(tenant: Tenant) -> dict[str, int]:
+    """`{"total", "ready"}`: ready ones can be called by their bare name."""
+    active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
+    ready = active.filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
+    return {"total": active.count(), "ready": ready.count()}
+
+
+def staging_progress(version: AdapterVersion) -> int:
+    """Percent of the furthest placement's bytes."""
+    shares: list[Any] = [
+        100 * placement.bytes_done // placement.bytes_total if placement.bytes_total else 0
+        for placement in version.placements.all()
+    ]
+    return int(max(shares, default=0))

@@ -1,0 +1,187 @@
+"""From the `model` of a request to the content that answers it. Authorisation is part of the query."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from django.db.models import Prefetch
+
+from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.queries import staging_progress
+from control_plane.errors import LorikeetError
+from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.fleet.models import EngineHost
+from control_plane.tenants.models import Tenant
+
+_VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
+LONGEST_NAME = 200
+
+
+class ModelKind(StrEnum):
+    BASE = "base"
+    ADAPTER = "adapter"
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """What a model name means now. `digest` is "" for the base model."""
+
+    kind: ModelKind
+    adapter: Adapter | None
+    version: AdapterVersion | None
+    digest: str
+    display_name: str
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """One entry of the model lists."""
+
+    id: str
+    kind: ModelKind
+    description: str
+    adapter: str | None
+    version: int | None
+    aliases: list[str]
+    created_at: datetime
+
+
+class ModelNotFoundError(LorikeetError):
+    """No such model for this tenant. Other tenants' names never show in the suggestion."""
+
+    def __init__(self, name: str, near: list[str], *, message: str = "") -> None:
+        suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
+        super().__init__(
+            "model_not_found",
+            message or f'There is no model "{name[:LONGEST_NAME]}".',
+            f"{suggestion}GET /v1/models lists the models of this key.",
+            param="model",
+            status=404,
+        )
+
+
+class ModelNotReadyError(LorikeetError):
+    """The model exists but no host has it yet, or none could take it."""
+
+    def __init__(self, code: str, message: str, fix: str, *, status: int, retry_after_s: int | None = None) -> None:
+        super().__init__(code, message, fix, param="model", status=status)
+        self.retry_after_s = retry_after_s
+
+
+def resolve_model(tenant: Tenant, name: str) -> ResolvedModel:
+    """`support`, `support@v7`, `support@alias`, or the base model's own name.
+
+    Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).
+    """
+    adapter_name, at, pointer = name.partition("@")
+    version = _find(tenant, adapter_name, pointer if at else LIVE)
+    if version is None:
+        return _base_or_error(tenant, name)
+    if version.state != VersionState.READY:
+        raise _not_ready(version)
+    return ResolvedModel(ModelKind.ADAPTER, version.adapter, version, version.digest, name)
+
+
+def _find(tenant: Tenant, adapter_name: str, pointer: str) -> AdapterVersion | None:
+    versions = (
+        AdapterVersion.objects.for_tenant(tenant)
+        .select_related("adapter")
+        .defer("report")
+        .filter(adapter__name=adapter_name, adapter__archived_at__isnull=True)
+    )
+    if number := _VERSION.match(pointer):
+        return versions.filter(number=int(number[1])).first()
+    return versions.filter(aliases__name=pointer).first()
+
+
+def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
+    base = served_base()
+    if base is not None and base.name == name:
+        return ResolvedModel(ModelKind.BASE, None, None, "", name)
+    adapter_name, at, pointer = name.partition("@")
+    views = _adapters_of(tenant)
+    adapter = next((adapter for adapter in views if adapter.name == adapter_name), None)
+    if adapter is None:
+        raise ModelNotFoundError(name, _near(name, views, base))
+    versions = list(adapter.versions.all())
+    if at or not versions:
+        raise ModelNotFoundError(
+            name,
+            _near(name, views, base),
+            message=f'The adapter "{adapter_name}" has no version or alias "{pointer}".' if at else "",
+        )
+    raise _not_ready(versions[0])
+
+
+def _adapters_of(tenant: Tenant) -> list[Adapter]:
+    versions = AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("adapter")
+    aliases = Alias.objects.for_tenant(tenant)
+    active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
+    return list(active.prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases)))
+
+
+def _near(name: str, adapters: list[Adapter], base: ServedBase | None) -> list[str]:
+    known = [adapter.name for adapter in adapters]
+    known += [f"{adapter.name}@{alias.name}" for adapter in adapters for alias in adapter.aliases.all()]
+    known += [f"{adapter.name}@v{version.number}" for adapter in adapters for version in adapter.versions.all()]
+    known += [base.name] if base else []
+    return [f'"{close}"' for close in difflib.get_close_matches(name[:LONGEST_NAME], known, n=2, cutoff=0.6)]
+
+
+def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
+    name = f"{version.adapter.name}@v{version.number}"
+    if version.state == VersionState.FAILED:
+        error = version.error or {}
+        return ModelNotReadyError(
+            "model_failed",
+            f'The model "{name}" could not be staged: {error.get("message", "no host took it")}',
+            str(error.get("fix") or "Restage it in the console or upload it again."),
+            status=409,
+        )
+    return ModelNotReadyError(
+        "model_not_ready",
+        f'The model "{name}" is not ready yet ({version.state}, {staging_progress(version)} %).',
+        "Try again in a few seconds; the console shows its staging live.",
+        status=503,
+        retry_after_s=2,
+    )
+
+
+def list_models(tenant: Tenant) -> list[ListedModel]:
+    """The base model, if a host has been seen, and every adapter that can be called by its bare name."""
+    return [*_listed_base(), *_listed_adapters(tenant)]
+
+
+def _listed_base() -> list[ListedModel]:
+    base = served_base()
+    if base is None:
+        return []
+    seen = EngineHost.objects.filter(active=True).exclude(boot_id="").order_by("created_at").first()
+    created_at = seen.created_at if seen else datetime.min
+    return [ListedModel(base.name, ModelKind.BASE, "The base model without an adapter.", None, None, [], created_at)]
+
+
+def _listed_adapters(tenant: Tenant) -> list[ListedModel]:
+    listed = []
+    for adapter in _adapters_of(tenant):
+        aliases = {alias.name: alias.version_id for alias in adapter.aliases.all()}
+        live = next((v for v in adapter.versions.all() if v.pk == aliases.get(LIVE)), None)
+        if live is not None and live.state == VersionState.READY:
+            others = [f"{adapter.name}@{alias}" for alias in aliases if alias != LIVE]
+            others += [f"{adapter.name}@v{v.number}" for v in adapter.versions.all() if v.state == VersionState.READY]
+            listed.append(
+                ListedModel(
+                    adapter.name,
+                    ModelKind.ADAPTER,
+                    adapter.description,
+                    adapter.name,
+                    live.number,
+                    others,
+                    adapter.created_at,
+                )
+            )
+    return listed

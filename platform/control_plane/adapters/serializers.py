@@ -1,0 +1,164 @@
+"""JSON shapes of adapters, versions, placements and uploads, the same in answers and in live events."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.adapters.models import NAME, AdapterVersion, UploadState, VersionState
+from control_plane.adapters.queries import AdapterStatus
+from control_plane.fleet.models import Phase
+from control_plane.http.serializers import ProblemSerializer
+
+MODEL_KINDS = ["base", "adapter"]
+
+
+class PlacementSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField(source="host.name")
+    phase = serializers.ChoiceField(choices=Phase.choices)
+    bytes_done = serializers.IntegerField()
+    bytes_total = serializers.IntegerField()
+    attempts = serializers.IntegerField()
+    error = ProblemSerializer(allow_null=True)
+    updated_at = serializers.DateTimeField()
+
+
+class ReportProblemSerializer(ProblemSerializer):
+    tensor = serializers.CharField(allow_null=True)
+
+
+class ReportCheckSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    ok = serializers.BooleanField()
+    detail = serializers.CharField()
+
+
+class ReportManifestSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    targets = serializers.ListField(child=serializers.CharField())
+    dtype = serializers.CharField()
+    num_tensors = serializers.IntegerField()
+    num_parameters = serializers.IntegerField()
+    weight_bytes = serializers.IntegerField()
+    base_model_name = serializers.CharField(allow_blank=True)
+    num_modules = serializers.IntegerField()
+    layers = serializers.ListField(child=serializers.IntegerField())
+    ranks = serializers.DictField(
+        child=serializers.ListField(child=serializers.IntegerField()), help_text="Target -> its ranks."
+    )
+    scales = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField()), help_text="Target -> its scales."
+    )
+
+
+class ReportSerializer(serializers.Serializer[Any]):
+    """What the validation found. `problems` is capped; `problem_count` is not."""
+
+    ok = serializers.BooleanField()
+    problems = ReportProblemSerializer(many=True)
+    problem_count = serializers.IntegerField()
+    checks = ReportCheckSerializer(many=True)
+    notes = serializers.ListField(child=serializers.CharField())
+    manifest = ReportManifestSerializer(allow_null=True)
+
+
+class VersionSummarySerializer(serializers.Serializer[Any]):
+    number = serializers.IntegerField()
+    digest = serializers.CharField()
+    state = serializers.ChoiceField(choices=VersionState.choices)
+    rank = serializers.IntegerField()
+    targets = serializers.ListField(child=serializers.CharField())
+    dtype = serializers.CharField()
+    bytes = serializers.IntegerField()
+    num_parameters = serializers.IntegerField()
+    base_model = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    error = ProblemSerializer(allow_null=True)
+
+
+class VersionSerializer(VersionSummarySerializer):
+    adapter = serializers.CharField(source="adapter.name")
+    aliases = serializers.SerializerMethodField()
+    report = ReportSerializer()
+    placements = PlacementSerializer(many=True)
+
+    def get_aliases(self, version: AdapterVersion) -> list[str]:
+        return [alias.name for alias in version.aliases.all()]
+
+
+class AliasSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    version = serializers.IntegerField(source="version.number")
+    updated_at = serializers.DateTimeField()
+
+
+class AdapterSummarySerializer(serializers.Serializer[Any]):
+    """An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest."""
+
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+    live_version = serializers.IntegerField(allow_null=True)
+    versions_count = serializers.IntegerField()
+    status = serializers.ChoiceField(choices=AdapterStatus.choices)
+    rank = serializers.IntegerField(allow_null=True)
+    targets = serializers.ListField(child=serializers.CharField())
+    base_model = serializers.CharField(allow_null=True)
+
+
+class AdapterSerializer(AdapterSummarySerializer):
+    versions = VersionSummarySerializer(many=True)
+    aliases = AliasSerializer(many=True)
+
+
+class StagingSerializer(serializers.Serializer[Any]):
+    """Data of the live event `adapter.staging`."""
+
+    adapter = serializers.CharField(source="version.adapter.name")
+    version = serializers.IntegerField(source="version.number")
+    state = serializers.ChoiceField(choices=VersionState.choices, source="version.state")
+    placement = PlacementSerializer(source="*")
+
+
+class UploadedFileSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    bytes = serializers.IntegerField()
+
+
+class UploadSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    adapter = serializers.CharField(source="adapter_name")
+    description = serializers.CharField(allow_blank=True)
+    state = serializers.ChoiceField(choices=UploadState.choices)
+    reason = ProblemSerializer(allow_null=True, help_text="Why it waits, was refused, or made no new version.")
+    bytes = serializers.IntegerField()
+    files = UploadedFileSerializer(many=True)
+    report = ReportSerializer(allow_null=True)
+    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    reused_version = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    updated_at = serializers.DateTimeField()
+
+
+class UploadFormSerializer(serializers.Serializer[Any]):
+    """The multipart form of a new upload."""
+
+    name = serializers.CharField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    files = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        help_text="adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them.",
+    )
+
+
+class ModelSerializer(serializers.Serializer[Any]):
+    """A name that can be put into `model`."""
+
+    id = serializers.CharField()
+    kind = serializers.ChoiceField(choices=MODEL_KINDS)
+    description = serializers.CharField(allow_blank=True)
+    adapter = serializers.CharField(allow_null=True)
+    version = serializers.IntegerField(allow_null=True)
+    aliases = serializers.ListField(child=serializers.CharField(), help_text="Further ids of the same adapter.")
+    created_at = serializers.DateTimeField()

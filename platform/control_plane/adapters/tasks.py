@@ -1,0 +1,18 @@
+"""Celery tasks of adapters. They only call actions."""
+
+from celery import shared_task
+
+from control_plane.adapters import uploads, validation
+
+
+@shared_task
+def validate_upload(upload_id: str) -> None:
+    """Decide one upload."""
+    validation.validate(upload_id)
+
+
+@shared_task
+def resume_uploads(orphans: bool = False) -> None:
+    """Queue again what waits for a task: after a restart, a lost worker, or when the first host appears."""
+    for upload_id in uploads.undecided_uploads(orphans=orphans):
+        validate_upload.delay(str(upload_id))

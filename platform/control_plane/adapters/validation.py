@@ -1,0 +1,152 @@
+"""Validating one upload: run the child process, then decide."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from control_plane.adapters import uploads
+from control_plane.adapters.models import Upload
+from control_plane.adapters.store import ArtifactDamagedError, artifact_store
+from control_plane.config import current
+from control_plane.fleet.base_model import ServedBase
+from lora_engine.peft_format import Limits
+
+logger = logging.getLogger(__name__)
+CHILD = "control_plane.adapters.validate_process"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the child said: a valid adapter in `folder`, or a `problem`, each perhaps with a report."""
+
+    report: dict[str, Any] | None = None
+    folder: Path | None = None
+    digest: str = ""
+    problem: dict[str, Any] | None = None
+
+
+def validate(upload_id: str) -> None:
+    """Decide the upload, unless it is decided, in other hands, or no host is known yet. Safe to repeat."""
+    claimed = uploads.claim_upload(upload_id)
+    if claimed is None:
+        return
+    upload, base = claimed
+    verdict = inspect(upload, base)
+    if verdict.problem is not None or verdict.folder is None or verdict.report is None:
+        uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
+        return
+    try:
+        stored = artifact_store().put(verdict.folder, verdict.digest)
+    except (OSError, ArtifactDamagedError):
+        logger.exception("Upload %s could not be stored.", upload.pk)
+        uploads.refuse_upload(upload, _not_stored(), verdict.report)
+        return
+    uploads.accept_upload(upload, stored, verdict.report, base)
+
+
+def inspect(upload: Upload, base: ServedBase) -> Verdict:
+    """Run the child on the upload's files."""
+    folder = Path(upload.folder)
+    into = folder / "unpacked"
+    shutil.rmtree(into, ignore_errors=True)  # what an attempt that was cut short may have left
+    settings = current()
+    request = {
+        "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
+        "into": str(into),
+        "geometry": asdict(base.geometry),
+        "limits": asdict(limits_for(base)),
+        "cpu_s": settings.validate_cpu_s,
+        "memory_bytes": settings.validate_memory_bytes,
+    }
+    try:
+        child = _run(json.dumps(request), settings.validate_wall_s)
+    except subprocess.TimeoutExpired:
+        return Verdict(problem=_too_slow(settings.validate_wall_s))
+    return _read(child, upload)
+
+
+def limits_for(base: ServedBase) -> Limits:
+    """The stricter of the platform's limits and the engine's."""
+    settings = current()
+    return Limits(max_rank=min(settings.max_lora_rank, base.max_lora_rank), max_bytes=settings.upload_max_bytes)
+
+
+def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+    # -P keeps the working directory off the path; the environment carries no secrets to the child.
+    return subprocess.run(
+        [sys.executable, "-P", "-m", CHILD],
+        input=request,
+        capture_output=True,
+        text=True,
+        timeout=wall_s,
+        check=False,
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "OPENBLAS_NUM_THREADS": "1",
+            "LC_ALL": "C.UTF-8",
+        },
+    )
+
+
+def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
+    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
+        return Verdict(problem=_too_costly())
+    if child.returncode != 0:
+        logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
+        return Verdict(problem=_crashed(str(upload.pk)))
+    answer = json.loads(child.stdout)
+    if "problem" in answer:
+        return Verdict(problem=answer["problem"])
+    report = answer["report"]
+    if not report["ok"]:
+        return Verdict(report=report, problem=_summary(report))
+    return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"])
+
+
+def _summary(report: dict[str, Any]) -> dict[str, Any]:
+    """The first problem, which is the one to fix first, and how many more there are."""
+    first, more = report["problems"][0], report["problem_count"] - 1
+    message = first["message"] if more < 1 else f"{first['message']} ({more} more in the report.)"
+    return {"code": first["code"], "message": message, "fix": first["fix"]}
+
+
+def _too_slow(wall_s: int) -> dict[str, Any]:
+    return {
+        "code": "validation_timeout",
+        "message": f"Checking the files took longer than {wall_s} seconds.",
+        "fix": "Upload the two PEFT files loose instead of in an archive, or ask the operator to raise the limit.",
+    }
+
+
+def _too_costly() -> dict[str, Any]:
+    return {
+        "code": "validation_too_costly",
+        "message": "Checking the files used more memory or processor time than an adapter may need.",
+        "fix": "Upload the two PEFT files loose, as save_pretrained writes them.",
+    }
+
+
+def _not_stored() -> dict[str, Any]:
+    return {
+        "code": "storage_failed",
+        "message": "The adapter is valid but could not be written to the artifact store.",
+        "fix": "Ask the operator to check the space and health of the artifact folder, then upload again.",
+    }
+
+
+def _crashed(upload_id: str) -> dict[str, Any]:
+    return {
+        "code": "validation_crashed",
+        "message": "The files could not be checked: the check itself failed.",
+        "fix": f"Upload the two PEFT files loose; if it stays, report upload {upload_id} to the operator.",
+    }

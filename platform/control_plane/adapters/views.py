@@ -1,0 +1,158 @@
+"""Adapters, versions, uploads and the model list over HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.core.files.uploadedfile import TemporaryUploadedFile
+from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters import actions, placing, queries, uploads
+from control_plane.adapters.resolve import list_models
+from control_plane.adapters.serializers import (
+    AdapterSerializer,
+    AdapterSummarySerializer,
+    ModelSerializer,
+    UploadFormSerializer,
+    UploadSerializer,
+    VersionSerializer,
+)
+from control_plane.errors import LorikeetError
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.tenants.roles import Capability
+from control_plane.tenants.views import TenantView
+
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class AdaptersView(TenantView):
+    @extend_schema(operation_id="list_adapters", responses=AdapterSummarySerializer(many=True), tags=["adapters"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """All active adapters by name."""
+        return Response(AdapterSummarySerializer(queries.list_adapters(self.principal.tenant), many=True).data)
+
+
+class AdapterView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="read_adapter", responses={200: AdapterSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str) -> Response:
+        """One adapter with its versions and aliases."""
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
+
+    @extend_schema(operation_id="archive_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str) -> Response:
+        """Archive the adapter: it can no longer be called, and its name is free."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        placing.archive_adapter(acting=self.principal, adapter=adapter)
+        return Response(status=204)
+
+
+class VersionView(TenantView):
+    @extend_schema(operation_id="read_version", responses={200: VersionSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """One version with its validation report and where it is staged."""
+        return self.show(name, number)
+
+    def show(self, name: str, number: int, status: int = 200) -> Response:
+        version = queries.get_version(self.principal.tenant, name, number)
+        return Response(VersionSerializer(version).data, status=status)
+
+
+class PromoteView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="promote_version",
+        request=None,
+        responses={200: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Make this version the live one: what the bare adapter name means from now on."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        actions.promote_version(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class RestageView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restage_version",
+        request=None,
+        responses={202: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Bring this version to every host again."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        placing.restage_version(acting=self.principal, version=version)
+        return self.show(name, number, status=202)
+
+
+class UploadsView(TenantView):
+    parser_classes = (MultiPartParser,)
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="list_uploads", responses=UploadSerializer(many=True), tags=["uploads"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """The newest uploads first."""
+        return Response(UploadSerializer(queries.list_uploads(self.principal.tenant), many=True).data)
+
+    @extend_schema(
+        operation_id="create_upload",
+        request={"multipart/form-data": UploadFormSerializer},
+        responses={202: UploadSerializer, 400: ErrorResponseSerializer, 413: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
+        form = UploadFormSerializer(data={**request.data.dict(), "files": request.FILES.getlist("files")})
+        form.is_valid(raise_exception=True)
+        files: list[TemporaryUploadedFile] = form.validated_data["files"]
+        _check_names([file.name or "" for file in files])
+        upload = uploads.receive_upload(
+            acting=self.principal,
+            name=form.validated_data["name"],
+            description=form.validated_data["description"],
+            files=files,
+        )
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise LorikeetError(
+            "no_files",
+            "The form holds no files.",
+            "Send adapter_config.json and adapter_model.safetensors, or one archive, in the field `files`.",
+            param="files",
+        )
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise LorikeetError(
+            "duplicate_file", f'The form holds "{name}" {count} times.', "Send each file once.", param="files"
+        )
+
+
+class UploadView(TenantView):
+    @extend_schema(operation_id="read_upload", responses={200: UploadSerializer, **_NOT_FOUND}, tags=["uploads"])
+    def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
+        """One upload with its validation report once it is decided."""
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
+
+
+class ModelsView(TenantView):
+    @extend_schema(operation_id="list_models", responses=ModelSerializer(many=True), tags=["models"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """What can be called: the base model and every adapter with a ready live version."""
+        return Response(ModelSerializer(list_models(self.principal.tenant), many=True).data)

@@ -1,0 +1,26 @@
+"""`/livez`: the process answers. `/readyz`: it can do its work."""
+
+from __future__ import annotations
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+
+from control_plane.http.errors import error_response
+
+
+def livez(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "alive"})
+
+
+def readyz(request: HttpRequest) -> JsonResponse:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_migrations LIMIT 1")
+    except DatabaseError as error:
+        return error_response(
+            503,
+            "database_unavailable",
+            f"The database does not answer: {type(error).__name__}.",
+            "Check LORIKEET_DATABASE_URL, that the server runs, and that `manage.py migrate` has been run.",
+        )
+    return JsonResponse({"status": "ready"})

@@ -1,0 +1,68 @@
+"""From a secret to the caller it stands for."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AnonymousUser
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.keys import secret as key_secret
+from control_plane.keys.last_used import last_used
+from control_plane.keys.models import ApiKey
+from control_plane.principal import Principal
+
+# Compared against when the prefix is unknown, so that both ways take the same work.
+_NO_HASH = "0" * 64
+
+
+class InvalidKeyError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "invalid_api_key",
+            "The API key is unknown, revoked or expired.",
+            "Copy the key again, or make a new one under Keys in the console.",
+            status=401,
+        )
+
+
+def authenticate_key(secret: str) -> Principal | None:
+    """The caller behind a key as the client sent it, or None if it is unknown, revoked or expired."""
+    parts = key_secret.parse(secret)
+    if parts is None:
+        return None
+    key = ApiKey.objects.select_related("tenant").filter(prefix=parts.prefix).first()
+    proven = key_secret.matches(parts.secret, key.secret_hash if key else _NO_HASH)
+    if key is None or not proven or not key.usable_at():
+        return None
+    last_used.note(key)
+    return Principal.of_key(key)
+
+
+async def aauthenticate_key(secret: str) -> Principal | None:
+    """`authenticate_key` for the event loop."""
+    return await run_db(authenticate_key, secret)
+
+
+def bearer_token(request: HttpRequest | Request) -> str | None:
+    """The token of `Authorization: Bearer ...`, or None if the header is absent or of another scheme."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """DRF: `request.auth` becomes the key's Principal."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Principal] | None:
+        token = bearer_token(request)
+        if token is None:
+            return None
+        principal = authenticate_key(token)
+        if principal is None:
+            raise InvalidKeyError
+        return AnonymousUser(), principal
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="lorikeet"'

@@ -1,0 +1,51 @@
+"""The form of an API key: `lk_<prefix>_<secret>`. The prefix finds the row, the secret proves it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+
+from control_plane.config import current
+
+SCHEME = "lk"
+PREFIX_BYTES = 5
+SECRET_BYTES = 32
+LONGEST = 128
+
+
+@dataclass(frozen=True)
+class KeyText:
+    prefix: str
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{SCHEME}_{self.prefix}_{self.secret}"
+
+
+def make() -> KeyText:
+    prefix = base64.b32encode(secrets.token_bytes(PREFIX_BYTES)).decode().lower()
+    return KeyText(prefix, secrets.token_urlsafe(SECRET_BYTES))
+
+
+def parse(text: str) -> KeyText | None:
+    """The parts of a key, or None if `text` cannot be one."""
+    if len(text) > LONGEST:
+        return None
+    scheme, _, rest = text.partition("_")
+    prefix, _, secret = rest.partition("_")
+    return KeyText(prefix, secret) if scheme == SCHEME and prefix and secret else None
+
+
+def hash_secret(secret: str) -> str:
+    """HMAC-SHA256 under the server's pepper, as hex: a stolen database alone cannot be used to guess or to log in.
+
+    A slow password hash would add nothing, as the secret is 256 random bits, and would be paid on every call.
+    """
+    return hmac.new(current().key_pepper.encode(), secret.encode(), hashlib.sha256).hexdigest()
+
+
+def matches(secret: str, stored_hash: str) -> bool:
+    return hmac.compare_digest(hash_secret(secret), stored_hash)

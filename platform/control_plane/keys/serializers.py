@@ -1,0 +1,35 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.tenants.roles import KEY_SCOPES
+
+SCOPES = sorted(scope.value for scope in KEY_SCOPES)
+
+
+class ApiKeySerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField(help_text="Public part of the key: `lk_<prefix>_...`.")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class CreatedApiKeySerializer(ApiKeySerializer):
+    secret = serializers.CharField(help_text="The whole key. It is shown this once and kept nowhere.")
+
+
+class NewApiKeySerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=80)
+    scopes = serializers.ListField(
+        child=serializers.CharField(max_length=32),
+        required=False,
+        default=list,
+        max_length=16,
+        help_text=f"Any of {', '.join(SCOPES)}; all of them if left out.",
+    )
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)

@@ -1,0 +1,10 @@
+"""Addresses below /api/tenants/{tenant}/."""
+
+from django.urls import path
+
+from control_plane.keys import views
+
+urlpatterns = [
+    path("keys", views.KeysView.as_view(), name="keys"),
+    path("keys/<uuid:key_id>", views.KeyView.as_view(), name="key"),
+]

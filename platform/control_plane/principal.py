@@ -1,0 +1,60 @@
+"""Who is calling, for which tenant, and what they may do there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from control_plane.accounts.models import User
+from control_plane.audit.actor import Actor
+from control_plane.audit.models import ActorKind
+from control_plane.errors import ForbiddenError
+from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Membership, Tenant
+from control_plane.tenants.roles import KEY_SCOPES, Capability, Role
+
+
+@dataclass(frozen=True)
+class Principal:
+    """An authenticated caller within one tenant: a member by session, or an API key."""
+
+    tenant: Tenant
+    capabilities: frozenset[Capability]
+    user: User | None = None
+    api_key: ApiKey | None = None
+    role: Role | None = None
+
+    @classmethod
+    def of_member(cls, membership: Membership) -> Principal:
+        """For a membership loaded with its tenant and user."""
+        return cls(membership.tenant, membership.capabilities, user=membership.user, role=Role(membership.role))
+
+    @classmethod
+    def of_key(cls, key: ApiKey) -> Principal:
+        """For a key loaded with its tenant. Scopes that keys may no longer have are dropped."""
+        return cls(key.tenant, frozenset(Capability(s) for s in key.scopes if s in KEY_SCOPES), api_key=key)
+
+    @property
+    def actor(self) -> Actor:
+        if self.user is not None:
+            return Actor(ActorKind.USER, str(self.user.pk), self.user.email)
+        assert self.api_key is not None
+        return Actor(ActorKind.KEY, str(self.api_key.pk), f"{self.api_key.name} ({self.api_key})")
+
+    def may(self, capability: Capability) -> bool:
+        return capability in self.capabilities
+
+    def require(self, capability: Capability) -> None:
+        """Raises ForbiddenError (403) unless the caller has `capability`."""
+        if self.may(capability):
+            return
+        if self.api_key is not None:
+            raise ForbiddenError(
+                f'This API key lacks the scope "{capability.value}".',
+                "Use a key with that scope, or do it in the console as a member whose role allows it.",
+                code="key_scope_missing",
+            )
+        raise ForbiddenError(
+            f'The role "{self.role}" of {self.tenant.slug} does not include "{capability.value}".',
+            "Ask an owner or admin of the tenant for a role that does.",
+            code="role_not_allowed",
+        )

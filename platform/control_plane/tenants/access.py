@@ -1,0 +1,43 @@
+"""Which tenant a caller may enter."""
+
+from __future__ import annotations
+
+from control_plane.accounts.models import User
+from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.principal import Principal
+from control_plane.tenants.models import Membership
+
+
+class NotAuthenticatedError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "not_authenticated",
+            "The request carries neither a session nor an API key.",
+            "Log in, or send an API key as `Authorization: Bearer lk_...`.",
+            status=401,
+        )
+
+
+class TenantNotFoundError(NotFoundError):
+    """The same answer for a tenant that does not exist and for one that the caller is not in."""
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(
+            f'You are in no tenant called "{slug}".',
+            "Check the tenant's short name; GET /api/session lists yours.",
+            code="tenant_not_found",
+        )
+
+
+def enter(slug: str, *, user: User | None, key_principal: Principal | None) -> Principal:
+    """The caller within tenant `slug`. Raises NotAuthenticatedError (401) or TenantNotFoundError (404)."""
+    if key_principal is not None:
+        if key_principal.tenant.slug != slug:
+            raise TenantNotFoundError(slug)
+        return key_principal
+    if user is None:
+        raise NotAuthenticatedError
+    membership = Membership.objects.select_related("tenant", "user").filter(tenant__slug=slug, user=user).first()
+    if membership is None:
+        raise TenantNotFoundError(slug)
+    return Principal.of_member(membership)

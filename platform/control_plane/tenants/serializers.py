@@ -1,0 +1,12 @@
+from rest_framework import serializers
+
+from control_plane.tenants.models import Membership
+from control_plane.tenants.roles import Role
+
+
+class MemberSerializer(serializers.Serializer[Membership]):
+    id = serializers.UUIDField(source="user.id")
+    email = serializers.EmailField(source="user.email")
+    name = serializers.CharField(source="user.name")
+    role = serializers.ChoiceField(choices=Role.choices)
+    joined_at = serializers.DateTimeField(source="created_at")

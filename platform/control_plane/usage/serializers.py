@@ -1,0 +1,56 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.usage.models import Endpoint, Outcome
+
+
+class RequestSerializer(serializers.Serializer[Any]):
+    """One request of the ledger. Neither prompt nor output is kept."""
+
+    id = serializers.CharField(source="request_id")
+    created_at = serializers.DateTimeField()
+    model = serializers.CharField(help_text="As the client wrote it.")
+    adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
+    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    endpoint = serializers.ChoiceField(choices=Endpoint.choices)
+    streamed = serializers.BooleanField()
+    outcome = serializers.ChoiceField(choices=Outcome.choices)
+    error_code = serializers.CharField(allow_blank=True)
+    host = serializers.CharField(allow_blank=True)
+    key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
+    prompt_tokens = serializers.IntegerField()
+    cached_prompt_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
+    queue_ms = serializers.IntegerField()
+    adapter_load_ms = serializers.IntegerField()
+    first_token_ms = serializers.IntegerField()
+    prefill_ms = serializers.IntegerField()
+    decode_ms = serializers.IntegerField()
+
+
+class RequestPageSerializer(serializers.Serializer[Any]):
+    results = RequestSerializer(many=True)
+    next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")
+
+
+class TotalsSerializer(serializers.Serializer[Any]):
+    requests = serializers.IntegerField()
+    prompt_tokens = serializers.IntegerField()
+    cached_prompt_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
+
+
+class DayUsageSerializer(TotalsSerializer):
+    date = serializers.DateField(help_text="UTC.")
+
+
+class AdapterUsageSerializer(TotalsSerializer):
+    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+
+
+class UsageSerializer(serializers.Serializer[Any]):
+    days = serializers.IntegerField()
+    totals = TotalsSerializer()
+    by_day = DayUsageSerializer(many=True)
+    by_adapter = AdapterUsageSerializer(many=True)
