@@ -44,7 +44,7 @@ class PatternError(Exception):
 class PatternMatcher:
     """Matches untrusted patterns against ASCII text, in at most ``budget`` steps over its lifetime."""
 
-    def __init__(self, budget: int = 5_000_000) -> None:
+    def __init__(self, budget: int = 2_000_000) -> None:
         self.budget = budget
 
     def matches_fully(self, pattern: str, text: str) -> bool:
@@ -59,8 +59,8 @@ class PatternMatcher:
         """The first pattern that matches ``key`` or its end after a dot, as PEFT resolves ``rank_pattern``."""
         return next((pattern for pattern in patterns if self._matches_tail(pattern, key)), None)
 
-    def spend(self) -> None:
-        self.budget -= 1
+    def spend(self, steps: int = 1) -> None:
+        self.budget -= steps
         if self.budget < 0:
             raise PatternError("the patterns of this config take too long to match")
 
@@ -115,6 +115,7 @@ class _Walk:
                 known = frozenset(end for position in known for end in self._node(op, argument, position))
                 if not known:
                     break
+            self._matcher.spend(len(known))
             self._seen[id(nodes), start] = known
         return known
 
@@ -147,7 +148,7 @@ class _Walk:
         reached = current if low == 0 else _NO_MATCH
         # Ends never lie before their start, so the set of positions settles within the text's length.
         for done in range(1, int(high) + 1):
-            self._matcher.spend()
+            self._matcher.spend(1 + len(current) * len(current) // 8)
             following = frozenset(end for position in current for end in self.sequence(body, position))
             settled = following == current
             if done >= low or settled:

@@ -134,13 +134,14 @@ def _read_header(file: BinaryIO, name: str, size: int, limits: Limits) -> tuple[
     prefix = file.read(8)
     if len(prefix) < 8:
         raise _broken(f"it has {size} bytes, less than a header")
-    if prefix[:2] == b"PK" or prefix[:1] == b"\x80":
+    (length,) = struct.unpack("<Q", prefix)
+    # A true header length may begin with the same two bytes, but then it lies inside the file.
+    if length > size - 8 and prefix[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         raise FormatError(
             "pickle_refused",
             f"{name} is a PyTorch pickle file, not safetensors; unpickling can run any code.",
             "Save with model.save_pretrained(folder, safe_serialization=True).",
         )
-    (length,) = struct.unpack("<Q", prefix)
     if length > size - 8:
         raise _broken(f"its header claims {length} bytes, but only {size - 8} follow: the file is truncated")
     if length > limits.max_header_bytes:

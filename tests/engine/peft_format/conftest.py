@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from lora_engine.peft_format import TARGETS, BaseGeometry
 from lora_engine.peft_format.geometry import module_key
 
