@@ -1,0 +1,78 @@
+"""One running platform for all end-to-end tests: real engine, real web process, real browser."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from lorikeet_testing.launched import Access, Launched
+from playwright.sync_api import Browser, sync_playwright
+
+from launch.system import chromium
+
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.e2e)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """Started once; the tests that use it must leave it serving."""
+    small_uploads = {"LORIKEET_UPLOAD_MAX_BYTES": str(64 << 20)}
+    platform = Launched(tmp_path_factory.mktemp("platform") / "var", free_port(), small_uploads)
+    try:
+        platform.start()
+        yield platform
+    finally:
+        platform.stop()
+
+
+@pytest.fixture(scope="session")
+def access(launched: Launched) -> Access:
+    return launched.access()
+
+
+@pytest.fixture(scope="session")
+def api(access: Access) -> Iterator[httpx.Client]:
+    """The REST API with the demo tenant's key."""
+    with httpx.Client(base_url=access.url, headers=access.bearer, timeout=60, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = chromium()
+    assert executable, "Chromium is missing: apt install chromium, or set LORIKEET_CHROMIUM."
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_proxy() -> None:
+    """Everything here is on this machine; a proxy from the environment must not see it."""
+    os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost"]))

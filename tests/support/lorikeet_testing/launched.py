@@ -1,0 +1,143 @@
+"""The product as `make run` starts it: the supervisor, the web process, the engine, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+START_S = 120.0
+STOP_S = 25.0
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the banner gives a newcomer."""
+
+    url: str
+    email: str
+    password: str
+    key: str
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+class Launched:
+    """One run of scripts/run.py. Use `start`, then `access`, and always `stop`."""
+
+    def __init__(self, var: Path, port: int, env: Mapping[str, str] | None = None) -> None:
+        self.var = var
+        self.port = port
+        self.lines: list[str] = []
+        self.started_in_s = 0.0
+        self._env = {**_without_settings(os.environ), "LORIKEET_VAR_DIR": str(var), "PORT": str(port), **(env or {})}
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Access:
+        """Start and wait for the banner. Raises AssertionError with everything printed when it does not come."""
+        began = time.monotonic()
+        self.launch()
+        self.wait_for(lambda line: "Ctrl-C stops it" in line, START_S)
+        self.started_in_s = time.monotonic() - began
+        return self.access()
+
+    def launch(self) -> subprocess.Popen[str]:
+        # A group of its own, so that a signal to the test's group is not also one to the product.
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "run.py")], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._read, daemon=True).start()
+        return self.process
+
+    def access(self) -> Access:
+        text = self.output
+        email, password = self._field("Login").split("  ·  ")
+        assert "curl " in text
+        return Access(self._field("Console"), email, password, self._field("API key"))
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, wanted: Callable[[str], bool], limit_s: float) -> str:
+        """The first line not yet seen that `wanted` accepts."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            try:
+                line = self._queue.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            assert line is not None, f"It ended before the line came:\n{self.output}"
+            if wanted(line):
+                return line
+        raise AssertionError(f"The line did not come in {limit_s} s:\n{self.output}\n{self.logs()}")
+
+    def logs(self) -> str:
+        """The end of each log file, for the report of a failed test."""
+        files = sorted((self.var / "log").glob("*.log"))
+        return "\n".join(f"── {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
+
+    def child_pid(self, name: str) -> int:
+        """Process id of "engine" or "web", by its command line."""
+        marker = {"engine": "lora_engine", "web": "uvicorn"}[name]
+        return next(pid for pid, command in self.children().items() if marker in command)
+
+    def children(self) -> dict[int, str]:
+        """Running processes whose command or settings point into this run's data folder."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                command = _read_proc(folder / "cmdline")
+                if command and f"LORIKEET_VAR_DIR={self.var}\n" in _read_proc(folder / "environ"):
+                    found[int(folder.name)] = command.replace("\n", " ")
+        return found
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        """Send `how`, wait, and return the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        try:
+            return self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"It did not stop in {STOP_S} s:\n{self.output}") from None
+
+    def _field(self, name: str) -> str:
+        found = re.search(rf"^    {name} +(.+)$", self.output, re.MULTILINE)
+        assert found, f"{name} is not in the banner:\n{self.output}"
+        return found.group(1)
+
+    def _read(self) -> None:
+        assert self.process is not None and self.process.stdout is not None
+        with self.process.stdout as out:
+            for line in out:
+                self.lines.append(line.rstrip("\n"))
+                self._queue.put(line)
+        self._queue.put(None)
+
+
+def _read_proc(path: Path) -> str:
+    try:
+        return path.read_bytes().replace(b"\0", b"\n").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _without_settings(env: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without what would configure the product."""
+    product = {"PORT", "HOST", "MODEL", "DEVICE", "DTYPE", "THREADS", "POOL_MB", "HOST_ARENA_MB"}
+    return {name: value for name, value in env.items() if not name.startswith("LORIKEET_") and name not in product}
