@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Launched:
         """Start and wait for the banner. Raises AssertionError with everything printed when it does not come."""
         began = time.monotonic()
         self.launch()
-        self.wait_for(lambda line: "Ctrl-C stops it" in line, START_S)
+        self.wait_for("Ctrl-C stops it", START_S)
         self.started_in_s = time.monotonic() - began
         return self.access()
 
@@ -72,8 +72,8 @@ class Launched:
     def output(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for(self, wanted: Callable[[str], bool], limit_s: float) -> str:
-        """The first line not yet seen that `wanted` accepts."""
+    def wait_for(self, text: str, limit_s: float) -> str:
+        """The first line not yet waited for that holds `text`."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             try:
@@ -81,9 +81,9 @@ class Launched:
             except queue.Empty:
                 continue
             assert line is not None, f"It ended before the line came:\n{self.output}"
-            if wanted(line):
+            if text in line:
                 return line
-        raise AssertionError(f"The line did not come in {limit_s} s:\n{self.output}\n{self.logs()}")
+        raise AssertionError(f"No line with {text!r} in {limit_s} s:\n{self.output}\n{self.logs()}")
 
     def logs(self) -> str:
         """The end of each log file, for the report of a failed test."""
