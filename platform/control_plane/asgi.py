@@ -2,19 +2,27 @@
 
 import asyncio
 import os
+from typing import cast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
-from django.core.asgi import get_asgi_application
+import django
 
-django_app = get_asgi_application()  # before the imports below, which need loaded apps
+django.setup(set_prefix=False)  # before the imports below, which need loaded apps
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 import control_plane.gateway.routing  # noqa: E402
 import control_plane.live.routing  # noqa: E402
-from control_plane.lifespan import Lifespan  # noqa: E402
+from control_plane import embedded  # noqa: E402
+from control_plane.fleet import background  # noqa: E402
+from control_plane.gateway import runtime as gateway  # noqa: E402
+from control_plane.gateway.handler import ByPath, GatewayHandler  # noqa: E402
+from control_plane.http.body_guard import BodyGuard  # noqa: E402
+from control_plane.http.handler import Handler  # noqa: E402
+from control_plane.keys.last_used import last_used  # noqa: E402
+from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
 from control_plane.live.events import bind_loop  # noqa: E402
 
 
@@ -26,10 +34,18 @@ async def _stop_events() -> None:
     bind_loop(None)
 
 
+async def _flush_last_used() -> None:
+    await asyncio.to_thread(last_used.flush)
+
+
 _sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
 
+_http = ByPath(gateway=GatewayHandler(), site=BodyGuard(Handler()))
+
 application = Lifespan(
-    ProtocolTypeRouter({"http": django_app, "websocket": AuthMiddlewareStack(URLRouter(_sockets))}),
-    startup=[_serve_events_here],
-    shutdown=[_stop_events],
+    ProtocolTypeRouter(
+        {"http": BodyGuard(cast(AsgiApp, Handler())), "websocket": AuthMiddlewareStack(URLRouter(_sockets))}
+    ),
+    startup=[_serve_events_here, embedded.start, background.start, gateway.start],
+    shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )

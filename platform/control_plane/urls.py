@@ -1,6 +1,6 @@
 """Every HTTP address, in the order in which they are tried."""
 
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from control_plane.accounts.views import SessionView
@@ -12,7 +12,7 @@ handler400 = "control_plane.http.errors.bad_request"
 handler404 = "control_plane.http.errors.not_found"
 handler500 = "control_plane.http.errors.server_error"
 
-tenant_urls = [
+tenant_urls: list[URLPattern | URLResolver] = [
     path("overview", OverviewView.as_view(), name="overview"),
     path("members", MembersView.as_view(), name="members"),
     path("", include("control_plane.adapters.urls")),

@@ -44,7 +44,7 @@ class SpooledFile(TemporaryUploadedFile):
     """A file that arrives, in `spool_folder()`; deleted with its object unless it was moved away."""
 
     def __init__(
-        self, name: str, content_type: str, size: int, charset: str | None, extra: dict[str, str] | None = None
+        self, name: str, content_type: str, size: int, charset: str | None, extra: dict[str, bytes] | None = None
     ) -> None:
         file = tempfile.NamedTemporaryFile(suffix=".part", dir=spool_folder())  # noqa: SIM115 (lives as long as self)
         UploadedFile.__init__(self, file, name, content_type, size, charset, extra)

@@ -111,8 +111,10 @@ class UploadNotFoundError(NotFoundError):
 
 
 def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
-    versions = AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("created_by")
-    aliases = Alias.objects.for_tenant(tenant).select_related("version")
+    versions: models.QuerySet[AdapterVersion] = (
+        AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("created_by")
+    )
+    aliases: models.QuerySet[Alias] = Alias.objects.for_tenant(tenant).select_related("version")
     return (
         Adapter.objects.for_tenant(tenant)
         .filter(archived_at__isnull=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import staging_progress
@@ -118,8 +118,10 @@ def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
 
 
 def _adapters_of(tenant: Tenant) -> list[Adapter]:
-    versions = AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("adapter")
-    aliases = Alias.objects.for_tenant(tenant)
+    versions: QuerySet[AdapterVersion] = (
+        AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("adapter")
+    )
+    aliases: QuerySet[Alias] = Alias.objects.for_tenant(tenant)
     active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
     return list(active.prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -152,7 +152,7 @@ def undecided_uploads(*, orphans: bool) -> list[UUID]:
     return list((waiting if orphans else waiting.filter(settled)).order_by("created_at").values_list("pk", flat=True))
 
 
-def _lost_before() -> Any:
+def _lost_before() -> datetime:
     return timezone.now() - timedelta(seconds=2 * current().validate_wall_s)
 
 

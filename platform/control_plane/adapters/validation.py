@@ -80,21 +80,53 @@ def limits_for(base: ServedBase) -> Limits:
     return Limits(max_rank=min(settings.max_lora_rank, base.max_lora_rank), max_bytes=settings.upload_max_bytes)
 
 
+class ValidationCancelledError(RuntimeError):
+    """The process stops: the upload stays undecided and is taken up again after the next start."""
+
+
+_children: set[subprocess.Popen[str]] = set()
+_cancelled: set[int] = set()
+
+
+def cancel_running() -> None:
+    """Stop the children of this process without deciding their uploads."""
+    for child in list(_children):
+        _cancelled.add(child.pid)
+        child.kill()
+
+
 def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-    # -P keeps the working directory off the path; the environment carries no secrets to the child.
-    return subprocess.run(
+    with _start_child() as child:
+        _children.add(child)
+        try:
+            stdout, stderr = child.communicate(request, timeout=wall_s)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            _children.discard(child)
+    if child.pid in _cancelled:
+        _cancelled.discard(child.pid)
+        raise ValidationCancelledError
+    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
+
+
+def _start_child() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        # -P keeps the working directory off the path; the environment carries no secrets to the child.
         [sys.executable, "-P", "-m", CHILD],
-        input=request,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=wall_s,
-        check=False,
         env={
             "PATH": os.environ.get("PATH", ""),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "OPENBLAS_NUM_THREADS": "1",
             "LC_ALL": "C.UTF-8",
         },
+        # A Ctrl-C in the terminal is for the web process, which then ends this one in order.
+        start_new_session=True,
     )
 
 

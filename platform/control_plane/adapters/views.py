@@ -116,7 +116,7 @@ class UploadsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
-        form = UploadFormSerializer(data={**request.data.dict(), "files": request.FILES.getlist("files")})
+        form = UploadFormSerializer(data={**request.POST.dict(), "files": request.FILES.getlist("files")})
         form.is_valid(raise_exception=True)
         files: list[TemporaryUploadedFile] = form.validated_data["files"]
         _check_names([file.name or "" for file in files])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -25,6 +26,7 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     async_capable: ClassVar[bool] = True
 
     def __init__(self, get_response: Any) -> None:
+        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
         super().__init__(get_response)
         self.index = current().console_dir / "index.html"
         self.is_async = iscoroutinefunction(get_response)

@@ -64,8 +64,8 @@ def _from_drf(exc: exceptions.APIException) -> Response:
         ("request_failed", "See /api/docs for what this address expects."),
     )
     headers: dict[str, str] = {}
-    if isinstance(exc, exceptions.Throttled) and exc.wait is not None:
-        headers["Retry-After"] = str(int(exc.wait) + 1)
+    if isinstance(exc, exceptions.Throttled):
+        headers["Retry-After"] = str(int(getattr(exc, "wait", None) or 1) + 1)
     if challenge := getattr(exc, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     return Response(error_body(code, str(exc.detail), fix), status=exc.status_code, headers=headers)

@@ -1,10 +1,11 @@
+from typing import Any
+
 from rest_framework import serializers
 
-from control_plane.tenants.models import Membership
 from control_plane.tenants.roles import Role
 
 
-class MemberSerializer(serializers.Serializer[Membership]):
+class MemberSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(source="user.id")
     email = serializers.EmailField(source="user.email")
     name = serializers.CharField(source="user.name")

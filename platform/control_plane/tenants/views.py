@@ -42,4 +42,4 @@ class MembersView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """People of this tenant and their roles."""
         members = Membership.objects.for_tenant(self.principal.tenant).select_related("user").order_by("user__email")
-        return Response(MemberSerializer(members, many=True).data)
+        return Response(MemberSerializer(list(members), many=True).data)

@@ -52,15 +52,16 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
 
 def _by_day(events: QuerySet[UsageEvent], first: date, days: int) -> list[dict[str, Any]]:
     rows = events.annotate(date=TruncDate("created_at", tzinfo=UTC)).values("date").annotate(**_sums())
-    by_date = {row["date"]: row for row in rows}
+    by_date: dict[date, dict[str, Any]] = {row["date"]: dict(row) for row in rows}
     dates = [first + timedelta(days=offset) for offset in range(days)]
     empty = {"requests": 0, **dict.fromkeys(TOKENS, 0)}
     return [by_date.get(day, {"date": day, **empty}) for day in dates]
 
 
 def _by_adapter(events: QuerySet[UsageEvent]) -> list[dict[str, Any]]:
-    rows = events.values("adapter__name").annotate(**_sums()).order_by("-requests", "adapter__name")
-    return [{"adapter": row.pop("adapter__name"), **row} for row in rows]
+    rows = events.values("adapter__name").annotate(**_sums())
+    summed = [{"adapter": row["adapter__name"], **row} for row in rows]
+    return sorted(summed, key=lambda row: (-row["requests"], row["adapter"] or ""))
 
 
 def recent_requests(tenant: Tenant, limit: int, cursor: str | None = None) -> RequestPage:

@@ -1,0 +1,125 @@
+"""The demo adapters, uploaded like anybody's: over HTTP to a running server, or through the same action as the view."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from control_plane.adapters import uploads
+from control_plane.adapters.incoming import SpooledFile
+from control_plane.adapters.models import AdapterVersion, Upload, UploadState, VersionState
+from control_plane.demo.people import OWNER, owner
+from control_plane.tenants.models import Tenant
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+
+FILES = (CONFIG_FILE, WEIGHTS_FILE)
+POLL_S = 0.2
+
+
+class DemoServerError(RuntimeError):
+    """The running server did not take a demo adapter; the text holds its answer."""
+
+
+@dataclass(frozen=True)
+class DemoAdapter:
+    name: str
+    folder: Path
+    description: str
+
+
+def demo_adapters(folder: Path) -> Iterator[DemoAdapter]:
+    """Every folder with the two PEFT files. `about.json` beside them may hold `{name: {"description": ...}}`."""
+    about = about_adapters(folder)
+    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if all((each / name).is_file() for name in FILES):
+            yield DemoAdapter(each.name, each, str(about.get(each.name, {}).get("description", "")))
+
+
+def about_adapters(folder: Path) -> dict[str, dict[str, Any]]:
+    path = folder / "about.json"
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
+def missing(adapters: Iterator[DemoAdapter]) -> list[DemoAdapter]:
+    """Those whose content is neither a version of the demo tenant nor on its way."""
+    tenant = Tenant.objects.get(slug=OWNER.tenant)
+    return [adapter for adapter in adapters if not _is_there(tenant, adapter)]
+
+
+def _is_there(tenant: Tenant, adapter: DemoAdapter) -> bool:
+    digest = adapter_digest(folder_digests(adapter.folder))
+    versions = AdapterVersion.objects.for_tenant(tenant).filter(digest=digest, adapter__name=adapter.name)
+    on_the_way = Upload.objects.for_tenant(tenant).filter(
+        adapter_name=adapter.name, state__in=[UploadState.RECEIVED, UploadState.VALIDATING]
+    )
+    return versions.exists() or on_the_way.exists()
+
+
+def upload_here(adapter: DemoAdapter) -> None:
+    """Through the action. A worker validates it, or the next start of an embedded server does."""
+    files = [_spool(adapter.folder / name) for name in FILES]
+    uploads.receive_upload(acting=owner(), name=adapter.name, description=adapter.description, files=list(files))
+
+
+def _spool(path: Path) -> SpooledFile:
+    content = path.read_bytes()
+    file = SpooledFile(path.name, "application/octet-stream", len(content), None)
+    file.write(content)
+    file.flush()
+    return file
+
+
+def upload_to(url: str, key: str, adapter: DemoAdapter) -> None:
+    """Over HTTP, with the demo key. Raises DemoServerError."""
+    boundary = uuid.uuid4().hex
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/api/tenants/{OWNER.tenant}/uploads",
+        data=_multipart(adapter, boundary),
+        headers={"Authorization": f"Bearer {key}", "Content-Type": f"multipart/form-data; boundary={boundary}"},
+        method="POST",
+    )
+    try:
+        urllib.request.urlopen(request, timeout=60).close()
+    except urllib.error.HTTPError as error:
+        raise DemoServerError(f"{adapter.name}: {error.code} {error.read().decode(errors='replace')}") from error
+    except OSError as error:
+        raise DemoServerError(f"{adapter.name}: {url} does not answer: {error}") from error
+
+
+def _multipart(adapter: DemoAdapter, boundary: str) -> bytes:
+    parts: list[bytes] = []
+    for field, value in (("name", adapter.name), ("description", adapter.description)):
+        parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'.encode())
+    for name in FILES:
+        disposition = f'Content-Disposition: form-data; name="files"; filename="{name}"'
+        parts.append(f"--{boundary}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n".encode())
+        parts.append((adapter.folder / name).read_bytes() + b"\r\n")
+    parts.append(f"--{boundary}--\r\n".encode())
+    return b"".join(parts)
+
+
+def wait_until_settled(wait_s: float) -> dict[str, str]:
+    """Wait until no upload is undecided and no version is on its way. Returns adapter name -> state."""
+    tenant = Tenant.objects.get(slug=OWNER.tenant)
+    end = time.monotonic() + wait_s
+    while True:
+        states = _states(tenant)
+        moving = {UploadState.RECEIVED, UploadState.VALIDATING, VersionState.VALIDATED, VersionState.STAGING}
+        if not moving & set(states.values()) or time.monotonic() > end:
+            return states
+        time.sleep(POLL_S)
+
+
+def _states(tenant: Tenant) -> dict[str, str]:
+    """The newest upload's state, or its version's once it is accepted."""
+    newest: dict[str, str] = {}
+    for upload in Upload.objects.for_tenant(tenant).select_related("version").order_by("created_at"):
+        newest[upload.adapter_name] = upload.version.state if upload.version else upload.state
+    return newest

@@ -1,0 +1,147 @@
+"""What happens before a body is read.
+
+Django's ASGI handler takes in a whole body before any view runs, so an unknown sender could fill the disk. This
+guard stands in front of it: it knows the caller of an upload from the headers alone, and it counts bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.core.exceptions import SuspiciousOperation
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse
+
+from control_plane.accounts.auth import enforce_csrf, session_user
+from control_plane.config import current
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.http.errors import error_body
+from control_plane.http.request_id import accept_or_make, set_request_id
+from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
+from control_plane.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.tenants.access import enter
+from control_plane.tenants.roles import Capability
+
+logger = logging.getLogger(__name__)
+
+UPLOAD_PATH = re.compile(r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/?$")
+MULTIPART_OVERHEAD = 1 << 20
+BODY_MAX_BYTES = 8 << 20
+# A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
+DRAIN_BYTES = 64 << 20
+_BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
+
+
+class BodyTooLargeError(LorikeetError):
+    def __init__(self, limit: int, *, upload: bool) -> None:
+        fix = (
+            "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES."
+            if upload
+            else "Send a smaller body."
+        )
+        message = f"The body is larger than the {limit} bytes that are taken here."
+        super().__init__("body_too_large", message, fix, status=413)
+
+
+class BodyGuard:
+    """ASGI middleware around Django's handler."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        request_id = accept_or_make(headers.get(b"x-request-id", b"").decode("latin-1"))
+        set_request_id(request_id)
+        upload = UPLOAD_PATH.match(scope["path"]) if scope["method"] == "POST" else None
+        limit = current().upload_max_bytes + MULTIPART_OVERHEAD if upload else BODY_MAX_BYTES
+        declared = _declared_length(headers)
+        try:
+            if upload:
+                await run_db(authorize_upload, scope, upload["tenant"])
+            if declared is not None and declared > limit:
+                raise BodyTooLargeError(limit, upload=bool(upload))
+            await self.app(scope, _counted(receive, limit, upload=bool(upload)), send)
+        except LorikeetError as error:
+            close = declared is None or declared > DRAIN_BYTES
+            await _refuse(send, error, request_id, close=close)
+
+
+def authorize_upload(scope: Scope, slug: str) -> None:
+    """Raises the error that the upload view would raise, from the headers alone."""
+    request = _request_without_body(scope)
+    token = bearer_token(request)
+    principal = authenticate_key(token) if token is not None else None
+    if token is not None and principal is None:
+        raise InvalidKeyError
+    user = None if principal else session_user(request)
+    if user is not None:
+        _check_csrf(request)
+    enter(slug, user=user, key_principal=principal).require(Capability.WRITE_ADAPTERS)
+
+
+def _request_without_body(scope: Scope) -> HttpRequest:
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in _BODY_HEADERS]
+    request = ASGIRequest({**scope, "headers": headers}, io.BytesIO())
+    for middleware in (SessionMiddleware, AuthenticationMiddleware):
+        middleware(_nothing).process_request(request)
+    return request
+
+
+def _nothing(request: HttpRequest) -> HttpResponse:
+    return HttpResponse()
+
+
+def _check_csrf(request: HttpRequest) -> None:
+    try:
+        enforce_csrf(request)
+    except SuspiciousOperation as error:
+        raise LorikeetError(
+            "bad_host", "The Host header names a host that this server does not serve.", "Use the server's own address."
+        ) from error
+
+
+def _declared_length(headers: dict[bytes, bytes]) -> int | None:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else None
+
+
+def _counted(receive: Receive, limit: int, *, upload: bool) -> Receive:
+    """`receive` that raises BodyTooLargeError when more than `limit` bytes came, whatever was declared."""
+    seen = 0
+
+    async def counted() -> Mapping[str, Any]:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise BodyTooLargeError(limit, upload=upload)
+        return message
+
+    return counted
+
+
+async def _refuse(send: Send, error: LorikeetError, request_id: str, *, close: bool) -> None:
+    logger.info("Refused before the body: %s", error.code)
+    body = json.dumps(error_body(**error.body())).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b'Bearer realm="lorikeet"'))
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

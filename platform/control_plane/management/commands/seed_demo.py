@@ -1,0 +1,72 @@
+"""`manage.py seed_demo`: the demo tenants, users, key and adapters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from control_plane.config import current
+from control_plane.demo import adapters, people
+from control_plane.fleet.base_model import served_base
+
+PROMPT = "Hello! Who are you, and what can you do for me?"
+
+
+class Command(BaseCommand):
+    help = "Make the demo tenants, users, API key and adapters. Safe to run again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="Print one line of JSON at the end.")
+        parser.add_argument("--url", default="", help="Upload over HTTP to this running server and wait.")
+        parser.add_argument("--wait", type=float, default=60.0, help="Seconds to wait for staging (with --url).")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        settings = current()
+        if not (settings.debug or settings.demo):
+            raise CommandError(
+                "The demo has a well-known password and is not made in production. "
+                "Set LORIKEET_DEMO=1 if this installation really is a demo."
+            )
+        people.seed_people()
+        key = people.seed_key(settings.var_dir / "demo-credentials.json")
+        states = self._adapters(options["url"], key, options["wait"])
+        self._report(key, states, as_json=options["json"])
+
+    def _adapters(self, url: str, key: str, wait_s: float) -> dict[str, str]:
+        wanted = adapters.missing(adapters.demo_adapters(current().demo_dir / "adapters"))
+        for adapter in wanted:
+            self.stdout.write(f"Uploading {adapter.name}")
+            try:
+                adapters.upload_to(url, key, adapter) if url else adapters.upload_here(adapter)
+            except adapters.DemoServerError as error:
+                raise CommandError(f"The server did not take the demo adapter {error}") from error
+        return adapters.wait_until_settled(wait_s if url else 0.0)
+
+    def _report(self, key: str, states: dict[str, str], *, as_json: bool) -> None:
+        model, prompt = self._example(states)
+        facts = {
+            "tenant": people.OWNER.tenant,
+            "email": people.OWNER.email,
+            "password": people.PASSWORD,
+            "key": key,
+            "model": model,
+            "prompt": prompt,
+            "adapters": states,
+        }
+        if as_json:
+            self.stdout.write(json.dumps(facts))
+            return
+        for name, state in states.items():
+            self.stdout.write(f"  {name}: {state}")
+        self.stdout.write(f"Login {people.OWNER.email} / {people.PASSWORD}, API key {key}")
+
+    def _example(self, states: dict[str, str]) -> tuple[str, str]:
+        """A model that answers now, and something to ask it."""
+        about = adapters.about_adapters(current().demo_dir / "adapters")
+        ready = [name for name, state in states.items() if state == "ready"]
+        for name in [*(name for name in about if name in ready), *ready]:
+            return name, str(about.get(name, {}).get("prompt", PROMPT))
+        base = served_base()
+        return (base.name if base else "lorikeet-demo"), PROMPT
