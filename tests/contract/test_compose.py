@@ -1,0 +1,117 @@
+"""docker-compose.yml, its Dockerfiles and .env.example agree with each other and with the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose, variables_in
+
+from control_plane.config import Settings
+
+ROOT = COMPOSE.parent
+SECRETS = {"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"}
+PLATFORM = ("migrate", "web", "worker", "beat", "watcher")
+ENGINES = ("engine-cpu", "engine-gpu")
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return load_compose(SECRETS)
+
+
+def env_example() -> dict[str, str]:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def test_the_house_is_complete(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == {"postgres", "redis", *PLATFORM, *ENGINES}
+    assert compose["services"]["engine-cpu"]["profiles"] == ["cpu"]
+    assert compose["services"]["engine-gpu"]["profiles"] == ["gpu"]
+
+
+def test_secrets_have_no_default() -> None:
+    for name in SECRETS:
+        with pytest.raises(MissingVariableError):
+            load_compose({key: value for key, value in SECRETS.items() if key != name})
+
+
+def test_every_variable_is_in_the_example_and_no_other() -> None:
+    assert variables_in(COMPOSE.read_text()) == set(env_example())
+
+
+def test_every_setting_is_one_the_code_reads(compose: dict[str, Any]) -> None:
+    known = {f"LORIKEET_{name.upper()}" for name in Settings.model_fields}
+    for name in PLATFORM:
+        assert set(compose["services"][name]["environment"]) <= known
+
+
+def test_platform_processes_differ_only_in_their_command(compose: dict[str, Any]) -> None:
+    services = [compose["services"][name] for name in PLATFORM]
+    assert len({service["image"] for service in services}) == 1
+    assert all(service["environment"] == services[0]["environment"] for service in services)
+
+
+def test_volumes_are_declared_and_sockets_shared(compose: dict[str, Any]) -> None:
+    named = {
+        volume.split(":")[0]
+        for service in compose["services"].values()
+        for volume in service.get("volumes", [])
+        if not volume.startswith((".", "/"))
+    }
+    assert named == set(compose["volumes"])
+    for name in (*PLATFORM, *ENGINES):
+        assert "engine-socket:/run/lorikeet" in compose["services"][name]["volumes"]
+
+
+def test_the_engine_may_only_read_the_artifacts(compose: dict[str, Any]) -> None:
+    for name in ENGINES:
+        assert "data:/var/lib/lorikeet:ro" in compose["services"][name]["volumes"]
+
+
+def test_only_the_web_process_is_published_and_only_locally(compose: dict[str, Any]) -> None:
+    published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
+    assert published == {"web": ["127.0.0.1:8000:8000"]}
+
+
+def test_services_wait_for_health_not_for_start(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        for other, condition in service.get("depends_on", {}).items():
+            wanted = "service_completed_successfully" if other == "migrate" else "service_healthy"
+            assert condition == {"condition": wanted}, name
+            assert other == "migrate" or "healthcheck" in compose["services"][other]
+    for name in ("web", "worker", *ENGINES):
+        assert compose["services"][name]["healthcheck"]["test"]
+
+
+def test_our_containers_have_no_rights(compose: dict[str, Any]) -> None:
+    for name in (*PLATFORM, *ENGINES):
+        service = compose["services"][name]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_images_copy_what_exists_and_do_not_run_as_root(path: Path) -> None:
+    text = path.read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), f"{path.name}: {source}"
+    last_stages = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
+    final = [stage for stage in last_stages if "\nCMD " in stage]
+    assert final
+    assert all("\nUSER lorikeet\n" in stage for stage in final)
+
+
+def test_builds_name_existing_files_and_targets(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        if "build" not in service:
+            continue
+        text = (ROOT / service["build"]["dockerfile"]).read_text()
+        target = service["build"].get("target")
+        assert target is None or f" AS {target}\n" in text

@@ -1,0 +1,44 @@
+"""docker-compose.yml read without Docker: variables filled in, anchors and merges resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPOSE = ROOT / "docker-compose.yml"
+VARIABLE = re.compile(r"\$\$|\$\{(?P<name>[A-Z_]+)(?::(?P<kind>[-?])(?P<rest>[^}]*))?\}")
+
+
+class MissingVariableError(KeyError):
+    """A variable that the file requires (`${NAME:?why}`) is not set."""
+
+
+def fill_in(text: str, variables: Mapping[str, str]) -> str:
+    """Compose's substitution, as far as the file uses it: `${A}`, `${A:-default}`, `${A:?why}`, `$$`."""
+
+    def value(found: re.Match[str]) -> str:
+        if found.group(0) == "$$":
+            return "$"
+        name = found.group("name")
+        if variables.get(name):
+            return variables[name]
+        if found.group("kind") == "?":
+            raise MissingVariableError(found.group("rest"))
+        return found.group("rest") or ""
+
+    return VARIABLE.sub(value, text)
+
+
+def variables_in(text: str) -> set[str]:
+    return {found.group("name") for found in VARIABLE.finditer(text) if found.group("name")}
+
+
+def load_compose(variables: Mapping[str, str]) -> dict[str, Any]:
+    text = "\n".join(line for line in COMPOSE.read_text().splitlines() if not line.lstrip().startswith("#"))
+    loaded: dict[str, Any] = yaml.safe_load(fill_in(text, variables))
+    return loaded
