@@ -1,0 +1,7 @@
+"""Between text and token ids: tokeniser, chat template, and detokenising as tokens arrive."""
+
+from .chat_template import ChatTemplate
+from .detokenizer import IncrementalDetokenizer
+from .tokenizer import Tokenizer, TokenizerError
+
+__all__ = ["ChatTemplate", "IncrementalDetokenizer", "Tokenizer", "TokenizerError"]

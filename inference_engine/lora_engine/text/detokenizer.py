@@ -1,0 +1,95 @@
+"""Text from tokens as they arrive: whole characters only, and never past a stop string."""
+
+from __future__ import annotations
+
+import codecs
+
+from .tokenizer import Tokenizer
+
+_utf8 = codecs.getincrementaldecoder("utf-8")
+
+
+class IncrementalDetokenizer:
+    """Turns one choice's tokens into text that is safe to send at once.
+
+    Held back are the bytes of an unfinished character, and the beginning of what may become
+    a stop string. The stop string that is completed first wins, whatever the tokens' borders;
+    of two that end together, the longer. Work per token depends on the token and the stop
+    strings only, not on how much came before.
+
+    With ``continues_text`` the leading space that SentencePiece decoders drop is kept, as a
+    continuation of a prompt needs it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        include_stop: bool = False,
+        *,
+        continues_text: bool = False,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._stop = tuple(text for text in stop if text)
+        self._longest = max(map(len, self._stop), default=0)
+        self._include_stop = include_stop
+        self._decoder = _utf8("replace")
+        self._strip = 0 if continues_text else tokenizer.rules.strip_left
+        self._bare = tokenizer.rules.bare_first and not continues_text
+        self._held = ""
+        self.stopped: str | None = None
+
+    def append(self, token_id: int) -> str:
+        """The new text that this token makes safe to send; "" once ``stopped``."""
+        if self.stopped is not None or self._tokenizer.is_special(token_id):
+            return ""
+        text = self._decoder.decode(self._bytes(token_id))
+        return self._release(text) if text else ""
+
+    def flush(self) -> str:
+        """Everything held back, at the end of the generation. An unfinished character becomes U+FFFD."""
+        if self.stopped is not None:
+            return ""
+        released = self._release(self._decoder.decode(b"", final=True))
+        rest, self._held = self._held, ""
+        return released + rest
+
+    def _bytes(self, token_id: int) -> bytes:
+        raw = self._tokenizer.token_bytes(token_id)
+        if self._bare:
+            self._bare = False
+            return raw.replace(b" ", b"")
+        return raw
+
+    def _release(self, text: str) -> str:
+        while self._strip and text:
+            if not text.startswith(" "):
+                self._strip = 0
+                break
+            text, self._strip = text[1:], self._strip - 1
+        if not self._stop:
+            return text
+        text = self._held + text
+        end = self._find_stop(text)
+        if end is not None:
+            self._held = ""
+            return text[:end]
+        keep = self._possible_stop(text)
+        self._held = text[keep:]
+        return text[:keep]
+
+    def _find_stop(self, text: str) -> int | None:
+        """Where the text ends if a stop string is complete in it."""
+        hits = [(at + len(stop), at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if not hits:
+            return None
+        end, start, self.stopped = min(hits)
+        return end if self._include_stop else start
+
+    def _possible_stop(self, text: str) -> int:
+        """The first position from which the rest of the text begins a stop string."""
+        for at in range(max(0, len(text) - self._longest + 1), len(text)):
+            tail = text[at:]
+            if any(stop.startswith(tail) for stop in self._stop):
+                return at
+        return len(text)

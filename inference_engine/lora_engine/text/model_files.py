@@ -1,0 +1,35 @@
+"""The small JSON files beside a model's weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class TokenizerError(Exception):
+    """The model folder's text files are missing or cannot be used; the message says what to do."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's object, or ``{}`` if there is no such file. Raises ``TokenizerError``."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON ({error}); download the model again.") from None
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} is not a JSON object; download the model again.")
+    return value
+
+
+def special_tokens(folder: Path) -> dict[str, str]:
+    """``"bos_token"``, ``"eos_token"``, … → text, from the tokeniser's config files."""
+    merged = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+    found: dict[str, str] = {}
+    for name, value in merged.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            found[name] = text
+    return found

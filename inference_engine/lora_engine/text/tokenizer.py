@@ -1,0 +1,90 @@
+"""A model's tokeniser: text to ids, ids to text, and the ids that end a generation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from .model_files import TokenizerError, read_json, special_tokens
+from .token_bytes import DecodingRules, rules_from_decoder
+
+__all__ = ["Tokenizer", "TokenizerError"]
+
+
+class Tokenizer:
+    """Wraps the ``tokenizers`` library; safe to use from several threads."""
+
+    def __init__(self, fast: tokenizers.Tokenizer, special: dict[str, str], eos_token_ids: frozenset[int]) -> None:
+        self._fast = fast
+        self.special_tokens = special
+        self.bos_token_id = self._id_of(special.get("bos_token"))
+        self.eos_token_id = self._id_of(special.get("eos_token"))
+        own = frozenset() if self.eos_token_id is None else frozenset({self.eos_token_id})
+        self.eos_token_ids: frozenset[int] = eos_token_ids | own
+        self.vocab_size: int = fast.get_vocab_size(with_added_tokens=True)
+        self.rules: DecodingRules = rules_from_decoder(json.loads(fast.to_str())["decoder"])
+        self._special_ids = frozenset(i for i, t in fast.get_added_tokens_decoder().items() if t.special)
+        self._bytes: dict[int, bytes] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read ``tokenizer.json`` and the config files beside it. Raises ``TokenizerError``."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerError(
+                f"{folder} holds no tokenizer.json; save it there with "
+                "AutoTokenizer.from_pretrained(model).save_pretrained(folder)."
+            )
+        try:
+            fast = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise TokenizerError(f"{path} cannot be read ({error}); download the model again.") from None
+        # A training-time limit on length would silently cut prompts.
+        fast.no_truncation()
+        fast.no_padding()
+        return cls(fast, special_tokens(folder), _configured_eos(folder))
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Token ids of ``text``; with ``add_special_tokens`` also those the model starts with, e.g. BOS."""
+        ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The whole text of ``token_ids``, without special tokens."""
+        text: str = self._fast.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes the token stands for; special tokens as their name, ids without a token as nothing."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            piece = self._fast.id_to_token(token_id)
+            known = b"" if piece is None else self.rules.piece_bytes(piece)
+            self._bytes[token_id] = known
+        return known
+
+    def token_text(self, token_id: int) -> str:
+        """``token_bytes`` as text; a part of a character shows as U+FFFD."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token steers the model and never shows in text."""
+        return token_id in self._special_ids
+
+    def _id_of(self, token: str | None) -> int | None:
+        found: int | None = None if token is None else self._fast.token_to_id(token)
+        return found
+
+
+def _configured_eos(folder: Path) -> frozenset[int]:
+    """``generation_config.json`` knows best (Llama 3 lists several there); ``config.json`` is the fallback."""
+    for name in ("generation_config.json", "config.json"):
+        value: Any = read_json(folder / name).get("eos_token_id")
+        ids = value if isinstance(value, list) else [value]
+        if found := frozenset(item for item in ids if isinstance(item, int)):
+            return found
+    return frozenset()

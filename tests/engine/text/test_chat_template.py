@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from lora_engine.request import RequestError
+from lora_engine.text import ChatTemplate, TokenizerError
+
+CHATML = (
+    "{{ bos_token }}{% for message in messages %}\n"
+    "    {% if message.role not in ['system', 'user', 'assistant'] %}\n"
+    "        {{ raise_exception('unknown role ' + message.role) }}\n"
+    "    {% endif %}\n"
+    "<|{{ message['role'] }}|>{{ message.content | trim }}<|end|>\n"
+    "    {% if loop.last %}{% break %}{% endif %}\n"
+    "{% endfor %}"
+    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}"
+    "{{ messages | tojson(indent=2) }}{{ ns.n }}{{ strftime_now('%Y')[:0] }}"
+    "{% generation %}{% if add_generation_prompt %}<|assistant|>{% endif %}{% endgeneration %}"
+)
+MESSAGES = [{"role": "system", "content": " é <b> "}, {"role": "user", "content": "hi"}]
+
+
+def folder_with(tmp_path, template=None, jinja=None):
+    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
+    if template is not None:
+        config["chat_template"] = template
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    if jinja is not None:
+        (tmp_path / "chat_template.jinja").write_text(jinja)
+    return tmp_path
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_renders_as_transformers_does(tokenizer_folders, prompt):
+    path = tokenizer_folders["byte_level"] / "tokenizer.json"
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(path), bos_token="<s>", eos_token="</s>")
+    reference.chat_template = CHATML
+    expected = reference.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=prompt)
+    ours = ChatTemplate(CHATML, {"bos_token": "<s>", "eos_token": "</s>"})
+    assert ours.render(MESSAGES, add_generation_prompt=prompt) == expected
+
+
+def test_where_templates_come_from(tmp_path):
+    user = [{"role": "user", "content": "x"}]
+    assert ChatTemplate.load(folder_with(tmp_path, "one")).render(user) == "one"
+    named = [{"name": "default", "template": "two"}, {"name": "tool_use", "template": "three"}]
+    assert ChatTemplate.load(folder_with(tmp_path, named)).render(user) == "two"
+    assert ChatTemplate.load(folder_with(tmp_path, named[1:])).render(user) == "three"
+    assert ChatTemplate.load(folder_with(tmp_path, "one", "file{{ eos_token }}")).render(user) == "file</s>"
+    assert ChatTemplate.load(tmp_path).digest.startswith("sha256:")
+
+
+@pytest.mark.parametrize("template", ["{% if %}", [{"name": "a", "template": "x"}, {"name": "b", "template": "y"}], 7])
+def test_unusable_templates_fail_at_start(tmp_path, template):
+    with pytest.raises(TokenizerError, match="chat_template"):
+        ChatTemplate.load(folder_with(tmp_path, template))
+
+
+def test_a_model_without_template_says_so(tmp_path):
+    template = ChatTemplate.load(folder_with(tmp_path))
+    assert template.digest == ""
+    with pytest.raises(RequestError) as caught:
+        template.render(MESSAGES)
+    assert caught.value.code == "chat_template_missing"
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("messages", [[{"role": "robot", "content": "x"}], [{"role": "user", "content": object()}], [7]])
+def test_messages_that_do_not_fit(messages):
+    with pytest.raises(RequestError) as caught:
+        ChatTemplate(CHATML, {"bos_token": ""}).render(messages)
+    assert caught.value.code == "invalid_messages"
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize("source", ["{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"])
+def test_the_sandbox_holds(source):
+    with pytest.raises(RequestError):
+        ChatTemplate(source, {}).render(MESSAGES)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tokenizers import decoders
+
+from lora_engine.text import Tokenizer, TokenizerError
+from lora_engine.text.token_bytes import rules_from_decoder
+
+
+def test_round_trip_and_special_ids(tokenizer_folders):
+    tokenizer = Tokenizer.load(tokenizer_folders["byte_level"])
+    ids = tokenizer.encode("hello 🦜", add_special_tokens=True)
+    assert ids[0] == tokenizer.bos_token_id == 0
+    assert tokenizer.encode("hello 🦜", add_special_tokens=False) == ids[1:]
+    assert tokenizer.decode(ids) == "hello 🦜"
+    assert tokenizer.eos_token_id == 1
+    assert tokenizer.eos_token_ids == {1}
+    assert tokenizer.is_special(0) and not tokenizer.is_special(ids[1])
+
+
+def test_token_bytes_concatenate_to_the_text(tokenizer_folders):
+    for kind in ("byte_level", "sentence_pieces"):
+        tokenizer = Tokenizer.load(tokenizer_folders[kind])
+        text = "naïve 🦜 世 x"
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(map(tokenizer.token_bytes, ids)).decode().lstrip() == text
+    assert tokenizer.token_text(1) == "<s>"
+    assert tokenizer.token_bytes(10**6) == b""
+
+
+def test_byte_tables_cover_every_byte(tokenizer_folders):
+    tokenizer = Tokenizer.load(tokenizer_folders["byte_level"])
+    singles = {tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)}
+    assert {bytes([byte]) for byte in range(256)} <= singles
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [(None, None, {1}), ([5, 6], 7, {1, 5, 6}), (None, 7, {1, 7}), (5, None, {1, 5})],
+)
+def test_eos_ids_come_from_all_files(tokenizer_folders, tmp_path, generation, config, expected):
+    for path in tokenizer_folders["byte_level"].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for name, value in (("generation_config.json", generation), ("config.json", config)):
+        if value is not None:
+            (tmp_path / name).write_text(json.dumps({"eos_token_id": value}))
+    assert Tokenizer.load(tmp_path).eos_token_ids == expected
+
+
+def test_missing_and_broken_files_say_what_to_do(tmp_path):
+    with pytest.raises(TokenizerError, match="save_pretrained"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(TokenizerError, match="download"):
+        Tokenizer.load(tmp_path)
+
+
+def test_unknown_decoders_are_refused():
+    with pytest.raises(TokenizerError, match="WordPiece"):
+        rules_from_decoder(json.loads(decoders.WordPiece().__getstate__()))
+    assert rules_from_decoder(None).kind == "words"
