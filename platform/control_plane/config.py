@@ -49,6 +49,11 @@ class Settings(BaseSettings):
     engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     engine_token: str = ""
     engine_tls_ca: Path | None = None
+    routing_policy: str = "least_pending"
+
+    request_max_bytes: int = Field(default=4 << 20, gt=0)
+    socket_max_message_bytes: int = Field(default=1 << 20, gt=0)
+    socket_max_generations: int = Field(default=32, gt=0)
 
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)

@@ -131,7 +131,7 @@ CACHES: dict[str, dict[str, Any]] = {
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
 
-CELERY_BROKER_URL = LORIKEET.redis_url or "memory://"
+CELERY_BROKER_URL = LORIKEET.redis_url or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -141,6 +141,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "resume-uploads": {"task": "control_plane.adapters.tasks.resume_uploads", "schedule": 30.0},
+    "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
+    "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
 }
 if not LORIKEET.redis_url:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}

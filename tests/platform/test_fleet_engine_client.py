@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from lorikeet_testing import script
+from lorikeet_testing.fake_engine import FakeEngine
+
 from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
-from lorikeet_testing import script
-from lorikeet_testing.fake_engine import FakeEngine
 
 
 @pytest_asyncio.fixture
@@ -95,7 +96,7 @@ async def test_cancelling_the_reader_aborts(client: EngineClient, engine: FakeEn
 
 
 async def test_refusals_carry_the_engines_words(client: EngineClient) -> None:
-    with pytest.raises(EngineFailure) as caught:
+    with pytest.raises(HostError) as caught:
         await read(client, ask("r", "fail overloaded"))
     assert caught.value.code == "overloaded"
     assert caught.value.retry_after_s == 1.5
@@ -104,7 +105,7 @@ async def test_refusals_carry_the_engines_words(client: EngineClient) -> None:
 async def test_output_before_a_failure_is_delivered(client: EngineClient) -> None:
     stream = await client.submit(ask("r", "break 6"))
     tokens = 0
-    with pytest.raises(EngineFailure, match="device_error"):
+    with pytest.raises(HostError, match="device_error"):
         async for chunks in stream:
             tokens += sum(chunk.tokens for chunk in chunks)
     assert tokens == 6
@@ -117,7 +118,7 @@ async def test_a_stalled_reader_is_given_up_and_others_never_notice(engine: Fake
     await anext(stalled)
     assert await read(client, ask("quick", "words 500")) == script.plan(ask("quick", "words 500")).text
     await eventually(lambda: engine.aborts == ["stalled"])
-    with pytest.raises(EngineFailure, match="client_too_slow"):
+    with pytest.raises(HostError, match="client_too_slow"):
         await anext(stalled)
     await client.close()
 
@@ -149,7 +150,7 @@ async def test_a_crash_ends_open_requests_and_the_next_one_is_served(client: Eng
     await anext(stream)
     boot_id = client.boot_id
     await engine.stop()
-    with pytest.raises(EngineFailure, match="engine_disconnected") as caught:
+    with pytest.raises(HostError, match="engine_disconnected") as caught:
         [_ async for _ in stream]
     assert caught.value.retry_after_s
     await engine.start()
@@ -160,18 +161,18 @@ async def test_a_crash_ends_open_requests_and_the_next_one_is_served(client: Eng
 
 async def test_no_engine_is_said_within_the_connect_timeout(tmp_path: Path) -> None:
     client = EngineClient(Endpoint("local", f"unix:{tmp_path}/none.sock"), connect_timeout_s=0.3)
-    with pytest.raises(EngineFailure, match="engine_unavailable"):
+    with pytest.raises(HostError, match="engine_unavailable"):
         await client.submit(ask("r", "hello"))
     await client.close()
 
 
 async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine) -> None:
-    seen: list[pb.UsageRecord] = []
-    client = EngineClient(Endpoint("local", engine.address), usage_sink=lambda _host, record: seen.append(record))
+    seen: list[pb.Finished] = []
+    client = EngineClient(Endpoint("local", engine.address), usage_sink=lambda _host, finished: seen.append(finished))
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
     await eventually(lambda: seen)
-    assert seen[0].outcome == "aborted"
+    assert seen[0].usage.outcome == "aborted"
     assert await client.acknowledge(["r"]) == 1
     await client.close()
 
@@ -179,7 +180,7 @@ async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine
 async def test_a_wrong_host_token_is_refused(engine: FakeEngine) -> None:
     engine.behaviour.host_token = "right"
     wrong = EngineClient(Endpoint("local", engine.address, token="wrong"), connect_timeout_s=0.5)
-    with pytest.raises(EngineFailure, match="wrong host token"):
+    with pytest.raises(HostError, match="wrong host token"):
         await wrong.submit(ask("r", "hello"))
     await wrong.close()
     right = EngineClient(Endpoint("local", engine.address, token="right"))

@@ -8,16 +8,16 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
-from lora_engine.wire import engine_pb2 as pb
 
 from control_plane.adapters.actions import mark_version_failed, mark_version_ready, mark_version_staging
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
 from control_plane.fleet import observed
 from control_plane.fleet.endpoint import Endpoint
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
 from control_plane.writes import announce, enqueue
+from lora_engine.wire import engine_pb2 as pb
 
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
 
@@ -31,9 +31,7 @@ def sync_hosts(endpoints: Mapping[str, Endpoint]) -> None:
         for name, endpoint in endpoints.items():
             defaults = {"address": endpoint.address, "active": True}
             EngineHost.objects.update_or_create(name=name, defaults=defaults)
-        EngineHost.objects.filter(active=True).exclude(name__in=endpoints).update(
-            active=False, state=HostState.OFFLINE
-        )
+        EngineHost.objects.filter(active=True).exclude(name__in=endpoints).update(active=False, state=HostState.OFFLINE)
 
 
 def record_boot(name: str, description: pb.EngineDescription) -> bool:
@@ -158,7 +156,7 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
         _tell(placement, bytes_per_second)
 
 
-def record_stage_failure(placement: Placement, failure: EngineFailure, *, final: bool) -> None:
+def record_stage_failure(placement: Placement, failure: HostError, *, final: bool) -> None:
     """Store why an attempt failed. A final failure on the last hope makes the version failed."""
     error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
     with transaction.atomic():

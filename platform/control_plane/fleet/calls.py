@@ -7,25 +7,26 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from lora_engine.wire import engine_pb2 as pb
-from lora_engine.wire import engine_pb2_grpc
 
 from control_plane.fleet import errors
 from control_plane.fleet.endpoint import Endpoint
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
 
 CALL_TIMEOUT_S = 10.0
 STAGE_TIMEOUT_S = 1800.0
 
 
 class EngineCalls:
-    """The engine's unary and server-streaming calls. Every failure to answer is an ``EngineFailure``."""
+    """The engine's unary and server-streaming calls. Every failure to answer is an ``HostError``."""
 
     def __init__(self, endpoint: Endpoint, channel: grpc.Channel) -> None:
         self._endpoint = endpoint
         self._stub: Any = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
 
     def describe(self) -> pb.EngineDescription:
-        return self._unary("Describe", pb.DescribeRequest())
+        description: pb.EngineDescription = self._unary("Describe", pb.DescribeRequest())
+        return description
 
     def drop(self, digest: str) -> bool:
         """Forget an adapter. Whether it was there."""
@@ -33,7 +34,8 @@ class EngineCalls:
         return reply.was_resident
 
     def drain(self, *, undo: bool = False) -> pb.DrainReply:
-        return self._unary("Drain", pb.DrainRequest(undo=undo))
+        reply: pb.DrainReply = self._unary("Drain", pb.DrainRequest(undo=undo))
+        return reply
 
     def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:
         """Unacknowledged usage records beyond ``after_seq``, oldest first."""

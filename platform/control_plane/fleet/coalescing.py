@@ -6,11 +6,11 @@ reads slowly makes only its own chunks longer; one that stops reading is given u
 """
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 
+from control_plane.fleet.errors import HostError, client_too_slow
 from lora_engine.wire import engine_pb2 as pb
-
-from control_plane.fleet.errors import EngineFailure, client_too_slow
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Coalescing:
     max_tokens: int = 4
     stall_tokens: int = 4096
     stall_s: float = 30.0
+
+
+# For a reader that wants the whole: woken by the first token and by the end.
+WHOLE = Coalescing(max_delay_s=math.inf, max_tokens=1 << 31)
 
 
 @dataclass(slots=True)
@@ -38,7 +42,17 @@ class Chunk:
 class RequestBuffer:
     """What one request produced and its reader has not taken yet. One reader; all calls on one event loop."""
 
-    __slots__ = ("_due", "_due_since", "_error", "_finished", "_last_taken", "_pending", "_policy", "_tokens", "_waiter")
+    __slots__ = (
+        "_due",
+        "_due_since",
+        "_error",
+        "_finished",
+        "_last_taken",
+        "_pending",
+        "_policy",
+        "_tokens",
+        "_waiter",
+    )
 
     def __init__(self, policy: Coalescing) -> None:
         self._policy = policy
@@ -49,7 +63,7 @@ class RequestBuffer:
         self._last_taken = float("-inf")
         self._waiter: asyncio.Future[None] | None = None
         self._finished = False
-        self._error: EngineFailure | None = None
+        self._error: HostError | None = None
 
     @property
     def finished(self) -> bool:
@@ -76,7 +90,7 @@ class RequestBuffer:
         if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
             self.make_due(now)
             return False
-        return begins
+        return begins and self._policy.max_delay_s < math.inf
 
     def stalled(self, now: float) -> bool:
         """Whether the reader left too much, or for too long, in the buffer."""
@@ -90,7 +104,7 @@ class RequestBuffer:
             self._due, self._due_since = True, now
             self._wake()
 
-    def finish(self, error: EngineFailure | None = None) -> None:
+    def finish(self, error: HostError | None = None) -> None:
         """No more will come. The reader still gets what is buffered, then the end or the error."""
         if not self._finished:
             self._finished, self._error = True, error
@@ -103,7 +117,7 @@ class RequestBuffer:
         self.finish(error)
 
     async def take(self) -> list[Chunk]:
-        """Wait for due output. Empty at the end. Raises the ``EngineFailure`` the request ended with."""
+        """Wait for due output. Empty at the end. Raises the ``HostError`` the request ended with."""
         while not (self._due or self._finished):
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterable, Mapping
 
 import grpc.aio
-from lora_engine.wire import engine_pb2 as pb
 
+from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient, RequestStream, UsageSink, ignore_usage
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
+from lora_engine.wire import engine_pb2 as pb
 
 HEARTBEAT_S = 1.0
 SILENT_HEARTBEATS = 5
@@ -53,8 +53,8 @@ class HostConnection:
         resident = not digest or digest in self._resident
         return HostLoad(self.client.host, pending, status.tokens_per_second, resident)
 
-    async def submit(self, submit: pb.Submit) -> RequestStream:
-        stream = await self.client.submit(submit)
+    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None) -> RequestStream:
+        stream = await self.client.submit(submit, coalescing)
         self._sent_since_status += 1
         return stream
 
@@ -98,7 +98,6 @@ class Fleet:
         self._hosts = {
             name: HostConnection(EngineClient(endpoint, usage_sink=usage_sink)) for name, endpoint in endpoints.items()
         }
-        self.started_at = time.time()
 
     def start(self) -> None:
         """Connect to every host in the background."""
@@ -114,10 +113,12 @@ class Fleet:
     def status(self, host: str) -> pb.HostStatus | None:
         return self._hosts[host].status
 
-    async def submit(self, submit: pb.Submit, candidates: Iterable[str], model: str) -> tuple[str, RequestStream]:
+    async def submit(
+        self, submit: pb.Submit, candidates: Iterable[str], model: str, coalescing: Coalescing | None = None
+    ) -> tuple[str, RequestStream]:
         """Send a request to the best of ``candidates``; to the next best if that one does not answer.
 
-        Raises ``EngineFailure``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
+        Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
         """
         known = [name for name in candidates if name in self._hosts]
         if not known:
@@ -130,7 +131,7 @@ class Fleet:
                 host = self._policy.choose([self._hosts[name].load(submit.adapter_digest) for name in pool]).name
                 pool.remove(host)
                 try:
-                    return host, await self._hosts[host].submit(submit)
-                except EngineFailure as error:
+                    return host, await self._hosts[host].submit(submit, coalescing)
+                except HostError as error:
                     failure = error
         raise failure

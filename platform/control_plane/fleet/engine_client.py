@@ -16,22 +16,22 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
-from lora_engine.wire import engine_pb2 as pb
-from lora_engine.wire import engine_pb2_grpc
 
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.endpoint import Endpoint
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 3.0
-UsageSink = Callable[[str, pb.UsageRecord], None]
+UsageSink = Callable[[str, pb.Finished], None]
 
 
-def ignore_usage(_host: str, _record: pb.UsageRecord) -> None:
+def ignore_usage(_host: str, _finished: pb.Finished) -> None:
     """The sink of a client whose usage others collect from the engine's journal."""
 
 
@@ -64,6 +64,11 @@ class RequestStream:
         if not chunks and self._buffer.finished:
             raise StopAsyncIteration
         return chunks
+
+    def abort(self) -> None:
+        """Ask the engine to stop. What it did until then, and its usage, still arrive."""
+        if not (self._closed or self._buffer.finished):
+            self._client._send(pb.ClientMessage(abort=pb.Abort(request_id=self.request_id)))
 
     def close(self) -> None:
         """Idempotent; needs no await, so it also works while its task is being cancelled."""
@@ -112,10 +117,10 @@ class EngineClient:
     def connected(self) -> bool:
         return self._connected.is_set()
 
-    async def submit(self, submit: pb.Submit) -> RequestStream:
-        """Hand a request to the host. Raises ``EngineFailure`` (engine_unavailable) if there is no session in time."""
+    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None = None) -> RequestStream:
+        """Hand a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
         await self._ensure_connected()
-        stream = RequestStream(self, submit.request_id, self._coalescing)
+        stream = RequestStream(self, submit.request_id, coalescing or self._coalescing)
         self._streams[submit.request_id] = stream
         self._send(pb.ClientMessage(submit=submit))
         return stream
@@ -135,7 +140,8 @@ class EngineClient:
             self.start()
 
     async def describe(self, timeout_s: float = 5.0) -> pb.EngineDescription:
-        return await self._unary("Describe", pb.DescribeRequest(), timeout_s)
+        description: pb.EngineDescription = await self._unary("Describe", pb.DescribeRequest(), timeout_s)
+        return description
 
     async def acknowledge(self, request_ids: Iterable[str], timeout_s: float = 5.0) -> int:
         """Tell the host that this usage is safely stored. Returns how many records that freed."""
@@ -271,11 +277,11 @@ class EngineClient:
 
     def _finish(self, finished: pb.Finished) -> None:
         if finished.HasField("usage"):
-            self._usage_sink(self.host, finished.usage)
+            self._usage_sink(self.host, finished)
         stream = self._streams.pop(finished.request_id, None)
         if stream is not None:
             stream.usage = finished.usage
-            error = EngineFailure.from_wire(finished.error) if finished.HasField("error") else None
+            error = HostError.from_wire(finished.error) if finished.HasField("error") else None
             stream._buffer.finish(error)
 
     def _forget(self, request_id: str, *, abort: bool) -> None:

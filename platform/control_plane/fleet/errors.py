@@ -6,7 +6,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 @dataclass(eq=False)
-class EngineFailure(Exception):
+class HostError(Exception):
     """A request ended without success. ``retry_after_s`` is set when the cause passes with time."""
 
     code: str
@@ -19,13 +19,13 @@ class EngineFailure(Exception):
         return f"{self.code}: {self.message}"
 
     @classmethod
-    def from_wire(cls, error: pb.EngineError) -> "EngineFailure":
+    def from_wire(cls, error: pb.EngineError) -> "HostError":
         retry = error.retry_after_ms / 1000 if error.retry_after_ms else None
         return cls(error.code or "engine_error", error.message, error.fix, error.param, retry)
 
 
-def disconnected(host: str) -> EngineFailure:
-    return EngineFailure(
+def disconnected(host: str) -> HostError:
+    return HostError(
         "engine_disconnected",
         f"The connection to engine host {host} was lost while the request ran.",
         "Send the request again; another host or the restarted one will serve it.",
@@ -33,8 +33,8 @@ def disconnected(host: str) -> EngineFailure:
     )
 
 
-def unavailable(host: str, detail: str = "") -> EngineFailure:
-    return EngineFailure(
+def unavailable(host: str, detail: str = "") -> HostError:
+    return HostError(
         "engine_unavailable",
         f"Engine host {host} does not answer{': ' + detail if detail else '.'}",
         "Send the request again in a few seconds. If it persists, check that the engine process runs.",
@@ -42,8 +42,8 @@ def unavailable(host: str, detail: str = "") -> EngineFailure:
     )
 
 
-def client_too_slow(tokens: int) -> EngineFailure:
-    return EngineFailure(
+def client_too_slow(tokens: int) -> HostError:
+    return HostError(
         "client_too_slow",
         f"The client stopped reading: {tokens} tokens were waiting for it, so the request was aborted.",
         "Read the stream as it arrives, or ask without streaming.",

@@ -18,7 +18,9 @@ _TIER_ORDER = {"device": 0, "host": 1, "disk": 2}
 def names_by_digest(tenant: Tenant) -> dict[str, str]:
     """The tenant's versions that a host may hold: digest -> ``name@v<number>``, newest last."""
     rows = AdapterVersion.objects.for_tenant(tenant).order_by("created_at")
-    return {digest: f"{name}@v{number}" for digest, name, number in rows.values_list("digest", "adapter__name", "number")}
+    return {
+        digest: f"{name}@v{number}" for digest, name, number in rows.values_list("digest", "adapter__name", "number")
+    }
 
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:

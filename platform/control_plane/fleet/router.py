@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """What a dispatcher may know about a host. ``pending`` counts requests; ``resident`` is about the wanted adapter."""
+    """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter."""
 
     name: str
     pending: int
@@ -61,8 +61,8 @@ def make_policy(name: str) -> RoutingPolicy:
     return ROUTING_POLICIES[name]()
 
 
-def no_host(model: str) -> EngineFailure:
-    return EngineFailure(
+def no_host(model: str) -> HostError:
+    return HostError(
         "no_ready_host",
         f"No engine host is ready to serve {model} right now.",
         "Send the request again in a few seconds. If it persists, look at the hosts page for what they wait for.",

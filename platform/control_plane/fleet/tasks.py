@@ -7,16 +7,16 @@ import time
 from datetime import timedelta
 
 from celery import Task, shared_task
-from lora_engine.wire import engine_pb2 as pb
 
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.adapters.store import artifact_store
 from control_plane.fleet import actions
 from control_plane.fleet.calls import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Placement
 from control_plane.fleet.recovery import recover_usage
+from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def stage_placement(self: Task, placement_id: str) -> None:
         return
     try:
         stage(placement)
-    except EngineFailure as failure:
+    except HostError as failure:
         final = failure.code in PERMANENT or self.request.retries >= self.max_retries
         actions.record_stage_failure(placement, failure, final=final)
         logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
@@ -45,13 +45,13 @@ def stage_placement(self: Task, placement_id: str) -> None:
             raise self.retry(exc=failure, countdown=pause_before_retry(self.request.retries, failure)) from failure
 
 
-def pause_before_retry(retries: int, failure: EngineFailure) -> float:
+def pause_before_retry(retries: int, failure: HostError) -> float:
     """Seconds: 1, 2, 4, ... or what the host asked for, at most a minute."""
     return min(LONGEST_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
 
 
 def stage(placement: Placement) -> None:
-    """One attempt. Raises the ``EngineFailure`` it ended with."""
+    """One attempt. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host)
     with engine_calls(endpoint) as engine:
         boot_id = engine.describe().boot_id
@@ -59,9 +59,9 @@ def stage(placement: Placement) -> None:
         for event in engine.stage(stage_request(placement.version)):
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
-                raise EngineFailure.from_wire(event.error)
+                raise HostError.from_wire(event.error)
     if not progress.ready:
-        raise EngineFailure(
+        raise HostError(
             "staging_interrupted",
             f"Engine host {endpoint.name} ended the staging before it was ready.",
             "It is tried again by itself.",
@@ -98,7 +98,7 @@ def stage_request(version: AdapterVersion) -> pb.StageAdapterRequest:
 def endpoint_of(host: EngineHost) -> Endpoint:
     endpoint = configured_endpoints().get(host.name)
     if endpoint is None:
-        raise EngineFailure(
+        raise HostError(
             "host_not_configured",
             f"Engine host {host.name} is not in this process's settings.",
             "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat.",
@@ -142,5 +142,5 @@ def pull_usage() -> None:
     for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
         try:
             recover_usage(endpoint_of(host))
-        except EngineFailure as failure:
+        except HostError as failure:
             logger.warning("usage of %s was not collected: %s", host.name, failure)

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import grpc.aio
 from django.db import DatabaseError
-from lora_engine.wire import engine_pb2 as pb
 
 from control_plane.db import run_db
 from control_plane.fleet import actions
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient
-from control_plane.fleet.errors import EngineFailure
+from control_plane.fleet.errors import HostError
 from control_plane.fleet.host_events import publish_host_status
 from control_plane.fleet.lease import Lease
 from control_plane.fleet.tasks import reconcile
 from control_plane.writes import enqueue
+from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class HostWatcher:
         """An engine or a database that is away for a while is waited for."""
         try:
             await step()
-        except (grpc.aio.AioRpcError, EngineFailure, TimeoutError, DatabaseError) as error:
+        except (grpc.aio.AioRpcError, HostError, TimeoutError, DatabaseError) as error:
             logger.info("following host %s: %s", self.name, error)
 
     async def _follow(self) -> None:
@@ -112,5 +112,3 @@ class FleetWatcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-
-

@@ -2,4 +2,8 @@
 
 from typing import Any
 
-websocket_urlpatterns: list[Any] = []
+from django.urls import path
+
+from control_plane.gateway.consumers import InferenceConsumer
+
+websocket_urlpatterns: list[Any] = [path("ws/inference", InferenceConsumer.as_asgi())]

@@ -13,7 +13,7 @@ from control_plane.errors import LorikeetError
 from control_plane.live.events import group_name
 from control_plane.live.presence import REFRESH_S, presence
 from control_plane.live.ring import Event, ring
-from control_plane.live.sockets import query, session_user
+from control_plane.live.sockets import origin_is_ours, query, session_user
 from control_plane.principal import Principal
 from control_plane.tenants.access import enter
 
@@ -31,10 +31,15 @@ class ConsoleConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     _refresher: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        await self.accept()
         user = session_user(self.scope)
+        if user is not None and not origin_is_ours(self.scope):
+            await self.close()  # before it is accepted: the other site's page learns nothing
+            return
+        await self.accept()
         if user is None:
-            await self._refuse(CLOSE_UNAUTHENTICATED, "not_authenticated", "Log in, and open the console from its own address.")
+            await self._refuse(
+                CLOSE_UNAUTHENTICATED, "not_authenticated", "Log in, and open the console from its own address."
+            )
             return
         try:
             self.principal = await run_db(enter, query(self.scope, "tenant"), user=user, key_principal=None)
@@ -96,7 +101,9 @@ class ConsoleConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await asyncio.sleep(REFRESH_S)
             await run_db(presence().refresh, self.tenant_id)
 
-    async def _refuse(self, close_code: int, code: str, fix: str, message: str = "This socket needs a session.") -> None:
+    async def _refuse(
+        self, close_code: int, code: str, fix: str, message: str = "This socket needs a session."
+    ) -> None:
         await self._error(code, fix, message)
         await self.close(close_code)
 

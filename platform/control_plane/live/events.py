@@ -37,7 +37,7 @@ def group_name(tenant_id: UUID | str) -> str:
 
 
 def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
-    """Send `event` to the tenant's sockets. Call it from synchronous code, after commit; it never raises into a write."""
+    """Send `event` to the tenant's sockets. Call it from synchronous code, after commit; it never undoes a write."""
     try:
         with _order:
             entry = ring().append(str(tenant_id), event, data)

@@ -36,8 +36,6 @@ def origin_is_ours(scope: Scope) -> bool:
 
 
 def session_user(scope: Scope) -> User | None:
-    """The active user of the session cookie, if the socket was opened by one of our own pages."""
+    """The active user of the session cookie. Trust it only if ``origin_is_ours``."""
     user = scope.get("user")
-    if not isinstance(user, User) and hasattr(user, "_wrapped"):
-        user = user._wrapped
-    return user if isinstance(user, User) and user.is_active and origin_is_ours(scope) else None
+    return user if isinstance(user, User) and user.is_active else None

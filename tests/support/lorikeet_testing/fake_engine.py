@@ -1,3 +1,4 @@
+# ruff: noqa: N802  (the method names are those of the wire contract)
 """A real gRPC server with a scripted model: the wire contract without weights.
 
 It batches like an engine (one ``StepDeltas`` per step and session), keeps a usage
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
+
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
-
 from lorikeet_testing import script
 
 T = TypeVar("T")
@@ -261,7 +262,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                 code=argument, message=f"refused as scripted: {argument}", fix="ask again", retry_after_ms=1500
             )
         if self.draining:
-            return pb.EngineError(code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000)
+            return pb.EngineError(
+                code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000
+            )
         digest = submit.adapter_digest
         if self.behaviour.known_digests_only and digest and digest not in self.resident:
             return pb.EngineError(code="adapter_not_found", message=f"{digest} is not here", fix="Stage it.")

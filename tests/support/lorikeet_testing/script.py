@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from lora_engine.wire import engine_pb2 as pb
 
 VOCABULARY = tuple(
-    "river stone amber lantern quiet harbour violet engine meadow copper signal winter orchard "
+    "river stone amber lantern quiet harbour violet engine meadow copper signal winter orchard "  # noqa: SIM905
     "compass thunder velvet island ribbon falcon cinder marble willow ember canyon silver "
     "beacon garden shadow crystal rocket pepper bridge".split()
 )

@@ -1,0 +1,58 @@
+"""Ids of inference requests, unique for ever, that also say who asked and how.
+
+The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
+the engine's journal can still charge it to the right key or member, because the id says which.
+
+``req_<16 random bytes><k|u><key or user><c|t><s|w>``: key or member, chat or text, streamed or whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from dataclasses import dataclass
+
+from control_plane.principal import Principal
+from control_plane.usage.models import Endpoint
+
+_ENDPOINTS = {Endpoint.CHAT: "c", Endpoint.COMPLETIONS: "t"}
+_BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])")
+
+
+@dataclass(frozen=True)
+class Asker:
+    """What an id says. One of ``key_id`` and ``user_id`` is set."""
+
+    endpoint: Endpoint
+    streamed: bool
+    key_id: uuid.UUID | None = None
+    user_id: uuid.UUID | None = None
+
+
+def make(principal: Principal, endpoint: Endpoint, *, streamed: bool) -> str:
+    asker = principal.api_key or principal.user
+    assert asker is not None
+    who = ("k" if principal.api_key is not None else "u") + _short(asker.pk)
+    return f"req_{_short(uuid.uuid4())}{who}{_ENDPOINTS[endpoint]}{'s' if streamed else 'w'}"
+
+
+def parse(request_id: str) -> Asker | None:
+    """None for an id that this installation did not make."""
+    match = _FORM.fullmatch(request_id)
+    if match is None:
+        return None
+    kind, who, endpoint, streamed = match.groups()
+    asker = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
+    ids = {"key_id": asker} if kind == "k" else {"user_id": asker}
+    return Asker(_BY_LETTER[endpoint], streamed == "s", **ids)
+
+
+def public_part(request_id: str) -> str:
+    """The random part, for ids of completions."""
+    return request_id[4:26]
+
+
+def _short(value: uuid.UUID) -> str:
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

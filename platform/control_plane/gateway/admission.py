@@ -1,0 +1,72 @@
+"""All the database work of a request, in one visit to a database thread: who asks, what for, where it can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from control_plane.adapters.resolve import ResolvedModel, resolve_model
+from control_plane.fleet.actions import ready_here
+from control_plane.fleet.models import EngineHost, Placement
+from control_plane.gateway.errors import ApiError
+from control_plane.keys.auth import InvalidKeyError, authenticate_key
+from control_plane.principal import Principal
+from control_plane.tenants.roles import Capability
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A caller who may infer, the content that answers, and the hosts that are ready for it."""
+
+    principal: Principal
+    model: ResolvedModel
+    hosts: tuple[str, ...]
+    fingerprint: str
+
+
+class MissingKeyError(ApiError):
+    def __init__(self) -> None:
+        super().__init__(
+            401,
+            "missing_api_key",
+            "You didn't provide an API key.",
+            "Send it as `Authorization: Bearer lk_...`; make one under Keys in the console.",
+        )
+
+
+def authenticate(token: str | None) -> Principal:
+    """Raises MissingKeyError or InvalidKeyError (401), ForbiddenError (403)."""
+    if not token:
+        raise MissingKeyError
+    principal = authenticate_key(token)
+    if principal is None:
+        raise InvalidKeyError
+    principal.require(Capability.INFER)
+    return principal
+
+
+def admit_key(token: str | None, model: str | None) -> Admission | None:
+    """The admission of a key's request. Without a ``model``, because the body is at fault, only the key is checked:
+    a stranger learns nothing about what is wrong with the body."""
+    principal = authenticate(token)
+    return admit(principal, model) if model else None
+
+
+def admit(principal: Principal, model: str) -> Admission:
+    """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
+    resolved = resolve_model(principal.tenant, model)
+    hosts = _ready_hosts(resolved)
+    return Admission(principal, resolved, tuple(hosts), next(iter(hosts.values()), ""))
+
+
+def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:
+    """Names of hosts that have the content now, each with the fingerprint of its base model."""
+    hosts = EngineHost.objects.filter(active=True).exclude(boot_id="")
+    if resolved.version is not None:
+        placed = Placement.objects.filter(ready_here(), version=resolved.version).values("host")
+        hosts = hosts.filter(pk__in=placed)
+    return {name: fingerprint(description) for name, description in hosts.values_list("name", "description")}
+
+
+def fingerprint(description: dict[str, object]) -> str:
+    """OpenAI's ``system_fingerprint``: changes when the base model does."""
+    return "fp_" + str(description.get("base_digest", "")).removeprefix("sha256:")[:12]

@@ -1,0 +1,108 @@
+"""Errors of /v1 in OpenAI's shape, with ``fix`` added, and of the websocket in ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import JsonResponse
+
+from control_plane.errors import LorikeetError
+from control_plane.fleet.errors import HostError
+
+# Engine and gateway codes by the status that clients act on; anything else an engine says is its own failure: 500.
+_STATUS = {
+    "context_length_exceeded": 400,
+    "invalid_request": 400,
+    "prompt_empty": 400,
+    "client_too_slow": 408,
+    "rate_limit_exceeded": 429,
+    "quota_exceeded": 429,
+    "slo_unattainable": 429,
+    "too_many_generations": 429,
+    "overloaded": 503,
+    "draining": 503,
+    "adapter_not_found": 503,
+    "adapter_not_resident": 503,
+    "no_ready_host": 503,
+    "engine_unavailable": 503,
+    "engine_disconnected": 503,
+}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+DEFAULT_RETRY_S = 2.0
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """An error for the client. ``retry_after_s`` becomes the ``Retry-After`` header."""
+
+    status: int
+    code: str
+    message: str
+    fix: str
+    param: str | None = None
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.message}"
+
+    @property
+    def type(self) -> str:
+        """OpenAI's coarse class of error."""
+        return _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+
+    def openai_body(self) -> dict[str, Any]:
+        """``message`` holds the fix too: SDKs show nothing else."""
+        return {
+            "error": {
+                "message": f"{self.message} {self.fix}".strip(),
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+                "fix": self.fix,
+            }
+        }
+
+    def frame_body(self) -> dict[str, Any]:
+        """For websocket frames."""
+        return {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
+
+    def response(self) -> JsonResponse:
+        headers = {"Retry-After": str(math.ceil(self.retry_after_s))} if self.retry_after_s is not None else {}
+        return JsonResponse(self.openai_body(), status=self.status, headers=headers)
+
+
+def invalid(message: str, fix: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
+    return ApiError(400, code, message, fix, param)
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        "request_too_large",
+        f"The request is larger than {limit} bytes.",
+        "Send a shorter prompt, or ask the operator to raise LORIKEET_REQUEST_MAX_BYTES.",
+    )
+
+
+def from_failure(failure: HostError) -> ApiError:
+    status = _STATUS.get(failure.code, 500)
+    retry = failure.retry_after_s
+    if retry is None and status in (429, 503):
+        retry = DEFAULT_RETRY_S
+    return ApiError(status, failure.code, failure.message, failure.fix, failure.param or None, retry)
+
+
+def from_platform(error: LorikeetError) -> ApiError:
+    retry = getattr(error, "retry_after_s", None)
+    return ApiError(error.status, error.code, error.message, error.fix, error.param, retry)
+
+
+def internal() -> ApiError:
+    return ApiError(
+        500,
+        "internal_error",
+        "Something went wrong on the server; it has been logged.",
+        "Send the request again. If it stays, report the X-Request-Id to whoever runs this server.",
+    )

@@ -1,0 +1,120 @@
+"""A client's request while it runs: one engine request for each of its prompts, choices numbered through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import ClassVar, Protocol, Self
+
+from django.utils import timezone
+
+from control_plane.fleet import request_ids
+from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
+from control_plane.fleet.engine_client import RequestStream
+from control_plane.gateway.admission import Admission
+from control_plane.gateway.runtime import Runtime
+from control_plane.gateway.usage_writer import RequestContext
+from control_plane.usage.models import Endpoint
+from lora_engine.wire import engine_pb2 as pb
+
+
+class GenerationRequest(Protocol):
+    """A checked body of either endpoint."""
+
+    endpoint: ClassVar[Endpoint]
+
+    @property
+    def choices(self) -> int: ...
+
+    def submits(self) -> list[pb.Submit]: ...
+
+
+class Generation:
+    """Iterate for lists of chunks; ``usages`` is filled at the end. Leaving it early aborts everything it started."""
+
+    def __init__(self, admission: Admission, request: GenerationRequest, request_id: str) -> None:
+        self.admission = admission
+        self.request_id = request_id
+        self.created = int(time.time())
+        self._choices = request.choices
+        self._streams: list[RequestStream] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        for stream in self._streams:
+            stream.close()
+
+    def abort(self) -> None:
+        """Ask for an early end; iterate on for what was made until then."""
+        for stream in self._streams:
+            stream.abort()
+
+    @property
+    def usages(self) -> list[pb.UsageRecord]:
+        return [stream.usage for stream in self._streams if stream.usage is not None]
+
+    def add(self, stream: RequestStream) -> None:
+        self._streams.append(stream)
+
+    def __aiter__(self) -> AsyncIterator[list[Chunk]]:
+        # A single prompt, which is nearly every request, goes without the tasks that merging needs.
+        return aiter(self._streams[0]) if len(self._streams) == 1 else self._merged()
+
+    async def _merged(self) -> AsyncIterator[list[Chunk]]:
+        waiting = {asyncio.ensure_future(_next(stream)): index for index, stream in enumerate(self._streams)}
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    index = waiting.pop(task)
+                    if chunks := task.result():
+                        yield self._renumbered(chunks, index)
+                        waiting[asyncio.ensure_future(_next(self._streams[index]))] = index
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    def _renumbered(self, chunks: list[Chunk], index: int) -> list[Chunk]:
+        for chunk in chunks:
+            chunk.choice += index * self._choices
+        return chunks
+
+
+async def _next(stream: RequestStream) -> list[Chunk]:
+    return await anext(stream, [])
+
+
+async def begin(
+    runtime: Runtime, admission: Admission, request: GenerationRequest, *, streamed: bool, request_id: str = ""
+) -> Generation:
+    """Send everything to the hosts. Raises ``HostError``; then nothing is left running."""
+    principal, endpoint = admission.principal, request.endpoint
+    request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed)
+    generation = Generation(admission, request, request_id)
+    context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
+    try:
+        for index, submit in enumerate(request.submits()):
+            submit.request_id = request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed)
+            generation.add(await _send(runtime, admission, submit, context))
+    except BaseException:
+        generation.close()
+        raise
+    return generation
+
+
+async def _send(runtime: Runtime, admission: Admission, submit: pb.Submit, context: RequestContext) -> RequestStream:
+    tenant = admission.principal.tenant
+    submit.tenant = str(tenant.pk)
+    submit.adapter_digest = admission.model.digest
+    submit.slo.weight = tenant.weight
+    runtime.usage.expect(submit.request_id, context)
+    coalescing: Coalescing | None = None if context.streamed else WHOLE
+    _, stream = await runtime.fleet.submit(submit, admission.hosts, admission.model.display_name, coalescing)
+    return stream

@@ -1,0 +1,79 @@
+"""Django's ASGI handler as /v1 needs it: bounded bodies, and no middleware beyond request ids.
+
+The site's middleware is for browsers (sessions, CSRF, static files). Some of it is synchronous, which would hold a
+thread for as long as an answer takes; all of it would be paid by every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from io import BytesIO
+from typing import Any, cast
+
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from control_plane import config
+from control_plane.gateway.errors import too_large
+from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+PREFIX = "/v1/"
+
+
+class BodyTooLargeError(Exception):
+    """The body passed the limit while it was being read."""
+
+
+class ApiHeadersMiddleware(RequestIdMiddleware):
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response["X-Content-Type-Options"] = "nosniff"
+        return super().after(request, response)
+
+
+class GatewayHandler(ASGIHandler):
+    """Serves the project's URLs below /v1."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        view = convert_exception_to_response(self._get_response_async)  # type: ignore[attr-defined]
+        self._middleware_chain = ApiHeadersMiddleware(cast(AsyncNext, view))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().handle(scope, receive, send)
+        except BodyTooLargeError:
+            await self.send_response(too_large(config.current().request_max_bytes).response(), send)
+
+    async def read_body(self, receive: Receive) -> BytesIO:
+        """Counts what arrives, whatever Content-Length says."""
+        body, limit = BytesIO(), config.current().request_max_bytes
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestAborted
+            body.write(message.get("body", b""))
+            if body.tell() > limit:
+                raise BodyTooLargeError
+            if not message.get("more_body", False):
+                break
+        body.seek(0)
+        return body
+
+
+class ByPath:
+    """An ASGI application that gives /v1 to the gateway and everything else to the site."""
+
+    def __init__(self, gateway: Any, site: Any) -> None:
+        self._gateway, self._site = gateway, site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self._gateway if scope["path"].startswith(PREFIX) else self._site
+        await chosen(scope, receive, send)

@@ -1,0 +1,197 @@
+"""The body of a request: which parameters there are, which are refused by name, and how they reach the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from control_plane.gateway.errors import ApiError, invalid
+from lora_engine.wire import engine_pb2 as pb
+
+# Accepted and without effect here, as they have none on the text.
+HARMLESS = frozenset(
+    {"user", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier", "prompt_cache_key"}
+)
+# Known to OpenAI and not served: refused unless they carry a value that asks for nothing.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "moderation": (),
+    "prediction": (),
+    "prompt_cache_retention": (),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+SMALLEST_TOP_P = 1e-6
+MOST_STOPS = 16
+
+StopString = Annotated[str, Field(min_length=1, max_length=256)]
+R = TypeVar("R", bound="Parameters")
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    include_usage: bool = False
+    include_obfuscation: bool = False  # padding against traffic analysis; accepted, never added
+
+
+class Parameters(BaseModel):
+    """What both endpoints share. ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``stop_token_ids``
+    are extensions in the form that other open engines take them."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: str = Field(min_length=1, max_length=200)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
+    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    stop_token_ids: list[Annotated[int, Field(ge=0, lt=1 << 32)]] | None = Field(default=None, max_length=64)
+    n: int | None = Field(default=None, ge=1, le=128)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=1024)
+    ignore_eos: bool | None = None
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _token_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        for key in value or {}:
+            if not (key.isdecimal() and int(key) < 1 << 32):
+                raise ValueError(f'"{key[:20]}" is not a token id')
+        return value
+
+    @model_validator(mode="after")
+    def _options_need_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is only allowed when stream is true")
+        return self
+
+    @property
+    def choices(self) -> int:
+        return self.n or 1
+
+    @property
+    def total_choices(self) -> int:
+        """Over all prompts."""
+        return self.choices
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    def sampling(self, *, max_tokens: int, top_logprobs: int | None) -> pb.Sampling:
+        """For the engine. ``max_tokens`` 0 means up to the context limit; ``top_logprobs`` None means no logprobs."""
+        sampling = pb.Sampling(
+            max_tokens=max_tokens,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            # On the wire 0 means "not set"; a client's 0 means the likeliest token only.
+            top_p=1.0 if self.top_p is None else max(self.top_p, SMALLEST_TOP_P),
+            top_k=max(self.top_k or 0, 0),
+            min_p=self.min_p or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            stop=self.stops,
+            stop_token_ids=self.stop_token_ids or [],
+            n=self.choices,
+            logprobs=top_logprobs is not None,
+            top_logprobs=top_logprobs or 0,
+            ignore_eos=bool(self.ignore_eos),
+            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
+        )
+        if self.seed is not None:
+            sampling.seed = self.seed % (1 << 64)
+        return sampling
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises ``ApiError``."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise invalid(
+            f"The body is not valid JSON: {str(error)[:200]}.", "Send one JSON object.", code="malformed_json"
+        ) from None
+    if not isinstance(value, dict):
+        raise invalid(
+            f"The body is a JSON {type(value).__name__}, not an object.", "Send one JSON object.", code="malformed_json"
+        )
+    return value
+
+
+def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
+    """Check ``body`` strictly. Raises ``ApiError`` that names the parameter at fault."""
+    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
+    for name, value in list(asked.items()):
+        if name in UNSUPPORTED and name not in kind.model_fields:
+            _refuse_unless_neutral(name, value)
+            del asked[name]
+    try:
+        return kind.model_validate(asked)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def _refuse_unless_neutral(name: str, value: object) -> None:
+    if value not in UNSUPPORTED[name]:
+        raise ApiError(
+            400,
+            "unsupported_parameter",
+            f"Unsupported parameter: '{name}' is not supported with this model.",
+            f"Leave '{name}' out.",
+            name,
+        )
+
+
+def from_validation(error: ValidationError) -> ApiError:
+    """The first problem, in the words and with the codes that OpenAI's API uses."""
+    problem = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+    param = path(problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        message = f"Unrecognized request argument supplied: {param}."
+        return invalid(message, "Remove it, or check its spelling.", param, "unknown_parameter")
+    if problem["type"] == "missing":
+        return invalid(
+            f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
+        )
+    what = str(problem["msg"]).removeprefix("Value error, ")
+    named = f"Invalid value for '{param}': {what}." if param else f"Invalid request: {what}."
+    return invalid(named, "See the API guide for what it may be.", param or None)
+
+
+def path(location: tuple[int | str, ...]) -> str:
+    """``("messages", 0, "content", "str")`` as ``messages[0].content``: names of union members are left out."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.isidentifier() and part not in _UNION_MEMBERS:
+            text += f".{part}" if text else part
+    return text
+
+
+_UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "constrained"})

@@ -1,0 +1,224 @@
+"""``/v1``: what OpenAI's clients call. Plain asynchronous views; a client that goes away cancels them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeVar
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from control_plane import config
+from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, list_models
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.fleet import request_ids
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.admission import Admission, admit_key, authenticate
+from control_plane.gateway.chat import ChatRequest
+from control_plane.gateway.completions import CompletionRequest
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation, begin
+from control_plane.gateway.parameters import read_json, read_parameters
+from control_plane.gateway.responses import ChatShape, ChunkWriter, CompletionShape, Shape, error_event, whole
+from control_plane.gateway.runtime import runtime
+from control_plane.http.request_id import set_request_id
+from control_plane.keys.auth import bearer_token
+
+logger = logging.getLogger(__name__)
+
+View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
+R = TypeVar("R", ChatRequest, CompletionRequest)
+
+
+def endpoint(*methods: str) -> Callable[[View], View]:
+    """Errors of every kind in OpenAI's shape."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                if request.method not in methods:
+                    raise _wrong_method(request, methods)
+                return await view(request, *args, **kwargs)
+            except Exception as error:
+                return _as_api_error(error).response()
+
+        guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
+        return guarded
+
+    return decorate
+
+
+def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
+    allowed = " or ".join(methods)
+    return ApiError(405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}.")
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HostError):
+        return errors.from_failure(error)
+    if isinstance(error, LorikeetError):
+        return errors.from_platform(error)
+    logger.exception("a request of /v1 failed")
+    return errors.internal()
+
+
+@endpoint("POST")
+async def chat_completions(request: HttpRequest) -> HttpResponseBase:
+    asked, admission = await _admit(request, ChatRequest)
+    return await _answer(request, admission, asked, ChatShape(logprobs=asked.wants_logprobs), asked.choices)
+
+
+@endpoint("POST")
+async def completions(request: HttpRequest) -> HttpResponseBase:
+    asked, admission = await _admit(request, CompletionRequest)
+    echoes = asked.echoes()
+    shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
+    return await _answer(request, admission, asked, shape, len(echoes))
+
+
+@endpoint("GET")
+async def models(request: HttpRequest) -> HttpResponseBase:
+    listed = await run_db(_list, bearer_token(request))
+    return JsonResponse({"object": "list", "data": [_model_json(model) for model in listed]})
+
+
+@endpoint("GET")
+async def model(request: HttpRequest, name: str) -> HttpResponseBase:
+    return JsonResponse(await run_db(_retrieve, bearer_token(request), name))
+
+
+async def not_found(request: HttpRequest, path: str) -> HttpResponseBase:
+    """Anything else below /v1."""
+    fix = "Lorikeet serves /v1/chat/completions, /v1/completions and /v1/models."
+    return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
+
+
+def _list(token: str | None) -> list[ListedModel]:
+    return list_models(authenticate(token).tenant)
+
+
+def _retrieve(token: str | None, name: str) -> dict[str, Any]:
+    """By any name that a request may use."""
+    principal = authenticate(token)
+    for listed in list_models(principal.tenant):
+        if name == listed.id or name in listed.aliases:
+            return {**_model_json(listed), "id": name}
+    raise ModelNotFoundError(name, [])
+
+
+def _model_json(listed: ListedModel) -> dict[str, Any]:
+    owner = "lorikeet" if listed.adapter is None else "tenant"
+    return {"id": listed.id, "object": "model", "created": int(listed.created_at.timestamp()), "owned_by": owner}
+
+
+async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
+    """The checked body and who sent it. What is wrong with the body is said only to those with a key."""
+    asked: R | None = None
+    problem: ApiError | None = None
+    try:
+        asked = read_parameters(kind, read_json(_body(request)))
+    except ApiError as error:
+        problem = error
+    admission = await run_db(admit_key, bearer_token(request), asked.model if asked else None)
+    if asked is None or admission is None:
+        raise problem or errors.internal()
+    return asked, admission
+
+
+def _body(request: HttpRequest) -> bytes:
+    limit = config.current().request_max_bytes
+    try:
+        body = request.body
+    except RequestDataTooBig:
+        raise errors.too_large(limit) from None
+    if len(body) > limit:
+        raise errors.too_large(limit)
+    return body
+
+
+async def _answer(
+    request: HttpRequest,
+    admission: Admission,
+    asked: ChatRequest | CompletionRequest,
+    shape: Shape,
+    choices: int,
+) -> HttpResponseBase:
+    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
+    request.META["lorikeet.request_id"] = request_id
+    set_request_id(request_id)
+    generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
+    if asked.stream:
+        return await _stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
+    async with generation:
+        return JsonResponse(await whole(generation, shape, choices), json_dumps_params={"ensure_ascii": False})
+
+
+async def _stream(generation: Generation, writer: ChunkWriter) -> HttpResponseBase:
+    """Waits for the first output, so that a request which the engine refuses gets the status of its error."""
+    batches = aiter(generation)
+    try:
+        first: list[Chunk] = await anext(batches, [])
+    except BaseException:
+        generation.close()
+        raise
+    return EventStreamResponse(EventStream(generation, batches, writer, first))
+
+
+class EventStream:
+    """The events of one answer. Closing it, on whatever thread and however early, aborts what still runs."""
+
+    def __init__(
+        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: ChunkWriter, first: list[Chunk]
+    ) -> None:
+        self._generation, self._batches, self._writer = generation, batches, writer
+        self._first: list[Chunk] | None = first
+        self._loop = asyncio.get_running_loop()
+        self._ended = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            chunks = self._first if self._first is not None else await anext(self._batches, [])
+        except HostError as failure:
+            self._ended = True
+            return error_event(errors.from_failure(failure))
+        self._first = None
+        if chunks:
+            return self._writer.write(chunks)
+        self._ended = True
+        return self._writer.end()
+
+    async def aclose(self) -> None:
+        self._generation.close()
+
+    def close(self) -> None:
+        """Django calls this on a thread, after everything else."""
+        self._loop.call_soon_threadsafe(self._generation.close)
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """Hands the stream itself to the server: the generators that Django would wrap around it cost time for every
+    token and do not pass a close on to it."""
+
+    def __init__(self, events: EventStream) -> None:
+        super().__init__(events, content_type="text/event-stream; charset=utf-8")
+        self._events = events
+        self["Cache-Control"] = "no-cache"
+        self["X-Accel-Buffering"] = "no"
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._events
