@@ -68,7 +68,9 @@ def test_a_model_without_template_says_so(tmp_path):
     assert caught.value.fix
 
 
-@pytest.mark.parametrize("messages", [[{"role": "robot", "content": "x"}], [{"role": "user", "content": object()}], [7]])
+@pytest.mark.parametrize(
+    "messages", [[{"role": "robot", "content": "x"}], [{"role": "user", "content": object()}], [7]]
+)
 def test_messages_that_do_not_fit(messages):
     with pytest.raises(RequestError) as caught:
         ChatTemplate(CHATML, {"bos_token": ""}).render(messages)
