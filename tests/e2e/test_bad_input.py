@@ -20,7 +20,8 @@ import torch
 from lorikeet_testing.launched import Access, Launched
 from safetensors.torch import load, save
 
-TENANT = "demo"
+TENANT = "acme"
+OTHER_TENANT = "globex"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 DEMO = Path(__file__).parents[2] / "demo"
 Files = dict[str, bytes]
@@ -265,8 +266,38 @@ def test_no_key_no_answer(access: Access, key: str) -> None:
         assert answer.json()["error"]["fix"]
 
 
-@pytest.mark.parametrize("path", ["/api/tenants/other/adapters", "/api/tenants/nobody/overview", "/api/nothing"])
-def test_what_is_not_yours_is_not_there(api: httpx.Client, path: str) -> None:
+@pytest.fixture(scope="module")
+def stranger(access: Access) -> Iterator[httpx.Client]:
+    """A member of the other demo tenant, by session as a browser has one."""
+    with httpx.Client(base_url=access.url, timeout=60, trust_env=False) as client:
+        token = client.get("/api/session").json()["csrf_token"]
+        login = {"email": "globex@lorikeet.local", "password": access.password}
+        answer = client.post("/api/session", json=login, headers={"X-CSRFToken": token})
+        assert answer.status_code == 200, answer.text
+        client.headers["X-CSRFToken"] = answer.json()["csrf_token"]
+        yield client
+
+
+def test_another_tenants_adapter_is_not_there(api: httpx.Client, stranger: httpx.Client) -> None:
+    mine = api.get(f"/api/tenants/{TENANT}/adapters").json()[0]["name"]
+    for path in ("adapters", "overview", "keys", f"adapters/{mine}", f"adapters/{mine}/versions/1"):
+        assert stranger.get(f"/api/tenants/{TENANT}/{path}").status_code == 404
+        assert api.get(f"/api/tenants/{OTHER_TENANT}/{path}").status_code == 404
+    assert stranger.get(f"/api/tenants/{OTHER_TENANT}/adapters/{mine}").status_code == 404
+    key = stranger.post(f"/api/tenants/{OTHER_TENANT}/keys", json={"name": "mine"}).json()["secret"]
+    theirs = {"Authorization": f"Bearer {key}"}
+    models = [model["id"] for model in api.get("/v1/models", headers=theirs).json()["data"]]
+    assert mine not in models
+    answer = api.post(CHAT, json={"model": mine, "messages": MESSAGES}, headers=theirs)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "model_not_found"
+    hosts = stranger.get(f"/api/tenants/{OTHER_TENANT}/hosts").json()
+    assert hosts
+    assert all(adapter["name"] is None and adapter["digest"] is None for host in hosts for adapter in host["adapters"])
+
+
+@pytest.mark.parametrize("path", ["/api/tenants/nobody/overview", "/api/nothing", "/v1/nothing"])
+def test_what_is_not_there_is_404_with_a_fix(api: httpx.Client, path: str) -> None:
     answer = api.get(path)
     assert answer.status_code == 404, answer.text
     assert answer.json()["error"]["fix"]

@@ -1,0 +1,57 @@
+"""`manage.py create_tenant acme --owner ada@example.org`: a tenant with its first member, and a key if wanted."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from control_plane.accounts.actions import create_user
+from control_plane.accounts.models import User
+from control_plane.audit.actor import SYSTEM
+from control_plane.keys.actions import create_key
+from control_plane.principal import Principal
+from control_plane.tenants.actions import add_member, create_tenant
+from control_plane.tenants.models import Membership
+from control_plane.tenants.roles import Role
+
+PASSWORD_VARIABLE = "LORIKEET_OWNER_PASSWORD"
+
+
+class Command(BaseCommand):
+    help = "Make a tenant and its owner. Prints a password if it made one, and a key with --key; neither is shown again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("slug", help="The tenant's name in addresses, e.g. acme.")
+        parser.add_argument("--name", default="", help="Its name for people; by default the slug.")
+        parser.add_argument("--owner", required=True, help="E-mail address; an account of that address is used if any.")
+        parser.add_argument("--key", default="", help="Also make an API key of this name.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            with transaction.atomic():
+                self._create(**options)
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+
+    def _create(self, *, slug: str, name: str, owner: str, key: str, **_: Any) -> None:
+        tenant = create_tenant(actor=SYSTEM, slug=slug, name=name or slug)
+        user = User.objects.filter(email=owner).first() or self._create_user(owner)
+        add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
+        self.stdout.write(f"Tenant {slug}, owner {owner}")
+        if key:
+            membership = Membership.objects.for_tenant(tenant).select_related("tenant", "user").get(user=user)
+            _, text = create_key(acting=Principal.of_member(membership), name=key)
+            self.stdout.write(f"API key {text}")
+
+    def _create_user(self, email: str) -> User:
+        given = os.environ.get(PASSWORD_VARIABLE)
+        password = given or secrets.token_urlsafe(12)
+        user = create_user(actor=SYSTEM, email=email, password=password)
+        if not given:
+            self.stdout.write(f"Password {password}")
+        return user
