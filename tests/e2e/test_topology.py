@@ -150,7 +150,8 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 def client(topology: Topology) -> Iterator[httpx.Client]:
     """With a key made by the same command as an operator would use."""
     topology.eventually("web answers", lambda: httpx.get(f"{topology.url}/livez", trust_env=False).status_code == 200)
-    made = topology.run("web", sys.executable, "manage.py", "create_tenant", "acme", "--owner", "a@b.example", "--key", "k")
+    create = ("manage.py", "create_tenant", "acme", "--owner", "ada@example.org", "--key", "first")
+    made = topology.run("web", sys.executable, *create)
     key = next(word for word in made.split() if word.startswith("lk_"))
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=topology.url, headers=headers, timeout=60, trust_env=False) as opened:

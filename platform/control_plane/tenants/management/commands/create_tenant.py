@@ -23,7 +23,7 @@ PASSWORD_VARIABLE = "LORIKEET_OWNER_PASSWORD"
 
 
 class Command(BaseCommand):
-    help = "Make a tenant and its owner. Prints a password if it made one, and a key with --key; neither is shown again."
+    help = "Make a tenant and its owner. A password or key that it makes is printed once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="The tenant's name in addresses, e.g. acme.")
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
 
-    def _create(self, *, slug: str, name: str, owner: str, key: str, **_: Any) -> None:
+    def _create(self, *, slug: str, name: str, owner: str, key: str, **rest: Any) -> None:
         tenant = create_tenant(actor=SYSTEM, slug=slug, name=name or slug)
         user = User.objects.filter(email=owner).first() or self._create_user(owner)
         add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
