@@ -1,0 +1,505 @@
+"""The official OpenAI client against a real web process and a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing import script
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.seed import digest_of
+from lorikeet_testing.web import WebProcess, eventually
+from openai import AsyncOpenAI, OpenAI
+
+SUPPORT = digest_of("acme", "support")
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "pirate", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
+    engine = engine_thread.engine
+    engine.behaviour.steps_per_second = 200
+    engine.submits.clear()
+    engine.aborts.clear()
+    yield engine
+    if not engine.running_server:
+        engine_thread.start()
+
+
+@pytest.fixture
+def client(web: WebProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
+        yield client
+
+
+def say(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def expected(prompt: str, digest: str = SUPPORT, choice: int = 0, **sampling: Any) -> str:
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=prompt)])
+    return script.plan(pb.Submit(adapter_digest=digest, chat=chat, sampling=pb.Sampling(**sampling)), choice).text
+
+
+# -- chat ----------------------------------------------------------------------
+
+
+def test_a_whole_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.chat.completions.create(model="support", messages=say("hello there"))
+    assert answer.id.startswith("chatcmpl-")
+    assert answer.object == "chat.completion"
+    assert abs(answer.created - time.time()) < 10
+    assert answer.model == "support"
+    assert answer.system_fingerprint is not None and answer.system_fingerprint.startswith("fp_ba5e")
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content == expected("hello there")
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 3
+    assert answer.usage.completion_tokens == 24
+    assert answer.usage.total_tokens == 27
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_streamed_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
+    chunks = list(client.chat.completions.create(model="support", messages=say("hello"), stream=True))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[0].choices[0].delta.content == ""
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected("hello")
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+def test_usage_in_the_last_chunk_when_asked_for(client: OpenAI, engine: FakeEngine) -> None:
+    options: Any = {"include_usage": True}
+    chunks = list(
+        client.chat.completions.create(model="support", messages=say("hi"), stream=True, stream_options=options)
+    )
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 24
+
+
+def test_events_are_framed_exactly(web: WebProcess, engine: FakeEngine) -> None:
+    body = {"model": "support", "messages": say("say one two"), "stream": True}
+    answer = httpx.post(
+        f"{web.url}/v1/chat/completions", json=body, headers=web.tenants["acme"].bearer, trust_env=False
+    )
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-request-id"].startswith("req_")
+    events = answer.text.split("\n\n")
+    assert events[-1] == ""
+    assert events[-2] == "data: [DONE]"
+    for event in events[:-2]:
+        chunk = json.loads(event.removeprefix("data: "))
+        assert chunk["object"] == "chat.completion.chunk"
+        assert set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"}
+
+
+def test_several_choices(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.chat.completions.create(model="support", messages=say("hello"), n=2)
+    assert [choice.message.content for choice in answer.choices] == [expected("hello", choice=i) for i in range(2)]
+    texts = ["", ""]
+    for chunk in client.chat.completions.create(model="support", messages=say("hello"), n=2, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == [expected("hello", choice=i) for i in range(2)]
+
+
+def test_stop_and_length(client: OpenAI, engine: FakeEngine) -> None:
+    stopped = client.chat.completions.create(model="support", messages=say("say a b END c"), stop="END")
+    assert stopped.choices[0].message.content == "a b "
+    assert stopped.choices[0].finish_reason == "stop"
+    short = client.chat.completions.create(model="support", messages=say("words 50"), max_completion_tokens=5)
+    assert short.choices[0].finish_reason == "length"
+    assert short.usage is not None and short.usage.completion_tokens == 5
+
+
+def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.chat.completions.create(
+        model="support", messages=say("say one two"), logprobs=True, top_logprobs=2
+    )
+    details = answer.choices[0].logprobs
+    assert details is not None and details.content is not None
+    assert [entry.token for entry in details.content] == ["one", " two"]
+    assert details.content[0].logprob == pytest.approx(-0.25)
+    assert details.content[0].bytes == list(b"one")
+    assert len(details.content[0].top_logprobs) == 2
+    streamed = client.chat.completions.create(
+        model="support", messages=say("say one two"), logprobs=True, top_logprobs=1, stream=True
+    )
+    tokens = [
+        entry.token
+        for chunk in streamed
+        if chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content or []
+    ]
+    assert tokens == ["one", " two"]
+
+
+def test_sampling_reaches_the_engine(client: OpenAI, engine: FakeEngine) -> None:
+    client.chat.completions.create(
+        model="support",
+        messages=[{"role": "developer", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "say x"}]}],
+        temperature=0,
+        top_p=0.5,
+        presence_penalty=0.25,
+        frequency_penalty=-0.5,
+        seed=-1,
+        stop=["a", "b"],
+        max_tokens=9,
+        logit_bias={"5": -100},
+        user="someone",
+        metadata={"a": "b"},
+        store=False,
+        parallel_tool_calls=True,
+        service_tier="auto",
+        extra_body={"top_k": 7, "min_p": 0.125, "repetition_penalty": 1.5, "ignore_eos": True},
+    )
+    submit = engine.submits[-1]
+    assert [(m.role, m.content) for m in submit.chat.messages] == [("system", "be brief"), ("user", "say x")]
+    sampling = submit.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0, 0.5, 7, 0.125)
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (0.25, -0.5, 1.5)
+    assert (sampling.seed, list(sampling.stop), sampling.max_tokens) == (2**64 - 1, ["a", "b"], 9)
+    assert dict(sampling.logit_bias) == {5: -100}
+    assert sampling.ignore_eos
+    assert submit.tenant
+    assert submit.adapter_digest == SUPPORT
+
+
+def test_the_default_is_to_sample(client: OpenAI, engine: FakeEngine) -> None:
+    client.chat.completions.create(model="fake-base", messages=say("say x"))
+    assert engine.submits[-1].sampling.temperature == 1.0
+    assert engine.submits[-1].sampling.max_tokens == 0
+    assert engine.submits[-1].adapter_digest == ""
+
+
+# -- completions ----------------------------------------------------------------
+
+
+def test_completions_of_text_tokens_and_lists(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.completions.create(model="support", prompt="say one two three")
+    assert answer.object == "text_completion"
+    assert answer.choices[0].text == "one two three"
+    tokens = client.completions.create(model="support", prompt=[1, 2, 3], max_tokens=4)
+    assert tokens.usage is not None and tokens.usage.prompt_tokens == 3
+    assert list(engine.submits[-1].token_ids.ids) == [1, 2, 3]
+    several = client.completions.create(model="support", prompt=["say one", "say two"], n=2)
+    assert [choice.text for choice in several.choices] == ["one", "one", "two", "two"]
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    assert several.usage is not None and several.usage.completion_tokens == 4
+    arrays = client.completions.create(model="support", prompt=[[1, 2], [3]], max_tokens=3)
+    assert arrays.usage is not None and arrays.usage.prompt_tokens == 3
+
+
+def test_completions_stream_several_prompts(client: OpenAI, engine: FakeEngine) -> None:
+    texts = ["", ""]
+    for chunk in client.completions.create(model="support", prompt=["say a b c", "say d e f"], stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == ["a b c", "d e f"]
+
+
+def test_completions_default_to_sixteen_tokens_and_echo(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.completions.create(model="support", prompt="words 40")
+    assert answer.usage is not None and answer.usage.completion_tokens == 16
+    echoed = client.completions.create(model="support", prompt="say it", echo=True)
+    assert echoed.choices[0].text == "say itit"
+    streamed = client.completions.create(model="support", prompt="say it", echo=True, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == "say itit"
+
+
+def test_completions_logprobs(client: OpenAI, engine: FakeEngine) -> None:
+    details = client.completions.create(model="support", prompt="say one two", logprobs=1).choices[0].logprobs
+    assert details is not None
+    assert details.tokens == ["one", " two"]
+    assert details.text_offset == [0, 3]
+    assert details.top_logprobs == [{"one": -0.25}, {" two": -0.25}]
+
+
+# -- models ----------------------------------------------------------------------
+
+
+def test_models(client: OpenAI, engine: FakeEngine) -> None:
+    assert {model.id for model in client.models.list()} == {"fake-base", "support", "pirate"}
+    assert client.models.retrieve("support@v1").id == "support@v1"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("sql")
+
+
+def test_a_version_by_number(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.chat.completions.create(model="support@v1", messages=say("hello"))
+    assert answer.model == "support@v1"
+    assert answer.choices[0].message.content == expected("hello")
+
+
+# -- refusals ----------------------------------------------------------------------
+
+
+def test_another_tenants_adapter_is_as_unknown_as_any(client: OpenAI, engine: FakeEngine) -> None:
+    errors = []
+    for name in ("sql", "nonsense"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.chat.completions.create(model=name, messages=say("hello"))
+        body: Any = caught.value.body
+        assert body["code"] == "model_not_found"
+        assert body["param"] == "model"
+        errors.append(body["message"].replace(name, "…"))
+    assert errors[0] == errors[1]
+    assert not engine.submits
+
+
+@pytest.mark.parametrize("key", ["", "nonsense", "lk_aaaaaaaa_wrong"])
+def test_wrong_keys(web: WebProcess, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body = {"model": 3}
+    answer = httpx.post(f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] in {"missing_api_key", "invalid_api_key"}
+
+
+def test_authentication_and_permission_errors(web: WebProcess) -> None:
+    with OpenAI(base_url=f"{web.url}/v1", api_key="lk_aaaaaaaa_wrong", max_retries=0) as client:
+        with pytest.raises(openai.AuthenticationError):
+            client.chat.completions.create(model="support", messages=say("hello"))
+    view_only = web.tenants["acme"].view_only_key
+    with OpenAI(base_url=f"{web.url}/v1", api_key=view_only, max_retries=0) as client:
+        with pytest.raises(openai.PermissionDeniedError):
+            client.chat.completions.create(model="support", messages=say("hello"))
+
+
+def test_retryable_refusals_say_when(client: OpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.RateLimitError) as limited:
+        client.chat.completions.create(model="support", messages=say("fail rate_limit_exceeded"))
+    assert limited.value.response.headers["retry-after"] == "2"
+    for stream in (False, True):
+        with pytest.raises(openai.InternalServerError) as overloaded:
+            client.chat.completions.create(model="support", messages=say("fail overloaded"), stream=stream)
+        assert overloaded.value.status_code == 503
+        assert overloaded.value.response.headers["retry-after"] == "2"
+
+
+def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="support", messages=say("word " * 5000), stream=stream)
+        body: Any = caught.value.body
+        assert body["code"] == "context_length_exceeded"
+        assert body["param"] == "messages"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+        ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+        ({"store": True}, "unsupported_parameter", "store"),
+        ({"frobnicate": 1}, "unknown_parameter", "frobnicate"),
+        ({"temperature": 3}, "invalid_value", "temperature"),
+        ({"temperature": "hot"}, "invalid_value", "temperature"),
+        ({"n": 0}, "invalid_value", "n"),
+        ({"max_tokens": 0}, "invalid_value", "max_tokens"),
+        ({"stop": ["x"] * 20}, "invalid_value", "stop"),
+        ({"logit_bias": {"abc": 1}}, "invalid_value", "logit_bias"),
+        ({"top_logprobs": 2}, "invalid_value", None),
+        ({"messages": []}, "invalid_value", "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "invalid_value", "messages[0].content"),
+        ({"messages": None}, "missing_required_parameter", "messages"),
+        ({"stream_options": {"include_usage": True}}, "invalid_value", None),
+        ({"model": None}, "missing_required_parameter", "model"),
+    ],
+)
+def test_bad_parameters_are_named(web: WebProcess, change: dict[str, Any], code: str, param: str | None) -> None:
+    body = {"model": "support", "messages": say("say x"), **change}
+    url = f"{web.url}/v1/chat/completions"
+    answer = httpx.post(url, json=body, headers=web.tenants["acme"].bearer, trust_env=False)
+    error = answer.json()["error"]
+    assert answer.status_code == 400, error
+    assert (error["code"], error["param"]) == (code, param), error
+    assert error["type"] == "invalid_request_error"
+    assert error["fix"]
+
+
+def test_neutral_values_of_unsupported_parameters(client: OpenAI, engine: FakeEngine) -> None:
+    neutral: Any = {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "modalities": ["text"]}
+    client.chat.completions.create(model="support", messages=say("say x"), extra_body=neutral)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff", b"[" * 100_000, b""])
+def test_malformed_json(web: WebProcess, body: bytes) -> None:
+    url = f"{web.url}/v1/chat/completions"
+    answer = httpx.post(url, content=body, headers=web.tenants["acme"].bearer, trust_env=False)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "malformed_json"
+
+
+def test_a_body_over_the_limit(web: WebProcess) -> None:
+    url, headers = f"{web.url}/v1/chat/completions", web.tenants["acme"].bearer
+    answer = httpx.post(url, content=b"x" * (5 << 20), headers=headers, trust_env=False)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+    pieces = (b"x" * (1 << 20) for _ in range(6))
+    assert httpx.post(url, content=pieces, headers=headers, trust_env=False).status_code == 413
+
+
+def test_unknown_addresses_and_methods(web: WebProcess) -> None:
+    headers = web.tenants["acme"].bearer
+    missing = httpx.get(f"{web.url}/v1/embeddings", headers=headers, trust_env=False)
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_url")
+    wrong = httpx.get(f"{web.url}/v1/chat/completions", headers=headers, trust_env=False)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+# -- going away ----------------------------------------------------------------------
+
+
+def test_closing_a_stream_aborts(client: OpenAI, engine: FakeEngine) -> None:
+    stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
+    next(stream)
+    stream.close()
+    eventually(lambda: engine.aborts, 3, what="abort")
+    assert engine.aborts == [engine.submits[-1].request_id]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_closed_connection_aborts(web: WebProcess, engine: FakeEngine, stream: bool) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", web.port)
+    body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": stream})
+    connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
+    eventually(lambda: engine.submits, 5, what="submit")
+    assert connection.sock is not None
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 3, what="abort")
+
+
+async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeEngine) -> None:
+    async with AsyncOpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
+        stream = await client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
+        await anext(aiter(stream))
+        await stream.close()
+        whole = asyncio.create_task(client.chat.completions.create(model="support", messages=say("hang")))
+        await asyncio.sleep(0.5)
+        whole.cancel()
+        await asyncio.to_thread(eventually, lambda: len(engine.aborts) == 2, 3, what="aborts")
+
+
+async def test_many_async_streams_at_once(web: WebProcess, engine: FakeEngine) -> None:
+    async with AsyncOpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
+
+        async def one(number: int) -> str:
+            prompt = f"question {number}"
+            stream = await client.chat.completions.create(model="support", messages=say(prompt), stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+        texts = await asyncio.gather(*(one(number) for number in range(40)))
+    assert texts == [expected(f"question {number}") for number in range(40)]
+    assert engine.sessions <= 2
+
+
+def test_streams_hold_no_database_connection(web: WebProcess, engine: FakeEngine) -> None:
+    engine.behaviour.steps_per_second = 20
+    sockets = []
+    for number in range(20):
+        connection = http.client.HTTPConnection("127.0.0.1", web.port)
+        body = json.dumps({"model": "support", "messages": say(f"words 50{number}"), "stream": True})
+        connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
+        sockets.append(connection)
+    eventually(lambda: len(engine.running) == 20, 10, what="20 running")
+    time.sleep(0.3)
+    samples = []
+    for _ in range(20):
+        samples.append(web.open_database_files())
+        time.sleep(0.02)
+    for connection in sockets:
+        connection.close()
+    # The watcher and the worker open one now and then; the twenty streams hold none.
+    assert min(samples) <= 2, samples
+    eventually(lambda: not engine.running, 5, what="all aborted")
+
+
+# -- failures ----------------------------------------------------------------------
+
+
+def test_a_failure_in_the_middle_is_an_event(client: OpenAI, engine: FakeEngine) -> None:
+    stream = client.chat.completions.create(model="support", messages=say("break 8"), stream=True)
+    tokens = 0
+    with pytest.raises(openai.APIError) as caught:
+        for chunk in stream:
+            tokens += len((chunk.choices[0].delta.content or "").split())
+    assert tokens == 8
+    assert caught.value.code == "device_error"
+    with pytest.raises(openai.InternalServerError):
+        client.chat.completions.create(model="support", messages=say("break 8"))
+
+
+def test_an_engine_that_dies_and_returns(
+    client: OpenAI, engine: FakeEngine, engine_thread: FakeEngineThread, web: WebProcess
+) -> None:
+    stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
+    next(stream)
+    engine_thread.stop()
+    with pytest.raises(openai.APIError) as caught:
+        list(stream)
+    assert caught.value.code == "engine_disconnected"
+    with pytest.raises(openai.InternalServerError) as refused:
+        client.chat.completions.create(model="support", messages=say("hello"))
+    assert refused.value.status_code == 503
+    assert refused.value.response.headers["retry-after"]
+    engine_thread.start()
+    assert not engine.resident
+
+    def answers() -> bool:
+        try:
+            return bool(client.chat.completions.create(model="support", messages=say("hello")))
+        except openai.InternalServerError:
+            return False
+
+    eventually(answers, 20, what="recovery")
+    assert SUPPORT in engine.resident
+
+
+def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+    client.chat.completions.create(model="pirate", messages=say("words 12"))
+    eventually(lambda: engine.journal.keys() == engine.acknowledged, 60, what="acknowledged")
+    rows = {row["request_id"]: row for row in web.query("select * from usage_usageevent")}
+    assert rows.keys() == engine.journal.keys()
+    for request_id, record in engine.journal.items():
+        row = rows[request_id]
+        assert row["prompt_tokens"] == record.prompt_tokens
+        assert row["completion_tokens"] == record.completion_tokens
+        assert row["outcome"] == record.outcome
+        assert row["queue_ms"] == record.queue_ms
+        assert row["tenant_id"].replace("-", "") == record.tenant.replace("-", "")
+        assert row["api_key_id"]
+    assert not web.query("select name from pragma_table_info('usage_usageevent') where name like '%prompt_text%'")

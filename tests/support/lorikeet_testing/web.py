@@ -1,0 +1,142 @@
+"""A real web process (uvicorn) over a database of its own, as a child of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
+START_S = 40.0
+STOP_S = 20.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 10.0, *, what: str = "condition") -> Any:
+    """The first true value of ``condition``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come true in {seconds} s")
+
+
+@dataclass(frozen=True)
+class TenantAccess:
+    """What the seed made for one tenant."""
+
+    id: str
+    email: str
+    password: str
+    key: str
+    view_only_key: str
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+class WebProcess:
+    """Seeds the database in ``var``, then serves it. ``query`` reads the database beside the process."""
+
+    def __init__(self, var: Path, engine_hosts: str, env: Mapping[str, str] | None = None) -> None:
+        self.var = var
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = var / "web.log"
+        self._env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")},
+            "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS),
+            "LORIKEET_VAR_DIR": str(var),
+            "LORIKEET_ENGINE_HOSTS": engine_hosts,
+            "LORIKEET_LOG_JSON": "0",
+            "DJANGO_SETTINGS_MODULE": "control_plane.settings",
+            **(env or {}),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+        self.tenants: dict[str, TenantAccess] = {}
+
+    def seed(self) -> None:
+        self.var.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "lorikeet_testing.seed"], env=self._env, cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(done.stdout).items()}
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "uvicorn", "control_plane.asgi:application", "--host", "127.0.0.1"]
+        command += ["--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "2"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=self._env, cwd=ROOT, stdout=log, stderr=log)
+        eventually(self._answers, START_S, what=f"the web process: {self.output()}")
+
+    def _answers(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.output()
+        try:
+            return httpx.get(f"{self.url}/livez", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"the web process did not stop:\n{self.output()}") from None
+            self.process = None
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+
+    def query(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+        connection = sqlite3.connect(f"file:{self.var / 'lorikeet.sqlite3'}?mode=ro", uri=True, timeout=10)
+        try:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(sql, parameters)]
+        finally:
+            connection.close()
+
+    def open_database_files(self) -> int:
+        """How many connections to the database the process holds."""
+        assert self.process is not None
+        folder = Path(f"/proc/{self.process.pid}/fd")
+        targets = [os.readlink(entry) for entry in folder.iterdir() if entry.exists()]
+        return sum(target.endswith("lorikeet.sqlite3") for target in targets)
+
+    def wait_until_ready(self, *names: str, tenant: str = "acme") -> None:
+        """Until the tenant's models are listed: staged by the worker inside the process."""
+        access = self.tenants[tenant]
+
+        def listed() -> bool:
+            answer = httpx.get(f"{self.url}/v1/models", headers=access.bearer, trust_env=False)
+            return set(names) <= {model["id"] for model in answer.json()["data"]}
+
+        try:
+            eventually(listed, 20, what=f"models {names}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output()}") from None
