@@ -1,0 +1,48 @@
+// What a browser downloads to show each page first, gzipped: the entry, the page's chunk and everything both import.
+// Fails above the limit. Fonts are listed apart: text is readable before they arrive.
+import { readFile, readdir, stat } from "node:fs/promises";
+import { gzipSync } from "node:zlib";
+
+const LIMIT = 200_000;
+const dist = new URL("../dist/", import.meta.url);
+const manifest = JSON.parse(await readFile(new URL(".vite/manifest.json", dist), "utf8"));
+
+function closure(key, found = new Set()) {
+  if (found.has(key)) return found;
+  found.add(key);
+  (manifest[key].imports ?? []).forEach((next) => closure(next, found));
+  return found;
+}
+
+const gzipped = new Map();
+async function size(file) {
+  if (!gzipped.has(file)) gzipped.set(file, gzipSync(await readFile(new URL(file, dist))).length);
+  return gzipped.get(file);
+}
+
+async function firstLoad(keys) {
+  const files = new Set(["index.html", "theme.js"]);
+  for (const key of keys) {
+    files.add(manifest[key].file);
+    (manifest[key].css ?? []).forEach((file) => files.add(file));
+  }
+  const sizes = await Promise.all([...files].map(size));
+  return sizes.reduce((sum, bytes) => sum + bytes, 0);
+}
+
+const kB = (bytes) => `${(bytes / 1000).toFixed(1).padStart(6)} kB`;
+const pages = Object.keys(manifest).filter((key) => /-page\.tsx$/.test(key) && manifest[key].isDynamicEntry);
+const rows = await Promise.all(
+  pages.map(async (page) => [page.split("/").at(-1), await firstLoad(new Set([...closure("index.html"), ...closure(page)]))]),
+);
+rows.sort((a, b) => b[1] - a[1]).forEach(([page, bytes]) => console.log(`${kB(bytes)}  ${page}`));
+
+const assets = new URL("assets/", dist);
+const fonts = (await readdir(assets)).filter((name) => name.endsWith(".woff2"));
+for (const font of fonts) console.log(`${kB((await stat(new URL(font, assets))).size)}  ${font} (font)`);
+
+const largest = rows[0][1];
+if (largest > LIMIT) {
+  console.error(`The first load of ${rows[0][0]} is ${kB(largest).trim()}; the limit is ${kB(LIMIT).trim()}. Load part of it lazily.`);
+  process.exit(1);
+}

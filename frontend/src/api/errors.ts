@@ -1,0 +1,65 @@
+/** The server's error envelope: what happened, what to do, and the number to quote. */
+export interface ErrorDetail {
+  code: string;
+  message: string;
+  fix: string;
+  param?: string | null;
+  request_id?: string | null;
+}
+
+/** Any failed call. `message` and `fix` are shown to people unchanged. */
+export class ApiError extends Error {
+  readonly code: string;
+  readonly fix: string;
+  readonly param: string | null;
+  readonly requestId: string | null;
+
+  constructor(
+    detail: ErrorDetail,
+    readonly status: number,
+  ) {
+    super(detail.message);
+    this.code = detail.code;
+    this.fix = detail.fix;
+    this.param = detail.param ?? null;
+    this.requestId = detail.request_id ?? null;
+  }
+}
+
+/** Read the envelope of a refused call; a proxy's HTML page becomes an honest sentence instead. */
+export function errorFrom(body: unknown, status: number): ApiError {
+  const detail = (body as { error?: Partial<ErrorDetail> } | null)?.error;
+  if (typeof detail?.message === "string") {
+    return new ApiError({ ...detail, code: detail.code ?? "error", message: detail.message, fix: detail.fix ?? "" }, status);
+  }
+  return new ApiError(
+    {
+      code: "unexpected_answer",
+      message: `The server answered ${status} without saying why.`,
+      fix: "Try again; if it stays, look at the server's log at this time.",
+    },
+    status,
+  );
+}
+
+export const unreachable = () =>
+  new ApiError(
+    {
+      code: "unreachable",
+      message: "The console cannot reach the server.",
+      fix: "Check your connection and that Lorikeet is running (make run), then try again.",
+    },
+    0,
+  );
+
+export function asApiError(cause: unknown): ApiError {
+  if (cause instanceof ApiError) return cause;
+  return new ApiError(
+    {
+      code: "console_error",
+      message: cause instanceof Error ? cause.message : "Something in the console failed.",
+      fix: "Reload the page. If it happens again, report it with what you did last.",
+    },
+    0,
+  );
+}

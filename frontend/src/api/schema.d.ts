@@ -1,0 +1,1333 @@
+// Generated from openapi.json by `npm run gen`. Do not edit.
+
+export interface paths {
+    "/api/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Who is logged in, and the CSRF token to send. Always 200. */
+        get: operations["read_session"];
+        put?: never;
+        /** @description Log in. */
+        post: operations["log_in"];
+        /** @description Log out. */
+        delete: operations["log_out"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description All active adapters by name. */
+        get: operations["list_adapters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One adapter with its versions and aliases. */
+        get: operations["read_adapter"];
+        put?: never;
+        post?: never;
+        /** @description Archive the adapter: it can no longer be called, and its name is free. */
+        delete: operations["archive_adapter"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One version with its validation report and where it is staged. */
+        get: operations["read_version"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Make this version the live one: what the bare adapter name means from now on. */
+        post: operations["promote_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Bring this version to every host again. */
+        post: operations["restage_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Engine hosts with load, memory pages and resident adapters. */
+        get: operations["list_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description All keys of the tenant, newest first, revoked ones too. Secrets are never shown again. */
+        get: operations["list_keys"];
+        put?: never;
+        /** @description Make a key. The answer holds its secret, this once. */
+        post: operations["create_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Revoke a key. It stops working at once. */
+        delete: operations["revoke_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description People of this tenant and their roles. */
+        get: operations["list_members"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What can be called: the base model and every adapter with a ready live version. */
+        get: operations["list_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Adapters, the last day, hosts and the latest requests. */
+        get: operations["read_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Recent requests, newest first. */
+        get: operations["list_requests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The newest uploads first. */
+        get: operations["list_uploads"];
+        put?: never;
+        /** @description Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`. */
+        post: operations["create_upload"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/uploads/{upload_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One upload with its validation report once it is decided. */
+        get: operations["read_upload"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Requests and tokens of the last days, by day and by adapter. */
+        get: operations["read_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest. */
+        Adapter: {
+            aliases: components["schemas"]["Alias"][];
+            base_model: string | null;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            live_version: number | null;
+            name: string;
+            rank: number | null;
+            status: components["schemas"]["AdapterStatus"];
+            targets: string[];
+            versions: components["schemas"]["VersionSummary"][];
+            versions_count: number;
+        };
+        AdapterCounts: {
+            ready: number;
+            total: number;
+        };
+        /**
+         * @description * `empty` - Empty
+         *     * `validated` - Validated
+         *     * `staging` - Staging
+         *     * `ready` - Ready
+         *     * `failed` - Failed
+         *     * `archived` - Archived
+         * @enum {string}
+         */
+        AdapterStatus: "empty" | "validated" | "staging" | "ready" | "failed" | "archived";
+        /** @description An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest. */
+        AdapterSummary: {
+            base_model: string | null;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            live_version: number | null;
+            name: string;
+            rank: number | null;
+            status: components["schemas"]["AdapterStatus"];
+            targets: string[];
+            versions_count: number;
+        };
+        AdapterUsage: {
+            /** @description Null = the base model. */
+            adapter: string | null;
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            prompt_tokens: number;
+            requests: number;
+        };
+        Alias: {
+            name: string;
+            /** Format: date-time */
+            updated_at: string;
+            version: number;
+        };
+        ApiKey: {
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** Format: date-time */
+            expires_at: string | null;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            last_used_at: string | null;
+            name: string;
+            /** @description Public part of the key: `lk_<prefix>_...`. */
+            prefix: string;
+            /** Format: date-time */
+            revoked_at: string | null;
+            scopes: components["schemas"]["KeyScope"][];
+        };
+        /**
+         * @description * `view` - View
+         *     * `infer` - Infer
+         *     * `adapters.write` - Write Adapters
+         *     * `keys.write` - Write Keys
+         *     * `members.write` - Write Members
+         *     * `tenant.write` - Write Tenant
+         * @enum {string}
+         */
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write";
+        CreatedApiKey: {
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** Format: date-time */
+            expires_at: string | null;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            last_used_at: string | null;
+            name: string;
+            /** @description Public part of the key: `lk_<prefix>_...`. */
+            prefix: string;
+            /** Format: date-time */
+            revoked_at: string | null;
+            scopes: components["schemas"]["KeyScope"][];
+            /** @description The whole key. It is shown this once and kept nowhere. */
+            secret: string;
+        };
+        DayUsage: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /**
+             * Format: date
+             * @description UTC.
+             */
+            date: string;
+            prompt_tokens: number;
+            requests: number;
+        };
+        /**
+         * @description * `chat.completions` - Chat
+         *     * `completions` - Completions
+         * @enum {string}
+         */
+        Endpoint: "chat.completions" | "completions";
+        Error: {
+            code: string;
+            /** @description What to do about it. */
+            fix: string;
+            /** @description What happened. */
+            message: string;
+            /** @description The input at fault, if one is. */
+            param: string | null;
+            request_id: string;
+        };
+        ErrorResponse: {
+            error: components["schemas"]["Error"];
+        };
+        /** @description An engine host by its last heartbeat. */
+        Host: {
+            adapters: components["schemas"]["ResidentAdapter"][];
+            /** @description `adapters` shows at most 256, the caller's own first. */
+            adapters_total: number;
+            boot_id: string;
+            device: string;
+            /** Format: date-time */
+            last_seen: string | null;
+            model: string;
+            name: string;
+            /** @description One page over all layers. */
+            page_bytes: number;
+            pool: components["schemas"]["Pool"];
+            running: number;
+            state: components["schemas"]["HostState"];
+            /** Format: double */
+            tokens_per_second: number;
+            waiting: number;
+        };
+        /**
+         * @description * `unknown` - Unknown
+         *     * `online` - Online
+         *     * `draining` - Draining
+         *     * `offline` - Offline
+         * @enum {string}
+         */
+        HostState: "unknown" | "online" | "draining" | "offline";
+        /**
+         * @description * `adapters.write` - adapters.write
+         *     * `infer` - infer
+         *     * `view` - view
+         * @enum {string}
+         */
+        KeyScope: "adapters.write" | "infer" | "view";
+        LoginRequest: {
+            /** Format: email */
+            email: string;
+            password: string;
+        };
+        Member: {
+            /** Format: email */
+            email: string;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            joined_at: string;
+            name: string;
+            role: components["schemas"]["Role"];
+        };
+        /** @description A name that can be put into `model`. */
+        Model: {
+            adapter: string | null;
+            /** @description Further ids of the same adapter. */
+            aliases: string[];
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            id: string;
+            kind: components["schemas"]["ModelKind"];
+            version: number | null;
+        };
+        /**
+         * @description * `base` - base
+         *     * `adapter` - adapter
+         * @enum {string}
+         */
+        ModelKind: "base" | "adapter";
+        NewApiKeyRequest: {
+            /** Format: date-time */
+            expires_at?: string | null;
+            name: string;
+            /** @description Any of adapters.write, infer, view; all of them if left out. */
+            scopes?: string[];
+        };
+        /**
+         * @description * `finished` - Finished
+         *     * `aborted` - Aborted
+         *     * `failed` - Failed
+         *     * `refused` - Refused
+         * @enum {string}
+         */
+        Outcome: "finished" | "aborted" | "failed" | "refused";
+        Overview: {
+            adapters: components["schemas"]["AdapterCounts"];
+            hosts: components["schemas"]["Host"][];
+            recent_requests: components["schemas"]["Request"][];
+            requests_24h: number;
+            tokens_24h: number;
+        };
+        /**
+         * @description * `queued` - Queued
+         *     * `downloading` - Downloading
+         *     * `verifying` - Verifying
+         *     * `loading` - Loading
+         *     * `ready` - Ready
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        Phase: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed";
+        Placement: {
+            attempts: number;
+            bytes_done: number;
+            bytes_total: number;
+            error: components["schemas"]["Problem"] | null;
+            host: string;
+            phase: components["schemas"]["Phase"];
+            /** Format: date-time */
+            updated_at: string;
+        };
+        /** @description Pages; ``free + kv + cached_prefix + adapter + reserved == total``. */
+        Pool: {
+            adapter: number;
+            cached_prefix: number;
+            free: number;
+            kv: number;
+            reserved: number;
+            total: number;
+        };
+        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        Problem: {
+            code: string;
+            fix: string;
+            message: string;
+        };
+        /** @description What the validation found. `problems` is capped; `problem_count` is not. */
+        Report: {
+            checks: components["schemas"]["ReportCheck"][];
+            manifest: components["schemas"]["ReportManifest"] | null;
+            notes: string[];
+            ok: boolean;
+            problem_count: number;
+            problems: components["schemas"]["ReportProblem"][];
+        };
+        ReportCheck: {
+            detail: string;
+            name: string;
+            ok: boolean;
+        };
+        ReportManifest: {
+            base_model_name: string;
+            dtype: string;
+            layers: number[];
+            num_modules: number;
+            num_parameters: number;
+            num_tensors: number;
+            rank: number;
+            /** @description Target -> its ranks. */
+            ranks: {
+                [key: string]: number[];
+            };
+            /** @description Target -> its scales. */
+            scales: {
+                [key: string]: number[];
+            };
+            targets: string[];
+            weight_bytes: number;
+        };
+        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        ReportProblem: {
+            code: string;
+            fix: string;
+            message: string;
+            tensor: string | null;
+        };
+        /** @description One request of the ledger. Neither prompt nor output is kept. */
+        Request: {
+            adapter?: string | null;
+            adapter_load_ms: number;
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** Format: date-time */
+            created_at: string;
+            decode_ms: number;
+            endpoint: components["schemas"]["Endpoint"];
+            error_code: string;
+            first_token_ms: number;
+            host: string;
+            id: string;
+            /** @description Null = the console. */
+            key?: string | null;
+            /** @description As the client wrote it. */
+            model: string;
+            outcome: components["schemas"]["Outcome"];
+            prefill_ms: number;
+            prompt_tokens: number;
+            queue_ms: number;
+            streamed: boolean;
+            version?: number | null;
+        };
+        RequestPage: {
+            /** @description `cursor` of the next page; null at the end. */
+            next_cursor: string | null;
+            results: components["schemas"]["Request"][];
+        };
+        /** @description Name and digest are null for other tenants' adapters. */
+        ResidentAdapter: {
+            bytes: number;
+            digest: string | null;
+            name: string | null;
+            rank: number;
+            /** @description Requests using it now. */
+            running: number;
+            tier: components["schemas"]["TierEnum"];
+        };
+        /**
+         * @description * `owner` - Owner
+         *     * `admin` - Admin
+         *     * `developer` - Developer
+         *     * `viewer` - Viewer
+         * @enum {string}
+         */
+        Role: "owner" | "admin" | "developer" | "viewer";
+        Session: {
+            authenticated: boolean;
+            /** @description Send as X-CSRFToken with every POST, PUT, PATCH and DELETE. */
+            csrf_token: string;
+            tenants: components["schemas"]["SessionTenant"][];
+            user: components["schemas"]["SessionUser"] | null;
+        };
+        SessionTenant: {
+            capabilities: components["schemas"]["Capability"][];
+            name: string;
+            role: components["schemas"]["Role"];
+            slug: string;
+        };
+        SessionUser: {
+            /** Format: email */
+            email: string;
+            /** Format: uuid */
+            id: string;
+            is_operator: boolean;
+            name: string;
+        };
+        /**
+         * @description * `device` - device
+         *     * `host` - host
+         *     * `disk` - disk
+         * @enum {string}
+         */
+        TierEnum: "device" | "host" | "disk";
+        Totals: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            prompt_tokens: number;
+            requests: number;
+        };
+        Upload: {
+            adapter: string;
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            description: string;
+            files: components["schemas"]["UploadedFile"][];
+            /** Format: uuid */
+            id: string;
+            /** @description Why it waits, was refused, or made no new version. */
+            reason: components["schemas"]["Problem"] | null;
+            report: components["schemas"]["Report"] | null;
+            reused_version: boolean;
+            state: components["schemas"]["UploadState"];
+            /** Format: date-time */
+            updated_at: string;
+            version?: number | null;
+        };
+        UploadedFile: {
+            bytes: number;
+            name: string;
+        };
+        /** @description The multipart form of a new upload. */
+        UploadFormRequest: {
+            /** @default  */
+            description: string;
+            /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
+            files: string[];
+            /** @description The adapter; made if there is none. */
+            name: string;
+        };
+        /**
+         * @description * `received` - Received
+         *     * `validating` - Validating
+         *     * `refused` - Refused
+         *     * `accepted` - Accepted
+         * @enum {string}
+         */
+        UploadState: "received" | "validating" | "refused" | "accepted";
+        Usage: {
+            by_adapter: components["schemas"]["AdapterUsage"][];
+            by_day: components["schemas"]["DayUsage"][];
+            days: number;
+            totals: components["schemas"]["Totals"];
+        };
+        Version: {
+            adapter: string;
+            readonly aliases: string[];
+            base_model: string;
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            digest: string;
+            dtype: string;
+            error: components["schemas"]["Problem"] | null;
+            num_parameters: number;
+            number: number;
+            placements: components["schemas"]["Placement"][];
+            rank: number;
+            report: components["schemas"]["Report"];
+            state: components["schemas"]["VersionState"];
+            targets: string[];
+        };
+        /**
+         * @description * `validated` - Validated
+         *     * `staging` - Staging
+         *     * `ready` - Ready
+         *     * `failed` - Failed
+         *     * `archived` - Archived
+         * @enum {string}
+         */
+        VersionState: "validated" | "staging" | "ready" | "failed" | "archived";
+        VersionSummary: {
+            base_model: string;
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            digest: string;
+            dtype: string;
+            error: components["schemas"]["Problem"] | null;
+            num_parameters: number;
+            number: number;
+            rank: number;
+            state: components["schemas"]["VersionState"];
+            targets: string[];
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    read_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+        };
+    };
+    log_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    log_out: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_adapters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdapterSummary"][];
+                };
+            };
+        };
+    };
+    read_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    archive_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    promote_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    restage_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_hosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Host"][];
+                };
+            };
+        };
+    };
+    list_keys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"][];
+                };
+            };
+        };
+    };
+    create_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewApiKeyRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedApiKey"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    revoke_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_members: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"][];
+                };
+            };
+        };
+    };
+    list_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Model"][];
+                };
+            };
+        };
+    };
+    read_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
+                };
+            };
+        };
+    };
+    list_requests: {
+        parameters: {
+            query?: {
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+        };
+    };
+    list_uploads: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upload"][];
+                };
+            };
+        };
+    };
+    create_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": components["schemas"]["UploadFormRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                upload_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_usage: {
+        parameters: {
+            query?: {
+                days?: number;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
+                };
+            };
+        };
+    };
+}

@@ -1,0 +1,38 @@
+/** Short names for the generated shapes, and the few that only live on websockets. */
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Session = Schemas["Session"];
+export type Capability = Schemas["Capability"];
+export type Problem = Schemas["Problem"];
+export type Report = Schemas["Report"];
+export type Phase = Schemas["Phase"];
+export type AdapterSummary = Schemas["AdapterSummary"];
+export type VersionState = Schemas["VersionState"];
+export type VersionSummary = Schemas["VersionSummary"];
+export type Upload = Schemas["Upload"];
+export type Model = Schemas["Model"];
+export type Key = Schemas["ApiKey"];
+export type CreatedKey = Schemas["CreatedApiKey"];
+export type RequestRow = Schemas["Request"];
+export type UsageReport = Schemas["Usage"];
+export type Pool = Schemas["Pool"];
+export type Host = Schemas["Host"];
+export type HostAdapter = Schemas["ResidentAdapter"];
+export type Member = Schemas["Member"];
+export type Overview = Schemas["Overview"];
+export type AdapterDetail = Schemas["Adapter"];
+
+/** `rate`, bytes per second, comes with live events only. */
+export type Placement = Schemas["Placement"] & { rate?: number };
+export type Version = Omit<Schemas["Version"], "placements"> & { placements: Placement[] };
+
+/** Data of the live event `adapter.staging`. */
+export interface StagingEvent {
+  adapter: string;
+  version: number;
+  state: VersionState;
+  placement: Placement;
+  bytes_per_second: number;
+}

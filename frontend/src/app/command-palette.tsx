@@ -1,0 +1,160 @@
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { Command } from "cmdk";
+import { Boxes, Building2, LogOut, Moon, Search, Sun, Upload } from "lucide-react";
+import { Dialog as Radix } from "radix-ui";
+import type { ReactNode } from "react";
+import { adaptersQuery } from "@/features/adapters/queries";
+import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
+import { NAVIGATION } from "./navigation";
+import { isDark, setPreferences } from "./preferences";
+
+const GROUP =
+  "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";
+
+/** Every page, adapter, tenant and action, a few letters away. */
+export default function CommandPalette({ onClose }: { onClose: () => void }) {
+  return (
+    <Radix.Root open onOpenChange={(open) => !open && onClose()}>
+      <Radix.Portal>
+        <Radix.Overlay className="fixed inset-0 z-40 animate-fade bg-black/45" />
+        <Radix.Content
+          aria-describedby={undefined}
+          className="fixed top-[12vh] left-1/2 z-50 w-[min(36rem,calc(100vw-2rem))] -translate-x-1/2 overflow-hidden rounded-xl border border-line-2 bg-raised shadow-pop outline-none"
+        >
+          <Radix.Title className="sr-only">Search</Radix.Title>
+          <Command label="Search" loop>
+            <div className="flex items-center gap-2.5 border-b px-4">
+              <Search className="size-4 text-ink-3" aria-hidden />
+              <Command.Input placeholder="Go to a page, an adapter, an action…" className="h-12 w-full bg-transparent text-base outline-none" />
+            </div>
+            <Command.List className="scroll-quiet max-h-[min(24rem,60vh)] overflow-y-auto p-1.5">
+              <Command.Empty className="px-3 py-8 text-center text-ink-3">Nothing found.</Command.Empty>
+              <Pages onDone={onClose} />
+              <Actions onDone={onClose} />
+              <Adapters onDone={onClose} />
+              <Tenants onDone={onClose} />
+            </Command.List>
+          </Command>
+        </Radix.Content>
+      </Radix.Portal>
+    </Radix.Root>
+  );
+}
+
+interface ItemProps {
+  icon: ReactNode;
+  value?: string;
+  onSelect: () => void;
+  children: ReactNode;
+}
+
+function Item({ icon, value, onSelect, children }: ItemProps) {
+  return (
+    <Command.Item
+      value={value}
+      onSelect={onSelect}
+      className="flex h-9 cursor-pointer items-center gap-3 rounded-lg px-3 text-sm data-[selected=true]:bg-fill-2 [&_svg]:size-4 [&_svg]:text-ink-3"
+    >
+      {icon}
+      {children}
+    </Command.Item>
+  );
+}
+
+function Pages({ onDone }: { onDone: () => void }) {
+  const navigate = useNavigate();
+  const tenant = useTenant();
+  return (
+    <Command.Group heading="Pages" className={GROUP}>
+      {NAVIGATION.flatMap(({ items }) => items).map(({ to, label, icon: Icon }) => (
+        <Item
+          key={to}
+          icon={<Icon />}
+          onSelect={() => {
+            onDone();
+            void navigate({ to, params: { tenant } });
+          }}
+        >
+          {label}
+        </Item>
+      ))}
+    </Command.Group>
+  );
+}
+
+function Actions({ onDone }: { onDone: () => void }) {
+  const navigate = useNavigate();
+  const tenant = useTenant();
+  const logout = useLogout();
+  const may = useCan("adapters.write");
+  const dark = isDark();
+  const act = (action: () => void) => () => {
+    onDone();
+    action();
+  };
+  return (
+    <Command.Group heading="Actions" className={GROUP}>
+      {may && (
+        <Item icon={<Upload />} onSelect={act(() => void navigate({ to: "/t/$tenant/upload", params: { tenant } }))}>
+          Upload an adapter
+        </Item>
+      )}
+      <Item icon={dark ? <Sun /> : <Moon />} onSelect={act(() => setPreferences({ theme: dark ? "light" : "dark" }))}>
+        Switch to the {dark ? "light" : "dark"} theme
+      </Item>
+      <Item icon={<LogOut />} onSelect={act(() => logout.mutate())}>
+        Sign out
+      </Item>
+    </Command.Group>
+  );
+}
+
+function Adapters({ onDone }: { onDone: () => void }) {
+  const navigate = useNavigate();
+  const tenant = useTenant();
+  const { data } = useQuery(adaptersQuery(tenant));
+  if (!data?.length) return null;
+  return (
+    <Command.Group heading="Adapters" className={GROUP}>
+      {data.map(({ name, description }) => (
+        <Item
+          key={name}
+          icon={<Boxes />}
+          value={`adapter ${name} ${description}`}
+          onSelect={() => {
+            onDone();
+            void navigate({ to: "/t/$tenant/adapters/$name", params: { tenant, name } });
+          }}
+        >
+          <span className="font-medium">{name}</span>
+          <span className="truncate text-xs text-ink-3">{description}</span>
+        </Item>
+      ))}
+    </Command.Group>
+  );
+}
+
+function Tenants({ onDone }: { onDone: () => void }) {
+  const navigate = useNavigate();
+  const current = useTenant();
+  const others = useSession().tenants.filter(({ slug }) => slug !== current);
+  if (others.length === 0) return null;
+  return (
+    <Command.Group heading="Switch tenant" className={GROUP}>
+      {others.map(({ slug, name }) => (
+        <Item
+          key={slug}
+          icon={<Building2 />}
+          value={`tenant ${name}`}
+          onSelect={() => {
+            onDone();
+            void navigate({ to: "/t/$tenant", params: { tenant: slug } });
+          }}
+        >
+          {name}
+        </Item>
+      ))}
+    </Command.Group>
+  );
+}

@@ -1,0 +1,69 @@
+import type { QueryClient } from "@tanstack/react-query";
+import type { AdapterDetail, Host, Overview, Placement, StagingEvent, Upload, Version } from "@/api/types";
+import type { LiveEvent } from "@/lib/event-stream";
+
+type Data = Record<string, unknown>;
+type Apply = (client: QueryClient, tenant: string, data: never) => void;
+
+/** Each event writes what it carries into the caches that show it; what it only hints at is read again. */
+const APPLY: Record<string, Apply> = {
+  "upload.updated": applyUpload,
+  "adapter.staging": applyStaging,
+  "adapter.updated": applyAdapter,
+  "host.status": applyHost,
+  "usage.tick": applyUsage,
+};
+
+export function applyEvent(client: QueryClient, tenant: string, event: LiveEvent): void {
+  APPLY[event.event]?.(client, tenant, event.data as never);
+}
+
+/** Events were lost: everything of this tenant is read again when shown. */
+export function refreshTenant(client: QueryClient, tenant: string): void {
+  void client.invalidateQueries({ queryKey: ["t", tenant] });
+}
+
+function applyUpload(client: QueryClient, tenant: string, upload: Upload): void {
+  client.setQueryData(["t", tenant, "uploads", upload.id], upload);
+  if (upload.state === "accepted") void client.invalidateQueries({ queryKey: ["t", tenant, "adapters"] });
+}
+
+function applyStaging(client: QueryClient, tenant: string, event: StagingEvent): void {
+  const key = ["t", tenant, "adapters", event.adapter];
+  const placement = { ...event.placement, rate: event.bytes_per_second };
+  const change = (version: Version) => ({ ...version, state: event.state, placements: mergePlacement(version.placements, placement) });
+  const ended = event.placement.phase === "ready" || event.placement.phase === "failed";
+  client.setQueryData<Version>([...key, "versions", event.version], (version) => version && change(version));
+  client.setQueryData<AdapterDetail>(
+    key,
+    (adapter) =>
+      adapter && {
+        ...adapter,
+        versions: adapter.versions.map((version) => (version.number === event.version ? { ...version, state: event.state } : version)),
+      },
+  );
+  if (ended) void client.invalidateQueries({ queryKey: ["t", tenant], predicate: ({ queryKey }) => queryKey[2] !== "uploads" });
+}
+
+/** Replace the placement of one host, or add it. */
+export function mergePlacement(placements: Placement[], next: Placement): Placement[] {
+  const known = placements.some(({ host }) => host === next.host);
+  return known ? placements.map((placement) => (placement.host === next.host ? next : placement)) : [...placements, next];
+}
+
+function applyAdapter(client: QueryClient, tenant: string, adapter: Data): void {
+  void client.invalidateQueries({ queryKey: ["t", tenant, "adapters"], exact: true });
+  void client.invalidateQueries({ queryKey: ["t", tenant, "adapters", adapter.name] });
+  for (const noun of ["models", "overview"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+}
+
+function applyHost(client: QueryClient, tenant: string, host: Host): void {
+  const replace = (hosts: Host[]) =>
+    hosts.some(({ name }) => name === host.name) ? hosts.map((old) => (old.name === host.name ? host : old)) : [...hosts, host];
+  client.setQueryData<Host[]>(["t", tenant, "hosts"], (hosts) => hosts && replace(hosts));
+  client.setQueryData<Overview>(["t", tenant, "overview"], (overview) => overview && { ...overview, hosts: replace(overview.hosts) });
+}
+
+function applyUsage(client: QueryClient, tenant: string): void {
+  for (const noun of ["overview", "usage", "requests"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+}

@@ -1,0 +1,43 @@
+import { Activity, Boxes, ChartNoAxesColumn, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Server, Settings, Users } from "lucide-react";
+
+export interface Destination {
+  to:
+    | "/t/$tenant"
+    | "/t/$tenant/playground"
+    | "/t/$tenant/adapters"
+    | "/t/$tenant/requests"
+    | "/t/$tenant/usage"
+    | "/t/$tenant/hosts"
+    | "/t/$tenant/keys"
+    | "/t/$tenant/members"
+    | "/t/$tenant/settings";
+  label: string;
+  icon: LucideIcon;
+}
+
+export const NAVIGATION: { title: string; items: Destination[] }[] = [
+  {
+    title: "Build",
+    items: [
+      { to: "/t/$tenant", label: "Overview", icon: LayoutDashboard },
+      { to: "/t/$tenant/playground", label: "Playground", icon: MessagesSquare },
+      { to: "/t/$tenant/adapters", label: "Adapters", icon: Boxes },
+    ],
+  },
+  {
+    title: "Observe",
+    items: [
+      { to: "/t/$tenant/requests", label: "Requests", icon: Activity },
+      { to: "/t/$tenant/usage", label: "Usage", icon: ChartNoAxesColumn },
+      { to: "/t/$tenant/hosts", label: "Hosts & GPUs", icon: Server },
+    ],
+  },
+  {
+    title: "Manage",
+    items: [
+      { to: "/t/$tenant/keys", label: "API keys", icon: KeyRound },
+      { to: "/t/$tenant/members", label: "Members", icon: Users },
+      { to: "/t/$tenant/settings", label: "Settings", icon: Settings },
+    ],
+  },
+];

@@ -1,0 +1,72 @@
+import { useSyncExternalStore } from "react";
+
+export type Theme = "system" | "light" | "dark";
+export type Density = "comfortable" | "compact";
+
+export interface Preferences {
+  theme: Theme;
+  density: Density;
+}
+
+const KEYS = { theme: "lorikeet.theme", density: "lorikeet.density" } as const;
+const DEFAULTS: Preferences = { theme: "system", density: "comfortable" };
+
+// Read through wrappers: storage may be blocked, and then the choice lasts as long as the page.
+function read(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function write(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    console.info("Storage is blocked, so this preference lasts until the page is closed.");
+  }
+}
+
+let current: Preferences = {
+  theme: (read(KEYS.theme) as Theme | null) ?? DEFAULTS.theme,
+  density: (read(KEYS.density) as Density | null) ?? DEFAULTS.density,
+};
+const watchers = new Set<() => void>();
+
+function darkSystem(): MediaQueryList {
+  return matchMedia("(prefers-color-scheme: dark)");
+}
+
+/** Put the choice on <html>; public/theme.js does the same before the first paint. */
+function apply(): void {
+  const dark = current.theme === "dark" || (current.theme === "system" && darkSystem().matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  document.documentElement.dataset.density = current.density;
+}
+
+export function setPreferences(change: Partial<Preferences>): void {
+  current = { ...current, ...change };
+  write(KEYS.theme, current.theme);
+  write(KEYS.density, current.density);
+  apply();
+  watchers.forEach((watcher) => watcher());
+}
+
+/** Follow the system while the choice is "system". */
+export function followSystemTheme(): void {
+  darkSystem().addEventListener("change", apply);
+}
+
+export const isDark = () => document.documentElement.dataset.theme === "dark";
+
+const subscribe = (watcher: () => void) => {
+  watchers.add(watcher);
+  return () => watchers.delete(watcher);
+};
+
+export const usePreferences = () => useSyncExternalStore(subscribe, () => current);
+
+/** The tenant to open at "/". */
+export const lastTenant = () => read("lorikeet.tenant");
+export const rememberTenant = (slug: string) => write("lorikeet.tenant", slug);

@@ -1,0 +1,141 @@
+import type { QueryClient } from "@tanstack/react-query";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import { sessionQuery } from "@/features/session/queries";
+import { safePath } from "@/lib/safe-path";
+import { Crash, Lost, Pending } from "./fallbacks";
+import { lastTenant } from "./preferences";
+import { Shell } from "./shell";
+
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet });
+
+const home = createRoute({
+  getParentRoute: () => root,
+  path: "/",
+  beforeLoad: async ({ context }) => {
+    const session = await context.client.ensureQueryData(sessionQuery);
+    if (!session.authenticated) throw redirect({ to: "/login" });
+    const tenant = session.tenants.find(({ slug }) => slug === lastTenant()) ?? session.tenants[0];
+    if (tenant) throw redirect({ to: "/t/$tenant", params: { tenant: tenant.slug } });
+  },
+  component: lazyRouteComponent(() => import("@/features/session/no-tenant-page"), "NoTenantPage"),
+});
+
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: (search: Record<string, unknown>): { next?: string } => ({ next: text(search.next) }),
+  beforeLoad: async ({ context, search }) => {
+    const session = await context.client.ensureQueryData(sessionQuery);
+    if (session.authenticated) throw redirect({ href: safePath(search.next) });
+  },
+  component: lazyRouteComponent(() => import("@/features/session/login-page"), "LoginPage"),
+});
+
+const tenant = createRoute({
+  getParentRoute: () => root,
+  path: "/t/$tenant",
+  beforeLoad: async ({ context, location, params }) => {
+    const session = await context.client.ensureQueryData(sessionQuery);
+    if (!session.authenticated) throw redirect({ to: "/login", search: { next: location.href } });
+    if (!session.tenants.some(({ slug }) => slug === params.tenant)) throw redirect({ to: "/" });
+  },
+  component: Shell,
+});
+
+const overview = createRoute({
+  getParentRoute: () => tenant,
+  path: "/",
+  component: lazyRouteComponent(() => import("@/features/overview/overview-page"), "OverviewPage"),
+});
+
+const playground = createRoute({
+  getParentRoute: () => tenant,
+  path: "playground",
+  validateSearch: (search: Record<string, unknown>): { model?: string } => ({ model: text(search.model) }),
+  component: lazyRouteComponent(() => import("@/features/playground/playground-page"), "PlaygroundPage"),
+});
+
+const adapters = createRoute({
+  getParentRoute: () => tenant,
+  path: "adapters",
+  component: lazyRouteComponent(() => import("@/features/adapters/adapters-page"), "AdaptersPage"),
+});
+
+const adapter = createRoute({
+  getParentRoute: () => tenant,
+  path: "adapters/$name",
+  validateSearch: (search: Record<string, unknown>): { version?: number } => ({
+    version: Number.isInteger(search.version) ? Number(search.version) : undefined,
+  }),
+  component: lazyRouteComponent(() => import("@/features/adapters/adapter-page"), "AdapterPage"),
+});
+
+const upload = createRoute({
+  getParentRoute: () => tenant,
+  path: "upload",
+  validateSearch: (search: Record<string, unknown>): { name?: string; id?: string } => ({ name: text(search.name), id: text(search.id) }),
+  component: lazyRouteComponent(() => import("@/features/uploads/upload-page"), "UploadPage"),
+});
+
+const requests = createRoute({
+  getParentRoute: () => tenant,
+  path: "requests",
+  component: lazyRouteComponent(() => import("@/features/requests/requests-page"), "RequestsPage"),
+});
+
+const usage = createRoute({
+  getParentRoute: () => tenant,
+  path: "usage",
+  component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
+});
+
+const hosts = createRoute({
+  getParentRoute: () => tenant,
+  path: "hosts",
+  component: lazyRouteComponent(() => import("@/features/hosts/hosts-page"), "HostsPage"),
+});
+
+const keys = createRoute({
+  getParentRoute: () => tenant,
+  path: "keys",
+  component: lazyRouteComponent(() => import("@/features/keys/keys-page"), "KeysPage"),
+});
+
+const members = createRoute({
+  getParentRoute: () => tenant,
+  path: "members",
+  component: lazyRouteComponent(() => import("@/features/members/members-page"), "MembersPage"),
+});
+
+const settings = createRoute({
+  getParentRoute: () => tenant,
+  path: "settings",
+  component: lazyRouteComponent(() => import("@/features/settings/settings-page"), "SettingsPage"),
+});
+
+const tree = root.addChildren([
+  home,
+  login,
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, hosts, keys, members, settings]),
+]);
+
+export function makeRouter(client: QueryClient) {
+  return createRouter({
+    routeTree: tree,
+    context: { client },
+    defaultPreload: "intent",
+    defaultPendingComponent: Pending,
+    defaultPendingMs: 250,
+    defaultErrorComponent: Crash,
+    defaultNotFoundComponent: Lost,
+    scrollRestoration: true,
+  });
+}
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof makeRouter>;
+  }
+}

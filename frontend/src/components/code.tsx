@@ -1,0 +1,93 @@
+import { Check, Copy } from "lucide-react";
+import { Tabs } from "radix-ui";
+import { Fragment, useEffect, useState } from "react";
+import { cn } from "@/lib/cn";
+import { copyText } from "@/lib/clipboard";
+import { type Language, LANGUAGES, snippet, type SnippetInput } from "@/lib/snippets";
+
+/** A copy button that says so when it worked, to eyes and to screen readers. */
+export function CopyButton({ text, label = "Copy", className }: { text: string; label?: string; className?: string }) {
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    if (!copied) return;
+    const timer = setTimeout(() => setCopied(false), 1600);
+    return () => clearTimeout(timer);
+  }, [copied]);
+  return (
+    <button
+      type="button"
+      aria-label={label}
+      title={label}
+      onClick={async () => setCopied(await copyText(text))}
+      className={cn("inline-grid size-7 shrink-0 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink", className)}
+    >
+      {copied ? <Check className="size-3.5 text-accent-text" /> : <Copy className="size-3.5" />}
+      <span className="sr-only" role="status">
+        {copied ? "Copied" : ""}
+      </span>
+    </button>
+  );
+}
+
+const TOKENS = /((?:#|\/\/) .*$)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\])*')|\b(import|from|as|async|await|def|for|in|with|if|elif|break|const|new|print|curl)\b/gm;
+const TOKEN_STYLE = ["", "text-ink-3", "text-accent-text", "text-blue-text"];
+
+/** Colours comments, strings and keywords; enough for snippets, and no highlighter to download. */
+function Highlighted({ code }: { code: string }) {
+  const pieces: { text: string; kind: number }[] = [];
+  let end = 0;
+  for (const match of code.matchAll(TOKENS)) {
+    pieces.push({ text: code.slice(end, match.index), kind: 0 });
+    pieces.push({ text: match[0], kind: match.slice(1).findIndex((group) => group !== undefined) + 1 });
+    end = match.index + match[0].length;
+  }
+  pieces.push({ text: code.slice(end), kind: 0 });
+  return pieces.map(({ text, kind }, index) =>
+    kind === 0 ? (
+      <Fragment key={index}>{text}</Fragment>
+    ) : (
+      <span key={index} className={TOKEN_STYLE[kind]}>
+        {text}
+      </span>
+    ),
+  );
+}
+
+export function CodeBlock({ code, label, className }: { code: string; label: string; className?: string }) {
+  return (
+    <div className={cn("group relative rounded-lg border bg-fill", className)}>
+      {/* A scrolling region must be reachable by keyboard. */}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+      <pre tabIndex={0} role="region" aria-label={label} className="scroll-quiet overflow-x-auto rounded-lg p-3 pr-11 font-mono text-xs leading-5">
+        <code>
+          <Highlighted code={code} />
+        </code>
+      </pre>
+      <CopyButton text={code} label={`Copy ${label.toLowerCase()}`} className="absolute top-1.5 right-1.5 bg-fill" />
+    </div>
+  );
+}
+
+export function Snippets({ languages = LANGUAGES, ...input }: SnippetInput & { languages?: typeof LANGUAGES }) {
+  const [language, setLanguage] = useState<Language>("curl");
+  return (
+    <Tabs.Root value={language} onValueChange={(value) => setLanguage(value as Language)}>
+      <Tabs.List aria-label="Language" className="mb-2 flex gap-1">
+        {languages.map(({ id, label }) => (
+          <Tabs.Trigger
+            key={id}
+            value={id}
+            className="h-7 rounded-md px-2.5 text-xs font-medium text-ink-3 hover:text-ink data-[state=active]:bg-fill-2 data-[state=active]:text-ink"
+          >
+            {label}
+          </Tabs.Trigger>
+        ))}
+      </Tabs.List>
+      {languages.map(({ id, label }) => (
+        <Tabs.Content key={id} value={id} tabIndex={-1}>
+          <CodeBlock code={snippet(id, input)} label={`${label} snippet`} />
+        </Tabs.Content>
+      ))}
+    </Tabs.Root>
+  );
+}

@@ -1,0 +1,294 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { Archive, Ellipsis, MessagesSquare, Rocket, Upload } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { AdapterDetail, Version, VersionSummary } from "@/api/types";
+import { Page } from "@/app/page";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { CopyButton, Snippets } from "@/components/code";
+import { Confirm } from "@/components/dialog";
+import { Menu, MenuContent, MenuItem, MenuTrigger } from "@/components/menu";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { TargetMap } from "@/components/target-map";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { bytes, params, shortDigest } from "@/lib/format";
+import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
+import { ReportView } from "./report";
+import { Staging } from "./staging";
+import { AdapterState } from "./status";
+
+export function AdapterPage() {
+  const { name } = useParams({ from: "/t/$tenant/adapters/$name" });
+  const { data, error, refetch } = useQuery(adapterQuery(useTenant(), name));
+  return (
+    <Page
+      title={name}
+      heading={
+        <>
+          <span className="break-all">{name}</span> {data && <AdapterState state={data.status} />}
+        </>
+      }
+      note={data?.description}
+      actions={data && <Actions adapter={data} />}
+    >
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && !data && <Skeleton className="h-96 w-full" />}
+      {data && <Content adapter={data} />}
+    </Page>
+  );
+}
+
+function Actions({ adapter }: { adapter: AdapterDetail }) {
+  const tenant = useTenant();
+  const may = useCan("adapters.write");
+  const [archiving, setArchiving] = useState(false);
+  return (
+    <>
+      {may && (
+        <Button asChild>
+          <Link to="/t/$tenant/upload" params={{ tenant }} search={{ name: adapter.name }}>
+            <Upload /> New version
+          </Link>
+        </Button>
+      )}
+      {adapter.status === "ready" && (
+        <Button variant="primary" asChild>
+          <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model: adapter.name }}>
+            <MessagesSquare /> Try it
+          </Link>
+        </Button>
+      )}
+      {may && (
+        <Menu>
+          <MenuTrigger asChild>
+            <Button size="icon" aria-label="More actions">
+              <Ellipsis />
+            </Button>
+          </MenuTrigger>
+          <MenuContent align="end">
+            <MenuItem danger onSelect={() => setArchiving(true)}>
+              <Archive /> Archive adapter
+            </MenuItem>
+          </MenuContent>
+        </Menu>
+      )}
+      {archiving && <ArchiveDialog name={adapter.name} onClose={() => setArchiving(false)} />}
+    </>
+  );
+}
+
+function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void }) {
+  const tenant = useTenant();
+  const navigate = useNavigate();
+  const archive = useArchive(tenant, name);
+  const confirm = () =>
+    archive.mutate(undefined, {
+      onSuccess: () => {
+        toast.good(`Archived ${name}`);
+        void navigate({ to: "/t/$tenant/adapters", params: { tenant } });
+      },
+    });
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Archive ${name}?`}
+      description="It can no longer be called, leaves every host, and its name becomes free. Its usage stays in the ledger."
+      action="Archive adapter"
+      busy={archive.isPending}
+      onConfirm={confirm}
+    >
+      {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
+
+function Content({ adapter }: { adapter: AdapterDetail }) {
+  const asked = useSearch({ from: "/t/$tenant/adapters/$name", select: ({ version }) => version });
+  const number = asked ?? adapter.live_version ?? adapter.versions[0]?.number;
+  const selected = adapter.versions.find((version) => version.number === number) ?? adapter.versions[0];
+  if (!selected) return <NoVersions adapter={adapter} />;
+  return (
+    <div className="grid items-start gap-5 lg:grid-cols-[17rem_minmax(0,1fr)]">
+      <div className="grid gap-5">
+        <Versions adapter={adapter} selected={selected.number} />
+        <Aliases adapter={adapter} />
+      </div>
+      <div className="grid min-w-0 gap-5">
+        <VersionCard adapter={adapter} summary={selected} />
+        <CallIt adapter={adapter} version={selected} />
+      </div>
+    </div>
+  );
+}
+
+function NoVersions({ adapter }: { adapter: AdapterDetail }) {
+  const tenant = useTenant();
+  return (
+    <Card className="p-6 text-sm text-ink-2">
+      This adapter has no version yet.{" "}
+      <Link to="/t/$tenant/upload" params={{ tenant }} search={{ name: adapter.name }} className="font-medium text-accent-text underline underline-offset-2">
+        Upload one
+      </Link>
+      .
+    </Card>
+  );
+}
+
+function Versions({ adapter, selected }: { adapter: AdapterDetail; selected: number }) {
+  const tenant = useTenant();
+  return (
+    <Card>
+      <CardHeader title="Versions" />
+      <ul className="max-h-96 divide-y overflow-y-auto">
+        {adapter.versions.map((version) => (
+          <li key={version.number}>
+            <Link
+              to="/t/$tenant/adapters/$name"
+              params={{ tenant, name: adapter.name }}
+              search={{ version: version.number }}
+              aria-current={version.number === selected ? "true" : undefined}
+              className={cn("block px-4 py-2.5 -outline-offset-2 hover:bg-fill", version.number === selected && "bg-fill")}
+            >
+              <span className="flex items-center gap-2">
+                <span className="tnum font-medium">v{version.number}</span>
+                {version.number === adapter.live_version && <Badge tone="green">live</Badge>}
+                <span className="ml-auto">
+                  <AdapterState state={version.state} />
+                </span>
+              </span>
+              <span className="mt-0.5 flex justify-between text-xs text-ink-3">
+                <span className="font-mono text-2xs">{shortDigest(version.digest)}</span>
+                <Ago at={version.created_at} />
+              </span>
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Aliases({ adapter }: { adapter: AdapterDetail }) {
+  return (
+    <Card>
+      <CardHeader title="Aliases" />
+      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. Promoting a version sets “live”.</p>}
+      <ul className="divide-y">
+        {adapter.aliases.map((alias) => (
+          <li key={alias.name} className="flex h-row items-center justify-between gap-2 px-4">
+            <code className="truncate font-mono text-xs">
+              {adapter.name}@{alias.name}
+            </code>
+            <Badge>v{alias.version}</Badge>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: VersionSummary }) {
+  const { data, error, refetch } = useQuery(versionQuery(useTenant(), adapter.name, summary.number));
+  return (
+    <Card>
+      <CardHeader
+        title={
+          <span className="flex items-center gap-2">
+            Version {summary.number}
+            {summary.number === adapter.live_version && <Badge tone="green">live</Badge>}
+          </span>
+        }
+        actions={<Promote adapter={adapter} version={summary} />}
+      />
+      <Facts version={summary} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-32" />}
+      {data && <Sections version={data} />}
+    </Card>
+  );
+}
+
+function Sections({ version }: { version: Version }) {
+  return (
+    <>
+      <section className="border-t px-4 py-4">
+        <h3 className="mb-3 text-sm font-semibold">Placement</h3>
+        <Staging version={version} />
+      </section>
+      <section className="border-t px-4 py-4">
+        <h3 className="mb-3 text-sm font-semibold">Validation</h3>
+        <ReportView report={version.report} />
+      </section>
+    </>
+  );
+}
+
+function Facts({ version }: { version: VersionSummary }) {
+  const facts = [
+    { label: "Rank", value: version.rank },
+    { label: "Targets", value: <TargetMap targets={version.targets} /> },
+    { label: "Size", value: bytes(version.bytes) },
+    { label: "Parameters", value: params(version.num_parameters) },
+    { label: "Type", value: version.dtype },
+    { label: "Base", value: version.base_model },
+    { label: "Created", value: <Ago at={version.created_at} /> },
+    { label: "By", value: version.created_by ?? "an API key" },
+  ];
+  return (
+    <dl className="grid grid-cols-2 gap-x-6 gap-y-3.5 px-4 py-4 sm:grid-cols-4">
+      {facts.map(({ label, value }) => (
+        <div key={label} className="min-w-0">
+          <dt className="text-xs text-ink-3">{label}</dt>
+          <dd className="tnum mt-0.5 truncate text-sm font-medium">{value}</dd>
+        </div>
+      ))}
+      <div className="col-span-full min-w-0">
+        <dt className="text-xs text-ink-3">Digest</dt>
+        <dd className="flex items-center gap-1">
+          <code className="truncate font-mono text-xs">{version.digest}</code>
+          <CopyButton text={version.digest} label="Copy digest" />
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+function Promote({ adapter, version }: { adapter: AdapterDetail; version: VersionSummary }) {
+  const promote = usePromote(useTenant(), adapter.name);
+  const may = useCan("adapters.write");
+  if (!may || version.number === adapter.live_version || version.state !== "ready") return null;
+  return (
+    <Button
+      size="sm"
+      busy={promote.isPending}
+      onClick={() =>
+        promote.mutate(version.number, {
+          onSuccess: () => toast.good(`v${version.number} is live`, `“${adapter.name}” now means this version.`),
+          onError: toast.bad,
+        })
+      }
+    >
+      <Rocket /> Make live
+    </Button>
+  );
+}
+
+function CallIt({ adapter, version }: { adapter: AdapterDetail; version: VersionSummary }) {
+  const live = version.number === adapter.live_version;
+  const model = live ? adapter.name : `${adapter.name}@v${version.number}`;
+  return (
+    <Card>
+      <CardHeader title="Call it" note={live ? `“${adapter.name}” always means the live version.` : `Pinned to version ${version.number}.`} />
+      <div className="p-4">
+        <Snippets model={model} origin={location.origin} />
+      </div>
+    </Card>
+  );
+}

@@ -1,0 +1,119 @@
+import { Check, CircleAlert, RotateCw } from "lucide-react";
+import { asApiError } from "@/api/errors";
+import type { Phase, Placement, Version } from "@/api/types";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { bytes, eta, rate } from "@/lib/format";
+import { useRestage } from "./queries";
+
+const STEPS: { phase: Phase; label: string }[] = [
+  { phase: "queued", label: "Queued" },
+  { phase: "downloading", label: "Downloading" },
+  { phase: "verifying", label: "Verifying" },
+  { phase: "loading", label: "In memory" },
+  { phase: "ready", label: "Ready" },
+];
+
+/** Where a version is on each host, live. */
+export function Staging({ version }: { version: Version }) {
+  const waiting = version.placements.length === 0;
+  return (
+    <div data-testid="staging-status" data-state={version.state} aria-live="polite" className="grid gap-4">
+      {waiting && <p className="text-sm text-ink-3">{WAITING[version.state]}</p>}
+      {version.placements.map((placement) => (
+        <HostStaging key={placement.host} placement={placement} />
+      ))}
+      <Retry version={version} />
+    </div>
+  );
+}
+
+const WAITING: Record<Version["state"], string> = {
+  validated: "Waiting for a host to take it.",
+  staging: "Waiting for a host to take it.",
+  ready: "Ready.",
+  failed: "No host has it.",
+  archived: "Archived versions are on no host.",
+};
+
+function HostStaging({ placement }: { placement: Placement }) {
+  return (
+    <div className="rounded-lg border px-3.5 py-3">
+      <div className="mb-3 flex flex-wrap items-baseline justify-between gap-x-4">
+        <h4 className="text-sm font-medium">{placement.host}</h4>
+        <p className="tnum text-xs text-ink-3">{transfer(placement)}</p>
+      </div>
+      <Steps phase={placement.phase} />
+      {moving(placement) && placement.bytes_total > 0 && (
+        <Progress label={`Staging on ${placement.host}`} value={placement.bytes_done} max={placement.bytes_total} className="mt-3.5" />
+      )}
+      {placement.error && (
+        <div className="mt-3 rounded-md bg-danger-soft px-3 py-2 text-sm">
+          <p className="font-medium text-danger-text">{placement.error.message}</p>
+          <p className="text-ink-2">{placement.error.fix}</p>
+          {placement.phase !== "failed" && <p className="mt-1 text-xs text-ink-2">Attempt {placement.attempts}; it is tried again by itself.</p>}
+        </div>
+      )}
+    </div>
+  );
+}
+
+const moving = ({ phase }: Placement) => phase !== "ready" && phase !== "failed";
+
+/** "12 MB of 40 MB · 18 MB/s · 2 s left", as far as it is known. */
+function transfer(placement: Placement): string {
+  const { phase, bytes_done: done, bytes_total: total, rate: speed } = placement;
+  if (phase === "ready") return total > 0 ? bytes(total) : "";
+  if (phase === "failed" || total === 0) return "";
+  const parts = [`${bytes(done)} of ${bytes(total)}`];
+  if (speed && done < total) parts.push(rate(speed), eta((total - done) / speed));
+  return parts.join(" · ");
+}
+
+function Steps({ phase }: { phase: Phase }) {
+  const at = STEPS.findIndex((step) => step.phase === phase);
+  const failed = phase === "failed";
+  return (
+    <ol className="grid grid-cols-5 gap-1.5">
+      {STEPS.map((step, index) => {
+        const done = index < at || phase === "ready";
+        const current = index === at && !done;
+        return (
+          <li key={step.phase} aria-current={current ? "step" : undefined} className="min-w-0">
+            <span className={cn("mb-1.5 block h-1 rounded-full", done ? "bg-series-1" : current ? "animate-shimmer bg-blue" : failed ? "bg-danger/30" : "bg-fill-2")} />
+            <span className={cn("flex items-center gap-1 text-2xs sm:text-xs", done ? "text-ink-2" : current ? "font-medium text-blue-text" : "text-ink-3")}>
+              {done && <Check className="hidden size-3 text-accent-text sm:block" aria-label="done:" />}
+              <span className="truncate">{step.label}</span>
+            </span>
+          </li>
+        );
+      })}
+      {failed && (
+        <li className="col-span-5 mt-1 flex items-center gap-1.5 text-xs font-medium text-danger-text">
+          <CircleAlert className="size-3.5" aria-hidden /> Staging failed
+        </li>
+      )}
+    </ol>
+  );
+}
+
+function Retry({ version }: { version: Version }) {
+  const restage = useRestage(useTenant(), version.adapter);
+  const may = useCan("adapters.write");
+  const broken = version.state === "failed" || version.placements.some(({ phase }) => phase === "failed");
+  if (!broken || !may) return null;
+  return (
+    <div className="grid gap-3">
+      {restage.error && <ErrorNotice error={asApiError(restage.error)} />}
+      <div>
+        <Button busy={restage.isPending} onClick={() => restage.mutate(version.number, { onSuccess: () => toast.good("Staging again") })}>
+          <RotateCw /> Stage again
+        </Button>
+      </div>
+    </div>
+  );
+}

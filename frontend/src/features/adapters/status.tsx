@@ -1,0 +1,15 @@
+import type { AdapterSummary, VersionState } from "@/api/types";
+import { Status, type Tone } from "@/components/badge";
+
+const TONES: Record<AdapterSummary["status"], Tone> = {
+  empty: "neutral",
+  validated: "blue",
+  staging: "blue",
+  ready: "green",
+  failed: "danger",
+  archived: "neutral",
+};
+
+export function AdapterState({ state }: { state: AdapterSummary["status"] | VersionState }) {
+  return <Status tone={TONES[state]} label={state} live={state === "staging" || state === "validated"} />;
+}

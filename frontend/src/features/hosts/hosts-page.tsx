@@ -1,0 +1,128 @@
+import { useQuery } from "@tanstack/react-query";
+import { Cpu, Server } from "lucide-react";
+import { asApiError } from "@/api/errors";
+import type { Host, HostAdapter } from "@/api/types";
+import { Page } from "@/app/page";
+import { Badge, Status, type Tone } from "@/components/badge";
+import { Card } from "@/components/card";
+import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { useTenant } from "@/features/session/queries";
+import { bytes, number, plural, shortDigest } from "@/lib/format";
+import { PoolBar, PoolLegend } from "./pool";
+import { hostsQuery } from "./queries";
+
+export const HOST_TONES: Record<Host["state"], Tone> = { online: "green", draining: "amber", offline: "danger", unknown: "neutral" };
+
+export function HostsPage() {
+  const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
+  return (
+    <Page title="Hosts & GPUs" note="Every engine process, and how its one memory pool is divided between conversations and adapters.">
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && !data && <Skeleton className="h-80 w-full" />}
+      {data?.length === 0 && <NoHosts />}
+      <div className="grid gap-5">{data?.map((host) => <HostCard key={host.name} host={host} />)}</div>
+    </Page>
+  );
+}
+
+function NoHosts() {
+  return (
+    <Card>
+      <Empty
+        icon={<Server />}
+        title="No engine host yet"
+        command="python -m lora_engine --model demo/model --listen unix:var/engine.sock --data-dir var/engine"
+      >
+        Start an engine and name its address in <code className="font-mono text-xs">LORIKEET_ENGINE_HOSTS</code>. <code className="font-mono text-xs">make run</code>{" "}
+        does both.
+      </Empty>
+    </Card>
+  );
+}
+
+function HostCard({ host }: { host: Host }) {
+  return (
+    <Card aria-label={`Host ${host.name}`}>
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
+        <Cpu className="size-4 text-ink-3" aria-hidden />
+        <h2 className="text-base font-semibold">{host.name}</h2>
+        <Status tone={HOST_TONES[host.state]} label={host.state} live={host.running > 0} />
+        <span className="text-sm text-ink-3">
+          {host.model} on {host.device}
+        </span>
+        <span className="ml-auto text-xs text-ink-3">
+          seen <Ago at={host.last_seen} />
+        </span>
+      </div>
+      <dl className="grid grid-cols-2 gap-px border-b bg-line sm:grid-cols-4">
+        <Figure label="Running" value={number(host.running)} />
+        <Figure label="Waiting" value={number(host.waiting)} />
+        <Figure label="Tokens per second" value={number(Math.round(host.tokens_per_second))} />
+        <Figure label="Page pool" value={bytes(host.pool.total * host.page_bytes)} note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`} />
+      </dl>
+      <div className="px-4 py-4">
+        <PoolBar pool={host.pool} className="h-3.5" />
+        <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
+      </div>
+      <Residents adapters={host.adapters} />
+      {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
+    </Card>
+  );
+}
+
+function Figure({ label, value, note }: { label: string; value: string; note?: string }) {
+  return (
+    <div className="bg-surface px-4 py-3">
+      <dt className="text-xs text-ink-3">{label}</dt>
+      <dd className="tnum mt-0.5 text-lg font-semibold tracking-tight">
+        {value} {note && <span className="text-xs font-normal tracking-normal text-ink-3">{note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+const TIERS: Record<string, { label: string; tone: Tone }> = {
+  device: { label: "On device", tone: "green" },
+  host: { label: "In memory", tone: "blue" },
+  disk: { label: "On disk", tone: "neutral" },
+};
+const TIER_ORDER = Object.keys(TIERS);
+
+function Residents({ adapters }: { adapters: HostAdapter[] }) {
+  if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">No adapter is on this host.</p>;
+  const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || (a.name ?? "~").localeCompare(b.name ?? "~"));
+  return (
+    <div className="border-t">
+      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{plural(adapters.length, "adapter")} on this host</h3>
+      <Table label="Adapters on this host">
+        <thead>
+          <tr>
+            <Th>Adapter</Th>
+            <Th>Tier</Th>
+            <Th className="text-right">Rank</Th>
+            <Th className="text-right">Size</Th>
+            <Th className="text-right">Running</Th>
+          </tr>
+        </thead>
+        <tbody>
+          {sorted.map((adapter, index) => (
+            <Tr key={adapter.digest ?? `other-${index}`}>
+              <Td className="font-medium">
+                {adapter.name ?? <span className="font-normal text-ink-3">another tenant’s</span>}
+                {adapter.digest && <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>}
+              </Td>
+              <Td>
+                <Badge tone={TIERS[adapter.tier]?.tone}>{TIERS[adapter.tier]?.label ?? adapter.tier}</Badge>
+              </Td>
+              <Td className="tnum text-right">{adapter.rank}</Td>
+              <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
+              <Td className="tnum text-right">{adapter.running}</Td>
+            </Tr>
+          ))}
+        </tbody>
+      </Table>
+    </div>
+  );
+}

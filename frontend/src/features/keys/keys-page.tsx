@@ -1,0 +1,127 @@
+import { useQuery } from "@tanstack/react-query";
+import { KeyRound, Plus } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Key } from "@/api/types";
+import { Page } from "@/app/page";
+import { Status } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { useNow } from "@/lib/use-now";
+import { CreateKey } from "./create-key";
+import { keysQuery, useRevokeKey } from "./queries";
+
+export function KeysPage() {
+  const { data, error, refetch } = useQuery(keysQuery(useTenant()));
+  const [creating, setCreating] = useState(false);
+  const may = useCan("keys.write");
+  const create = may && (
+    <Button variant="primary" onClick={() => setCreating(true)}>
+      <Plus /> Create key
+    </Button>
+  );
+  return (
+    <Page title="API keys" note="Keys call the API as this tenant. A secret is shown once, when its key is made." actions={data?.length ? create : null}>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && (
+        <Card>
+          {!data && <SkeletonRows rows={4} />}
+          {data?.length === 0 && (
+            <Empty icon={<KeyRound />} title="No API keys yet" action={create}>
+              Make one for each application, so that each can be revoked alone. Any OpenAI client works with it.
+            </Empty>
+          )}
+          {data && data.length > 0 && <KeyTable keys={data} />}
+        </Card>
+      )}
+      {creating && <CreateKey onClose={() => setCreating(false)} />}
+    </Page>
+  );
+}
+
+function KeyTable({ keys }: { keys: Key[] }) {
+  const [revoking, setRevoking] = useState<Key | null>(null);
+  const may = useCan("keys.write");
+  return (
+    <>
+      <Table label="API keys">
+        <thead>
+          <tr>
+            <Th>Name</Th>
+            <Th>Key</Th>
+            <Th>State</Th>
+            <Th>Last used</Th>
+            <Th>Expires</Th>
+            <Th>Created</Th>
+            <Th>
+              <span className="sr-only">Actions</span>
+            </Th>
+          </tr>
+        </thead>
+        <tbody>
+          {keys.map((key) => (
+            <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
+              <Td className="font-medium">{key.name}</Td>
+              <Td className="font-mono text-xs">lk_{key.prefix}_…</Td>
+              <Td>
+                <KeyState apiKey={key} />
+              </Td>
+              <Td>
+                <Ago at={key.last_used_at} />
+              </Td>
+              <Td>{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
+              <Td>
+                <Ago at={key.created_at} />
+              </Td>
+              <Td className="text-right">
+                {may && !key.revoked_at && (
+                  <Button size="sm" variant="ghost" aria-label={`Revoke ${key.name}`} onClick={() => setRevoking(key)}>
+                    Revoke
+                  </Button>
+                )}
+              </Td>
+            </Tr>
+          ))}
+        </tbody>
+      </Table>
+      {revoking && <Revoke apiKey={revoking} onClose={() => setRevoking(null)} />}
+    </>
+  );
+}
+
+function KeyState({ apiKey }: { apiKey: Key }) {
+  const now = useNow(60_000);
+  if (apiKey.revoked_at) return <Status tone="neutral" label="Revoked" />;
+  if (apiKey.expires_at && Date.parse(apiKey.expires_at) < now) return <Status tone="amber" label="Expired" />;
+  return <Status tone="green" label="Active" />;
+}
+
+function Revoke({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+  const revoke = useRevokeKey(useTenant());
+  const confirm = () =>
+    revoke.mutate(apiKey.id, {
+      onSuccess: () => {
+        toast.good(`Revoked ${apiKey.name}`);
+        onClose();
+      },
+    });
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Revoke ${apiKey.name}?`}
+      description="Every application that uses this key is refused from now on. This cannot be undone; a new key has to be made instead."
+      action="Revoke key"
+      busy={revoke.isPending}
+      onConfirm={confirm}
+    >
+      {revoke.error && <ErrorNotice error={asApiError(revoke.error)} className="mt-3" />}
+    </Confirm>
+  );
+}

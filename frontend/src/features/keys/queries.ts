@@ -1,0 +1,31 @@
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api, unwrap } from "@/api/client";
+
+export const keysQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "keys"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant } } })),
+  });
+
+export interface NewKey {
+  name: string;
+  expires_at?: string;
+}
+
+export function useCreateKey(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: NewKey) => unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
+    // The answer holds the secret: it must not stay in memory once its dialog is gone.
+    gcTime: 0,
+  });
+}
+
+export function useRevokeKey(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
+  });
+}

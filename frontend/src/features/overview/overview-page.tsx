@@ -1,0 +1,263 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { ArrowRight, Check, KeyRound, MessagesSquare, Upload } from "lucide-react";
+import type { ReactNode } from "react";
+import { asApiError } from "@/api/errors";
+import type { Host, Overview } from "@/api/types";
+import { Page } from "@/app/page";
+import { Status } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Snippets } from "@/components/code";
+import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
+import { modelsQuery } from "@/features/adapters/queries";
+import { HOST_TONES } from "@/features/hosts/hosts-page";
+import { PoolBar } from "@/features/hosts/pool";
+import { RequestTable } from "@/features/requests/request-table";
+import { useCan, useSession, useTenant } from "@/features/session/queries";
+import { usageQuery } from "@/features/usage/queries";
+import { LANGUAGES } from "@/lib/snippets";
+import { number, percent, plural, short } from "@/lib/format";
+import { overviewQuery } from "./queries";
+import { Spark } from "./spark";
+
+export function OverviewPage() {
+  const tenant = useTenant();
+  const name = useSession().tenants.find(({ slug }) => slug === tenant)?.name;
+  const { data, error, refetch } = useQuery(overviewQuery(tenant));
+  return (
+    <Page title="Overview" note={`What ${name ?? tenant} serves right now.`} actions={<Actions />}>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && !data && <Loading />}
+      {data && <Content overview={data} />}
+    </Page>
+  );
+}
+
+function Actions() {
+  const tenant = useTenant();
+  return (
+    <>
+      <Button asChild>
+        <Link to="/t/$tenant/playground" params={{ tenant }}>
+          <MessagesSquare /> Playground
+        </Link>
+      </Button>
+      {useCan("adapters.write") && (
+        <Button variant="primary" asChild>
+          <Link to="/t/$tenant/upload" params={{ tenant }}>
+            <Upload /> Upload adapter
+          </Link>
+        </Button>
+      )}
+    </>
+  );
+}
+
+function Loading() {
+  return (
+    <div role="status" aria-label="Loading" className="grid gap-5">
+      <Skeleton className="h-24 w-full" />
+      <Skeleton className="h-72 w-full" />
+    </div>
+  );
+}
+
+function Content({ overview }: { overview: Overview }) {
+  return (
+    <div className="grid gap-5">
+      <Figures overview={overview} />
+      {overview.requests_24h === 0 && overview.recent_requests.length === 0 && <FirstSteps overview={overview} />}
+      <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1.75fr)_minmax(0,1fr)]">
+        <Recent overview={overview} />
+        <Hosts hosts={overview.hosts} />
+      </div>
+      <GettingStarted />
+    </div>
+  );
+}
+
+function Figures({ overview }: { overview: Overview }) {
+  const { data: usage } = useQuery(usageQuery(useTenant(), 7));
+  const online = overview.hosts.filter(({ state }) => state === "online");
+  const speed = online.reduce((sum, host) => sum + host.tokens_per_second, 0);
+  return (
+    <Stats>
+      <Stat label="Adapters ready" value={<Of part={overview.adapters.ready} whole={overview.adapters.total} />} note={readiness(overview)} />
+      <Stat
+        label="Tokens, 24 h"
+        value={short(overview.tokens_24h)}
+        note="prompt and completion"
+        aside={usage && <Spark label="Tokens over the last 7 days" values={usage.by_day.map((day) => day.prompt_tokens + day.completion_tokens)} />}
+      />
+      <Stat
+        label="Requests, 24 h"
+        value={short(overview.requests_24h)}
+        note="finished or not"
+        aside={usage && <Spark label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />}
+      />
+      <Stat label="Hosts online" value={<Of part={online.length} whole={overview.hosts.length} />} note={`${number(Math.round(speed))} tokens/s now`} />
+    </Stats>
+  );
+}
+
+function readiness({ adapters }: Overview): string {
+  if (adapters.total === 0) return "none uploaded yet";
+  return adapters.ready === adapters.total ? "all can be called" : `${number(adapters.total - adapters.ready)} not ready`;
+}
+
+function Of({ part, whole }: { part: number; whole: number }) {
+  return (
+    <>
+      {number(part)}
+      <span className="text-base font-normal text-ink-3"> / {number(whole)}</span>
+    </>
+  );
+}
+
+/** Shown until the first request: what is left to do, in order. */
+function FirstSteps({ overview }: { overview: Overview }) {
+  const tenant = useTenant();
+  const steps: { done: boolean; title: string; note: string; link: ReactNode }[] = [
+    {
+      done: overview.adapters.total > 0,
+      title: "Upload an adapter",
+      note: "The folder that PEFT wrote, or a .zip or .tar.gz of it.",
+      link: (
+        <Link to="/t/$tenant/upload" params={{ tenant }}>
+          Upload <ArrowRight />
+        </Link>
+      ),
+    },
+    {
+      done: false,
+      title: "Talk to it",
+      note: "In the playground, beside the base model.",
+      link: (
+        <Link to="/t/$tenant/playground" params={{ tenant }}>
+          Open playground <ArrowRight />
+        </Link>
+      ),
+    },
+    {
+      done: false,
+      title: "Call it from your code",
+      note: "Make a key; any OpenAI client works.",
+      link: (
+        <Link to="/t/$tenant/keys" params={{ tenant }}>
+          Create a key <ArrowRight />
+        </Link>
+      ),
+    },
+  ];
+  return (
+    <Card>
+      <CardHeader title="First steps" />
+      <ol className="grid gap-px bg-line sm:grid-cols-3">
+        {steps.map((step, index) => (
+          <li key={step.title} className="flex gap-3 bg-surface p-4">
+            <span className="grid size-6 shrink-0 place-items-center rounded-full bg-accent-soft text-xs font-semibold text-accent-text">
+              {step.done ? <Check className="size-3.5" aria-label="done" /> : index + 1}
+            </span>
+            <div>
+              <h3 className="text-sm font-medium">{step.title}</h3>
+              <p className="text-xs text-ink-3">{step.note}</p>
+              <p className="mt-2 text-sm font-medium text-accent-text [&_a]:inline-flex [&_a]:items-center [&_a]:gap-1 [&_svg]:size-3.5">{step.link}</p>
+            </div>
+          </li>
+        ))}
+      </ol>
+    </Card>
+  );
+}
+
+function Recent({ overview }: { overview: Overview }) {
+  const tenant = useTenant();
+  const rows = overview.recent_requests.slice(0, 8);
+  return (
+    <Card>
+      <CardHeader
+        title="Recent requests"
+        actions={
+          <Button size="sm" variant="ghost" asChild>
+            <Link to="/t/$tenant/requests" params={{ tenant }}>
+              All requests <ArrowRight />
+            </Link>
+          </Button>
+        }
+      />
+      {rows.length > 0 ? (
+        <RequestTable rows={rows} brief />
+      ) : (
+        <Empty icon={<MessagesSquare />} title="No requests yet">
+          Each one appears here as it ends.
+        </Empty>
+      )}
+    </Card>
+  );
+}
+
+function Hosts({ hosts }: { hosts: Host[] }) {
+  const tenant = useTenant();
+  return (
+    <Card>
+      <CardHeader
+        title="Hosts"
+        actions={
+          <Button size="sm" variant="ghost" asChild>
+            <Link to="/t/$tenant/hosts" params={{ tenant }}>
+              Details <ArrowRight />
+            </Link>
+          </Button>
+        }
+      />
+      {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No engine host is configured. Start one with <code className="font-mono text-xs">make run</code>.</p>}
+      <ul className="divide-y">
+        {hosts.map((host) => (
+          <li key={host.name} className="grid gap-2.5 px-4 py-3.5">
+            <div className="flex items-center gap-2.5">
+              <span className="font-medium">{host.name}</span>
+              <Status tone={HOST_TONES[host.state]} label={host.state} live={host.running > 0} />
+              <span className="tnum ml-auto text-xs text-ink-3">
+                {number(host.running)} running · {number(Math.round(host.tokens_per_second))} tok/s
+              </span>
+            </div>
+            <PoolBar pool={host.pool} />
+            <p className="tnum flex justify-between gap-3 text-xs text-ink-3">
+              <span className="truncate">
+                {host.model} on {host.device}
+              </span>
+              <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
+            </p>
+            <p className="text-xs text-ink-3">{plural(host.adapters.filter(({ tier }) => tier !== "disk").length, "adapter")} loaded</p>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function GettingStarted() {
+  const tenant = useTenant();
+  const { data: models } = useQuery(modelsQuery(tenant));
+  const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];
+  if (!model) return null;
+  return (
+    <Card>
+      <CardHeader
+        title={`Call ${model.id} from your code`}
+        note="The API speaks OpenAI's language: change the address and the key, keep your code."
+        actions={
+          <Button size="sm" asChild>
+            <Link to="/t/$tenant/keys" params={{ tenant }}>
+              <KeyRound /> Create a key
+            </Link>
+          </Button>
+        }
+      />
+      <div className="p-4">
+        <Snippets model={model.id} origin={location.origin} languages={LANGUAGES.slice(0, 3)} />
+      </div>
+    </Card>
+  );
+}

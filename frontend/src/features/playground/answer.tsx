@@ -1,0 +1,80 @@
+import { Snowflake, Zap } from "lucide-react";
+import { ApiError } from "@/api/errors";
+import { CopyButton } from "@/components/code";
+import { ErrorNotice } from "@/components/notices";
+import { Tooltip } from "@/components/tooltip";
+import type { Timings } from "@/lib/inference-socket";
+import { milliseconds, number } from "@/lib/format";
+import { type Answer, isRunning } from "./conversation";
+
+export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean }) {
+  const running = isRunning(answer);
+  return (
+    <div className="group/answer min-w-0">
+      {(answer.text || running) && (
+        <div
+          data-testid={latest ? "playground-output" : undefined}
+          data-status={answer.status}
+          // Readers hear the answer once it stands still, not token by token.
+          aria-live={latest ? "polite" : undefined}
+          aria-busy={running}
+          className="text-base break-words whitespace-pre-wrap text-ink"
+        >
+          {answer.text}
+          {running && <span aria-hidden className="ml-0.5 inline-block h-[1.1em] w-[2px] translate-y-[0.2em] animate-caret bg-accent" />}
+        </div>
+      )}
+      {answer.error && <ErrorNotice error={new ApiError(answer.error, 0)} className="mt-2" />}
+      <Metrics answer={answer} />
+    </div>
+  );
+}
+
+/** Tokens per second after the first one; null when too short to say. */
+export function speed(answer: Answer): number | null {
+  const { finish } = answer;
+  if (!finish || finish.timings.decode_ms <= 0 || finish.usage.completion_tokens < 2) return null;
+  return ((finish.usage.completion_tokens - 1) / finish.timings.decode_ms) * 1000;
+}
+
+function Metrics({ answer }: { answer: Answer }) {
+  const { finish, firstTextMs, status } = answer;
+  const perSecond = speed(answer);
+  if (firstTextMs === null && status !== "stopped") return null;
+  return (
+    <div className="tnum mt-2 flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
+      {firstTextMs !== null && <span title="From sending to the first text, seen from this browser">{milliseconds(firstTextMs)} to first token</span>}
+      {perSecond !== null && <span>{number(Math.round(perSecond))} tok/s</span>}
+      {finish && (
+        <span title="Prompt and completion tokens">
+          {number(finish.usage.prompt_tokens)} → {number(finish.usage.completion_tokens)} tokens
+        </span>
+      )}
+      {finish && <Warmth timings={finish.timings} />}
+      {finish?.finishReason === "length" && <span className="text-amber-text">cut at the token limit</span>}
+      {status === "stopped" && <span className="text-amber-text">stopped</span>}
+      {answer.text && (
+        <CopyButton text={answer.text} label="Copy answer" className="ml-auto opacity-0 group-hover/answer:opacity-100 focus-visible:opacity-100 max-md:opacity-100" />
+      )}
+    </div>
+  );
+}
+
+/** Whether the adapter was on the device already, and where the time went. */
+function Warmth({ timings }: { timings: Timings }) {
+  const cold = timings.adapter_load_ms > 0;
+  const parts = [
+    `queue ${milliseconds(timings.queue_ms)}`,
+    `adapter ${milliseconds(timings.adapter_load_ms)}`,
+    `prefill ${milliseconds(timings.prefill_ms)}`,
+    `decode ${milliseconds(timings.decode_ms)}`,
+  ];
+  return (
+    <Tooltip content={parts.join(" · ")}>
+      <button type="button" className={cold ? "inline-flex items-center gap-1 text-blue-text" : "inline-flex items-center gap-1 text-ink-3"}>
+        {cold ? <Snowflake className="size-3" aria-hidden /> : <Zap className="size-3" aria-hidden />}
+        {cold ? `cold, +${milliseconds(timings.adapter_load_ms)}` : "warm"}
+      </button>
+    </Tooltip>
+  );
+}

@@ -1,0 +1,56 @@
+import { ArrowUp, Square } from "lucide-react";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
+import { Button } from "@/components/button";
+
+interface ComposerProps {
+  running: boolean;
+  onSend: (prompt: string) => void;
+  onStop: () => void;
+}
+
+/** Enter sends, Shift+Enter breaks the line, Escape stops. */
+export function Composer({ running, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState("");
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => area.current?.focus(), []);
+  const send = () => {
+    const prompt = text.trim();
+    if (!prompt || running) return;
+    onSend(prompt);
+    setText("");
+  };
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && running) onStop();
+    // While an input method composes a character, Enter belongs to it.
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  return (
+    <div className="rounded-xl border border-line-2 bg-surface shadow-card focus-within:border-focus focus-within:ring-1 focus-within:ring-focus">
+      <textarea
+        ref={area}
+        data-testid="playground-input"
+        aria-label="Message"
+        placeholder="Ask every column at once…"
+        rows={1}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={keys}
+        className="scroll-quiet field-sizing-content max-h-48 min-h-11 w-full resize-none bg-transparent px-4 pt-3 text-base outline-none"
+      />
+      <div className="flex items-center justify-between gap-3 px-2.5 pb-2.5 pl-4">
+        <p className="text-xs text-ink-3 max-sm:invisible">Enter to send, Shift + Enter for a new line</p>
+        {running ? (
+          <Button onClick={onStop} data-testid="playground-stop">
+            <Square className="fill-current" /> Stop
+          </Button>
+        ) : (
+          <Button variant="primary" disabled={!text.trim()} onClick={send} data-testid="playground-send">
+            <ArrowUp /> Send
+          </Button>
+        )}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,115 @@
+import type { ErrorBody, Finish } from "@/lib/inference-socket";
+
+export type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
+
+export interface Answer {
+  model: string;
+  text: string;
+  status: AnswerStatus;
+  /** Milliseconds on this browser's clock, from sending to the first text; null until then. */
+  firstTextMs: number | null;
+  requestId: string | null;
+  finish: Finish | null;
+  error: ErrorBody | null;
+}
+
+export interface Turn {
+  id: number;
+  prompt: string;
+  /** By column id. A column added later has no answer to earlier turns. */
+  answers: Record<number, Answer>;
+}
+
+export interface Column {
+  id: number;
+  model: string;
+}
+
+export interface Playground {
+  columns: Column[];
+  turns: Turn[];
+  nextId: number;
+}
+
+export const MOST_COLUMNS = 4;
+
+export const isRunning = (answer: Answer | undefined) => answer?.status === "waiting" || answer?.status === "streaming";
+
+export type Action =
+  | { type: "ask"; turn: number; prompt: string; columns: Column[] }
+  | { type: "change"; turn: number; column: number; change: Partial<Answer> }
+  | { type: "text"; turn: number; column: number; text: string; firstTextMs: number }
+  | { type: "add-column"; model: string }
+  | { type: "remove-column"; column: number }
+  | { type: "choose"; column: number; model: string }
+  | { type: "clear" };
+
+export const start = (model: string): Playground => ({ columns: [{ id: 0, model }], turns: [], nextId: 1 });
+
+const fresh = (model: string): Answer => ({
+  model,
+  text: "",
+  status: "waiting",
+  firstTextMs: null,
+  requestId: null,
+  finish: null,
+  error: null,
+});
+
+export function reduce(state: Playground, action: Action): Playground {
+  switch (action.type) {
+    case "ask":
+      return { ...state, nextId: action.turn + 1, turns: [...state.turns, ask(action)] };
+    case "change":
+      return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...action.change }));
+    case "text":
+      return changeAnswer(state, action.turn, action.column, (answer) => ({
+        ...answer,
+        status: "streaming",
+        text: answer.text + action.text,
+        firstTextMs: answer.firstTextMs ?? action.firstTextMs,
+      }));
+    case "add-column":
+      return { ...state, nextId: state.nextId + 1, columns: [...state.columns, { id: state.nextId, model: action.model }] };
+    case "remove-column":
+      return { ...state, columns: state.columns.filter(({ id }) => id !== action.column) };
+    case "choose":
+      return { ...state, columns: state.columns.map((column) => (column.id === action.column ? { ...column, model: action.model } : column)) };
+    case "clear":
+      return { ...state, turns: [] };
+  }
+}
+
+const ask = ({ turn, prompt, columns }: Extract<Action, { type: "ask" }>): Turn => ({
+  id: turn,
+  prompt,
+  answers: Object.fromEntries(columns.map(({ id, model }) => [id, fresh(model)])),
+});
+
+function changeAnswer(state: Playground, turn: number, column: number, change: (answer: Answer) => Answer): Playground {
+  const inTurn = (candidate: Turn): Turn => {
+    const answer = candidate.answers[column];
+    if (candidate.id !== turn || !answer) return candidate;
+    return { ...candidate, answers: { ...candidate.answers, [column]: change(answer) } };
+  };
+  return { ...state, turns: state.turns.map(inTurn) };
+}
+
+export interface ChatMessage {
+  role: "system" | "user" | "assistant";
+  content: string;
+}
+
+/** The conversation as one column saw it: turns that it answered, then the new prompt. */
+export function messagesFor(turns: Turn[], column: number, system: string, prompt: string): ChatMessage[] {
+  const past = turns.flatMap((turn): ChatMessage[] => {
+    const answer = turn.answers[column];
+    if (!answer?.text) return [];
+    return [
+      { role: "user", content: turn.prompt },
+      { role: "assistant", content: answer.text },
+    ];
+  });
+  const opening: ChatMessage[] = system.trim() ? [{ role: "system", content: system.trim() }] : [];
+  return [...opening, ...past, { role: "user", content: prompt }];
+}

@@ -1,0 +1,172 @@
+import { useQuery } from "@tanstack/react-query";
+import { useSearch } from "@tanstack/react-router";
+import { Columns2, MessagesSquare, SlidersHorizontal, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Model } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
+import { modelsQuery } from "@/features/adapters/queries";
+import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { useTitle } from "@/lib/use-title";
+import { ColumnView } from "./column";
+import { Composer } from "./composer";
+import { isRunning, MOST_COLUMNS } from "./conversation";
+import { EXAMPLES } from "./examples";
+import { DEFAULTS, type Sampling } from "./sampling";
+import { SamplingPanel } from "./sampling-panel";
+import { usePlayground } from "./use-playground";
+
+export function PlaygroundPage() {
+  useTitle("Playground");
+  const { data, error, refetch } = useQuery(modelsQuery(useTenant()));
+  const may = useCan("infer");
+  if (error) return <Frame>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</Frame>;
+  if (!data) return <Frame>{<Skeleton className="h-full w-full" />}</Frame>;
+  if (!may) return <Frame>{<NotAllowed />}</Frame>;
+  if (data.length === 0) return <Frame>{<NoModels />}</Frame>;
+  return <Board models={data} />;
+}
+
+function Frame({ children }: { children: React.ReactNode }) {
+  return (
+    <div className="flex h-[calc(100dvh-3.25rem)] flex-col gap-3 p-3 sm:p-5 md:h-dvh">
+      <h1 className="text-xl font-semibold tracking-tight">Playground</h1>
+      {children}
+    </div>
+  );
+}
+
+function NotAllowed() {
+  return (
+    <Empty icon={<MessagesSquare />} title="Your role may not run inference">
+      Ask an owner or admin of this tenant for the developer role.
+    </Empty>
+  );
+}
+
+function NoModels() {
+  return (
+    <Empty icon={<MessagesSquare />} title="No model is being served" command="make run">
+      No engine host is connected, so there is nothing to talk to. Start one and this page fills by itself.
+    </Empty>
+  );
+}
+
+/** The model asked for in the address, else the first adapter, else the base. */
+function firstModel(models: Model[], asked: string | undefined): string {
+  return asked ?? models.find(({ kind }) => kind === "adapter")?.id ?? models[0]?.id ?? "";
+}
+
+/** What a new column starts with: something that is not shown yet. */
+function nextModel(models: Model[], shown: string[]): string {
+  return models.find(({ id }) => !shown.includes(id))?.id ?? models[0]?.id ?? "";
+}
+
+function Board({ models }: { models: Model[] }) {
+  const tenant = useTenant();
+  const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
+  const { state, dispatch, ask, stop } = usePlayground(tenant, firstModel(models, asked));
+  const [sampling, setSampling] = useState(DEFAULTS);
+  const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
+  const shown = state.columns.map(({ model }) => model);
+  return (
+    <div className="flex h-[calc(100dvh-3.25rem)] min-h-0 md:h-dvh">
+      <div className="flex min-w-0 flex-1 flex-col gap-3 p-3 sm:p-5">
+        <Toolbar
+          full={state.columns.length >= MOST_COLUMNS}
+          empty={state.turns.length === 0}
+          running={running}
+          sampling={sampling}
+          onSampling={setSampling}
+          onAdd={() => dispatch({ type: "add-column", model: nextModel(models, shown) })}
+          onClear={() => dispatch({ type: "clear" })}
+        />
+        <div
+          className={cn(
+            "scroll-quiet grid min-h-0 flex-1 snap-x gap-3 overflow-x-auto",
+            "auto-cols-[minmax(min(100%,17rem),1fr)] grid-flow-col grid-rows-[minmax(0,1fr)]",
+          )}
+        >
+          {state.columns.map((column) => (
+            <ColumnView
+              key={column.id}
+              column={column}
+              turns={state.turns}
+              models={models}
+              onChoose={(model) => dispatch({ type: "choose", column: column.id, model })}
+              onRemove={state.columns.length > 1 ? () => dispatch({ type: "remove-column", column: column.id }) : null}
+              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running} />}
+            />
+          ))}
+        </div>
+        <Composer running={running} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
+      </div>
+      <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
+        <h2 className="mb-4 text-sm font-semibold">Sampling</h2>
+        <SamplingPanel sampling={sampling} onChange={(change) => setSampling((old) => ({ ...old, ...change }))} />
+      </aside>
+    </div>
+  );
+}
+
+interface ToolbarProps {
+  full: boolean;
+  empty: boolean;
+  running: boolean;
+  sampling: Sampling;
+  onSampling: (change: (old: Sampling) => Sampling) => void;
+  onAdd: () => void;
+  onClear: () => void;
+}
+
+function Toolbar({ full, empty, running, sampling, onSampling, onAdd, onClear }: ToolbarProps) {
+  const [open, setOpen] = useState(false);
+  return (
+    <div className="flex items-center gap-2">
+      <h1 className="mr-auto text-xl font-semibold tracking-tight">Playground</h1>
+      <Button variant="ghost" disabled={empty || running} onClick={onClear} aria-label="Clear the conversation">
+        <Trash2 /> <span className="max-sm:hidden">Clear</span>
+      </Button>
+      <Button onClick={() => setOpen(true)} className="xl:hidden" aria-label="Sampling">
+        <SlidersHorizontal /> <span className="max-sm:hidden">Sampling</span>
+      </Button>
+      <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Add a column">
+        <Columns2 /> <span className="max-sm:hidden">Compare</span>
+      </Button>
+      <Dialog open={open} onOpenChange={setOpen} title="Sampling">
+        <SamplingPanel sampling={sampling} onChange={(change) => onSampling((old) => ({ ...old, ...change }))} />
+      </Dialog>
+    </div>
+  );
+}
+
+interface WelcomeProps {
+  model: string;
+  disabled: boolean;
+  onExample: (prompt: string) => void;
+}
+
+function Welcome({ model, disabled, onExample }: WelcomeProps) {
+  return (
+    <div className="m-auto w-full max-w-sm py-6 text-center">
+      <p className="text-base font-medium">Talk to {model}</p>
+      <p className="mt-0.5 text-sm text-ink-3">Every column gets the same message.</p>
+      <div className="mt-4 grid gap-2">
+        {EXAMPLES.map((prompt) => (
+          <button
+            key={prompt}
+            type="button"
+            disabled={disabled}
+            onClick={() => onExample(prompt)}
+            className="rounded-lg border bg-surface px-3.5 py-2 text-left text-sm text-ink-2 transition-colors hover:border-line-2 hover:bg-fill hover:text-ink"
+          >
+            {prompt}
+          </button>
+        ))}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,91 @@
+import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
+import { inferenceSocket } from "@/app/live";
+import type { GenerationHandlers } from "@/lib/inference-socket";
+import { type Action, type Column, messagesFor, reduce, start } from "./conversation";
+import { requestBody, type Sampling } from "./sampling";
+
+/** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
+class FrameBuffer {
+  #text = "";
+  #frame = 0;
+
+  constructor(private readonly flushed: (text: string) => void) {}
+
+  add(text: string): void {
+    this.#text += text;
+    this.#frame ||= requestAnimationFrame(() => this.flush());
+  }
+
+  flush(): void {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const text = this.#text;
+    this.#text = "";
+    if (text) this.flushed(text);
+  }
+}
+
+/** Columns, turns, and the generations that fill them. */
+export function usePlayground(tenant: string, firstModel: string) {
+  const [state, dispatch] = useReducer(reduce, firstModel, start);
+  const stops = useRef(new Map<string, () => void>());
+  useStopOnLeave(stops);
+
+  const generate = useCallback(
+    (turn: number, column: Column, body: object) => {
+      const key = `${turn}.${column.id}`;
+      const ended = () => void stops.current.delete(key);
+      const stop = inferenceSocket(tenant).generate(body, handlers(dispatch, turn, column.id, ended));
+      stops.current.set(key, () => {
+        ended();
+        stop();
+        dispatch({ type: "change", turn, column: column.id, change: { status: "stopped" } });
+      });
+    },
+    [tenant],
+  );
+
+  const ask = (prompt: string, sampling: Sampling) => {
+    const turn = state.nextId;
+    dispatch({ type: "ask", turn, prompt, columns: state.columns });
+    for (const column of state.columns) {
+      generate(turn, column, requestBody(column.model, messagesFor(state.turns, column.id, sampling.system, prompt), sampling));
+    }
+  };
+  const stop = () => [...stops.current.values()].forEach((cancel) => cancel());
+  return { state, dispatch, ask, stop };
+}
+
+/** Nobody reads on after leaving the page: what still runs is cancelled. */
+function useStopOnLeave(stops: RefObject<Map<string, () => void>>): void {
+  useEffect(() => {
+    const running = stops.current;
+    return () => [...running.values()].forEach((cancel) => cancel());
+  }, [stops]);
+}
+
+function handlers(dispatch: (action: Action) => void, turn: number, column: number, ended: () => void): GenerationHandlers {
+  const asked = performance.now();
+  let firstTextMs: number | null = null;
+  const change = (part: Extract<Action, { type: "change" }>["change"]) => dispatch({ type: "change", turn, column, change: part });
+  const buffer = new FrameBuffer((text) => dispatch({ type: "text", turn, column, text, firstTextMs: firstTextMs ?? 0 }));
+  return {
+    onAccepted: (requestId) => change({ requestId }),
+    onText: (text) => {
+      firstTextMs ??= performance.now() - asked;
+      buffer.add(text);
+    },
+    onDone: (finish) => {
+      buffer.flush();
+      ended();
+      change({ status: "done", finish });
+    },
+    // What was made until then has been counted, so its figures are shown too.
+    onStopped: (finish) => change({ finish }),
+    onError: (error) => {
+      buffer.flush();
+      ended();
+      change({ status: "failed", error });
+    },
+  };
+}

@@ -1,0 +1,111 @@
+import { ChevronRight } from "lucide-react";
+import { Fragment, useState } from "react";
+import type { RequestRow } from "@/api/types";
+import { Status, type Tone } from "@/components/badge";
+import { CopyButton } from "@/components/code";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { cn } from "@/lib/cn";
+import { fullTime, milliseconds, number } from "@/lib/format";
+import { TimingBar, TimingLegend, totalMs } from "./timings";
+
+const OUTCOMES: Record<RequestRow["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
+
+/** Requests, newest first; each row opens to show where its time went. */
+export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brief?: boolean }) {
+  const [open, setOpen] = useState<string | null>(null);
+  return (
+    <Table label="Requests">
+      <thead>
+        <tr>
+          <Th className="w-8 pr-0">
+            <span className="sr-only">Details</span>
+          </Th>
+          <Th>Model</Th>
+          <Th>Outcome</Th>
+          <Th className="text-right">Tokens</Th>
+          <Th className="text-right">First token</Th>
+          {!brief && <Th className="text-right">Total</Th>}
+          {!brief && <Th className="w-40">Time</Th>}
+          <Th className="text-right">When</Th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <Fragment key={row.id}>
+            <Row row={row} brief={brief} open={open === row.id} onToggle={() => setOpen(open === row.id ? null : row.id)} />
+            {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
+          </Fragment>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
+
+function Row({ row, brief, open, onToggle }: { row: RequestRow; brief: boolean; open: boolean; onToggle: () => void }) {
+  return (
+    <Tr>
+      <Td className="pr-0">
+        <button
+          type="button"
+          aria-expanded={open}
+          aria-label={`Details of request ${row.id}`}
+          onClick={onToggle}
+          className="grid size-6 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink"
+        >
+          <ChevronRight className={cn("size-3.5 transition-transform", open && "rotate-90")} />
+        </button>
+      </Td>
+      <Td className="max-w-56 truncate font-medium">{row.model}</Td>
+      <Td>
+        <Status tone={OUTCOMES[row.outcome]} label={row.outcome} />
+      </Td>
+      <Td className="tnum text-right">
+        {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
+      </Td>
+      <Td className="tnum text-right">{row.first_token_ms > 0 ? milliseconds(row.first_token_ms) : <span className="text-ink-3">–</span>}</Td>
+      {!brief && <Td className="tnum text-right">{milliseconds(totalMs(row))}</Td>}
+      {!brief && (
+        <Td>
+          <TimingBar times={row} />
+        </Td>
+      )}
+      <Td className="text-right text-ink-3">
+        <Ago at={row.created_at} />
+      </Td>
+    </Tr>
+  );
+}
+
+function Details({ row, span }: { row: RequestRow; span: number }) {
+  const facts: [string, string][] = [
+    ["Received", fullTime(row.created_at)],
+    ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}`],
+    ["Host", row.host || "none"],
+    ["Cached prompt tokens", number(row.cached_prompt_tokens)],
+    ["Asked by", row.key ? `key ${row.key}` : "the console"],
+    ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
+  ];
+  return (
+    <tr className="border-b bg-fill/50">
+      <td colSpan={span} className="px-4 py-4 sm:pl-12">
+        <div className="grid max-w-3xl gap-4">
+          <div className="flex items-center gap-1 font-mono text-xs text-ink-2">
+            {row.id}
+            <CopyButton text={row.id} label="Copy request id" />
+          </div>
+          <TimingBar times={row} className="h-3" />
+          <TimingLegend times={row} />
+          <dl className="grid grid-cols-2 gap-x-6 gap-y-2.5 sm:grid-cols-3">
+            {facts.map(([label, value]) => (
+              <div key={label}>
+                <dt className="text-xs text-ink-3">{label}</dt>
+                <dd className="text-sm">{value}</dd>
+              </div>
+            ))}
+          </dl>
+        </div>
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,56 @@
+import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@tanstack/react-query";
+import { useParams } from "@tanstack/react-router";
+import { api, setCsrfToken, unwrap } from "@/api/client";
+import type { Capability, Session } from "@/api/types";
+
+function remember(session: Session): Session {
+  setCsrfToken(session.csrf_token);
+  return session;
+}
+
+export const sessionQuery = queryOptions({
+  queryKey: ["session"],
+  queryFn: async () => remember(await unwrap(api.GET("/api/session"))),
+  staleTime: Infinity,
+});
+
+export const useSession = () => useSuspenseQuery(sessionQuery).data;
+
+export interface Credentials {
+  email: string;
+  password: string;
+}
+
+export function useLogin() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (body: Credentials) => remember(await unwrap(api.POST("/api/session", { body }))),
+    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
+  });
+}
+
+export function useLogout() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async () => {
+      await unwrap(api.DELETE("/api/session"));
+      return remember(await unwrap(api.GET("/api/session")));
+    },
+    onSuccess: (session) => {
+      // What one person saw must not be there for the next.
+      client.clear();
+      client.setQueryData(sessionQuery.queryKey, session);
+    },
+  });
+}
+
+/** The tenant of the page: every page below /t/$tenant has one. */
+export function useTenant(): string {
+  return useParams({ strict: false, select: (params) => params.tenant ?? "" });
+}
+
+/** Whether the person may do this here. It only hides buttons; the server decides. */
+export function useCan(capability: Capability): boolean {
+  const tenant = useTenant();
+  return useSession().tenants.some(({ slug, capabilities }) => slug === tenant && capabilities.includes(capability));
+}

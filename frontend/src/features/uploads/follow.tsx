@@ -1,0 +1,146 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { Check, CircleAlert, LoaderCircle, MessagesSquare, PartyPopper } from "lucide-react";
+import type { ReactNode } from "react";
+import { asApiError } from "@/api/errors";
+import type { Upload } from "@/api/types";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { versionQuery } from "@/features/adapters/queries";
+import { ReportView } from "@/features/adapters/report";
+import { Staging } from "@/features/adapters/staging";
+import { useTenant } from "@/features/session/queries";
+import { bytes } from "@/lib/format";
+import { uploadQuery } from "./queries";
+
+/** What becomes of an upload once it has arrived: checked, placed, ready. */
+export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
+  const { data, error, refetch } = useQuery(uploadQuery(useTenant(), id));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (!data) return <Skeleton className="h-56 w-full" />;
+  return (
+    <div className="grid gap-5">
+      <Card>
+        <CardHeader
+          title={
+            <span className="flex items-center gap-2">
+              <StepIcon state={ICONS[data.state]} /> {HEADINGS[data.state]}
+            </span>
+          }
+          note={`${data.adapter} · ${data.files.map(({ name }) => name).join(", ")} · ${bytes(data.bytes)}`}
+          actions={
+            data.state === "refused" && (
+              <Button size="sm" variant="primary" onClick={onAgain}>
+                Choose other files
+              </Button>
+            )
+          }
+        />
+        <Progress label="Upload" value={1} max={1} className="h-0.5 rounded-none" data-testid="upload-progress" />
+        <Validation upload={data} />
+      </Card>
+      {data.state === "accepted" && data.version != null && <Placing adapter={data.adapter} number={data.version} onAgain={onAgain} />}
+    </div>
+  );
+}
+
+type Icon = "busy" | "good" | "bad";
+
+const ICONS: Record<Upload["state"], Icon> = { received: "busy", validating: "busy", refused: "bad", accepted: "good" };
+const HEADINGS: Record<Upload["state"], string> = {
+  received: "Received, waiting to be checked",
+  validating: "Checking names, shapes and values…",
+  refused: "Refused",
+  accepted: "Accepted",
+};
+
+function StepIcon({ state }: { state: Icon }) {
+  if (state === "busy") return <LoaderCircle className="size-4 animate-spin text-blue-text" aria-hidden />;
+  if (state === "bad") return <CircleAlert className="size-4 text-danger-text" aria-hidden />;
+  return <Check className="size-4 text-accent-text" aria-hidden />;
+}
+
+function Validation({ upload }: { upload: Upload }) {
+  const { report, reason } = upload;
+  return (
+    <div aria-live="polite" className="grid gap-4 p-4">
+      {reason && !report?.problems.length && <Reason upload={upload} />}
+      {report ? <ReportView report={report} /> : !reason && <Skeleton className="h-16 w-full" />}
+    </div>
+  );
+}
+
+/** Refused before there could be a report, waiting for something, or nothing new in it. */
+function Reason({ upload: { reason, state } }: { upload: Upload }) {
+  if (!reason) return null;
+  const refused = state === "refused";
+  return (
+    <div
+      data-testid={refused ? "validation-report" : undefined}
+      data-ok={refused ? false : undefined}
+      className={refused ? "rounded-lg bg-danger-soft px-3.5 py-3 text-sm" : "rounded-lg bg-fill px-3.5 py-3 text-sm"}
+    >
+      <p className={refused ? "font-medium text-danger-text" : "font-medium"}>{reason.message}</p>
+      <p className="mt-0.5 text-ink-2">{reason.fix}</p>
+    </div>
+  );
+}
+
+function Placing({ adapter, number, onAgain }: { adapter: string; number: number; onAgain: () => void }) {
+  const { data: version, error, refetch } = useQuery(versionQuery(useTenant(), adapter, number));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (!version) return <Skeleton className="h-40 w-full" />;
+  const icon: Icon = version.state === "ready" ? "good" : version.state === "failed" ? "bad" : "busy";
+  return (
+    <>
+      <Card>
+        <CardHeader
+          title={
+            <span className="flex items-center gap-2">
+              <StepIcon state={icon} /> {version.state === "ready" ? "On the hosts" : "Going to the hosts"}
+            </span>
+          }
+          note={`${adapter}, version ${number}`}
+        />
+        <div className="p-4">
+          <Staging version={version} />
+        </div>
+      </Card>
+      {version.state === "ready" && <Ready model={version.aliases.includes("live") ? adapter : `${adapter}@v${number}`} adapter={adapter} onAgain={onAgain} />}
+    </>
+  );
+}
+
+function Ready({ model, adapter, onAgain }: { model: string; adapter: string; onAgain: () => void }) {
+  const tenant = useTenant();
+  return (
+    <Banner>
+      <div className="mr-auto">
+        <p className="font-semibold text-accent-text">{model} is ready</p>
+        <p className="text-ink-2">It answers in the playground and at /v1/chat/completions from now on.</p>
+      </div>
+      <Button onClick={onAgain}>Upload another</Button>
+      <Button asChild>
+        <Link to="/t/$tenant/adapters/$name" params={{ tenant, name: adapter }}>
+          See the adapter
+        </Link>
+      </Button>
+      <Button variant="primary" asChild>
+        <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model }} data-testid="try-in-playground">
+          <MessagesSquare /> Try it in the playground
+        </Link>
+      </Button>
+    </Banner>
+  );
+}
+
+function Banner({ children }: { children: ReactNode }) {
+  return (
+    <div role="status" className="flex flex-wrap items-center gap-2.5 rounded-card border border-accent/30 bg-accent-soft px-4 py-3.5 text-sm">
+      <PartyPopper className="size-5 text-accent-text" aria-hidden />
+      {children}
+    </div>
+  );
+}

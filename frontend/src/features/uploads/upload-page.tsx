@@ -1,0 +1,146 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Upload as UploadIcon, X } from "lucide-react";
+import { useState } from "react";
+import { useForm, useWatch } from "react-hook-form";
+import type { Progress as Sent } from "@/api/send-upload";
+import { Page } from "@/app/page";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { adaptersQuery, modelsQuery } from "@/features/adapters/queries";
+import { useCan, useTenant } from "@/features/session/queries";
+import { bytes, eta, percent, rate } from "@/lib/format";
+import { inspectSelection, type Selection } from "@/lib/selection";
+import { z } from "@/lib/zod";
+import { Dropzone } from "./dropzone";
+import { Follow } from "./follow";
+import { InspectionCard } from "./inspection";
+import { suggestName } from "./suggest-name";
+import { useSend } from "./use-send";
+
+export function UploadPage() {
+  const { id } = useSearch({ from: "/t/$tenant/upload" });
+  const tenant = useTenant();
+  const navigate = useNavigate();
+  const show = (upload: string | undefined) => void navigate({ to: "/t/$tenant/upload", params: { tenant }, search: { id: upload } });
+  return (
+    <Page
+      title="Upload adapter"
+      note="It is looked at here first, checked against the base model by the server, and then brought to every host."
+      className="max-w-3xl"
+    >
+      {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+    </Page>
+  );
+}
+
+const NAME_RULE = "Use 1–64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.";
+const SCHEMA = z.object({
+  name: z.string().check(z.regex(/^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/, NAME_RULE)),
+  description: z.string().check(z.maxLength(500, "At most 500 characters.")),
+});
+type Form = z.infer<typeof SCHEMA>;
+
+function NewUpload({ onSent }: { onSent: (id: string) => void }) {
+  const tenant = useTenant();
+  const { name: asked } = useSearch({ from: "/t/$tenant/upload" });
+  const { selection, inspecting, choose } = useSelection();
+  const { progress, error, send, cancel } = useSend();
+  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: asked ?? "", description: "" } });
+
+  const name = useWatch({ control: form.control, name: "name" });
+
+  const take = (files: File[]) => {
+    if (files.length === 0) return;
+    choose(files);
+    if (!form.getValues("name")) form.setValue("name", suggestName(files));
+  };
+  const submit = form.handleSubmit((values) => {
+    if (selection?.files.length) send({ tenant, ...values, files: selection.files }, (upload) => onSent(upload.id));
+  });
+
+  if (!useCan("adapters.write")) return <NotAllowed />;
+  return (
+    <form onSubmit={submit} noValidate className="grid gap-5">
+      {!progress && <Dropzone onFiles={take} compact={selection !== null} />}
+      {inspecting && <Skeleton className="h-32 w-full" />}
+      {selection && !inspecting && <InspectionCard selection={selection} />}
+      <Card className="grid gap-4 p-4 sm:grid-cols-2">
+        <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
+          {(control) => (
+            <Input {...control} {...form.register("name")} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" data-testid="upload-name" />
+          )}
+        </Field>
+        <Field label="Description" hint="Optional. Shown in lists." error={form.formState.errors.description?.message}>
+          {(control) => <Input {...control} {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />}
+        </Field>
+      </Card>
+      {error && error.code !== "cancelled" && <ErrorNotice error={error} />}
+      {progress ? <Sending progress={progress} onCancel={cancel} /> : <Submit selection={selection} />}
+    </form>
+  );
+}
+
+function NotAllowed() {
+  return (
+    <Card className="p-6 text-sm text-ink-2">Your role may look at adapters but not upload them. Ask an owner or admin of this tenant for the developer role.</Card>
+  );
+}
+
+/** Inspects what was chosen; a later choice wins over an inspection that still runs. */
+function useSelection() {
+  const { data: models } = useQuery(modelsQuery(useTenant()));
+  const [state, setState] = useState<{ files: File[]; selection: Selection | null } | null>(null);
+  const base = models?.find(({ kind }) => kind === "base")?.id;
+  const choose = (files: File[]) => {
+    setState({ files, selection: null });
+    void inspectSelection(files, base).then((selection) =>
+      setState((current) => (current?.files === files ? { files, selection } : current)),
+    );
+  };
+  return { selection: state?.selection ?? null, inspecting: state !== null && state.selection === null, choose };
+}
+
+function NameHint({ name }: { name: string }) {
+  const { data } = useQuery(adaptersQuery(useTenant()));
+  const existing = data?.find((adapter) => adapter.name === name);
+  if (existing) return <>Adds a version to {name}, which has {existing.versions_count}. The live one stays until you change it.</>;
+  return <>What callers put into “model”.</>;
+}
+
+function Submit({ selection }: { selection: Selection | null }) {
+  const blocked = !selection || selection.files.length === 0;
+  const doubtful = selection?.findings.some(({ level }) => level === "error");
+  return (
+    <div className="flex flex-wrap items-center justify-end gap-3">
+      {doubtful && !blocked && <p className="text-sm text-ink-2">The server will most likely refuse this; it decides.</p>}
+      <Button type="submit" variant={doubtful ? "secondary" : "primary"} disabled={blocked} data-testid="upload-submit">
+        <UploadIcon /> {doubtful && !blocked ? "Upload anyway" : "Upload"}
+      </Button>
+    </div>
+  );
+}
+
+function Sending({ progress, onCancel }: { progress: Sent; onCancel: () => void }) {
+  const { sent, total, rate: speed } = progress;
+  const arrived = sent >= total && total > 0;
+  return (
+    <Card className="grid gap-3 p-4">
+      <div className="flex items-center justify-between gap-3 text-sm">
+        <p className="font-medium">{arrived ? "Waiting for the server…" : `Sending, ${percent(sent, total)}`}</p>
+        <Button size="sm" onClick={onCancel}>
+          <X /> Cancel
+        </Button>
+      </div>
+      <Progress label="Upload" value={sent} max={total} className="h-2" data-testid="upload-progress" />
+      <p className="tnum text-xs text-ink-3">
+        {bytes(sent)} of {bytes(total)}
+        {speed > 0 && !arrived && ` · ${rate(speed)} · ${eta((total - sent) / speed)}`}
+      </p>
+    </Card>
+  );
+}

@@ -1,0 +1,106 @@
+import { ByteReader } from "./byte-reader";
+
+/** A file inside an archive, met in order; `reader` stands at its first byte. */
+export interface ArchiveEntry {
+  name: string;
+  size: number;
+  reader: ByteReader;
+}
+
+/** Thrown for archives the browser cannot look into; the server has the last word on those. */
+export class ArchiveError extends Error {}
+
+export const isZip = (name: string) => /\.zip$/i.test(name);
+export const isTarGz = (name: string) => /\.(tar\.gz|tgz)$/i.test(name);
+
+/** Files of a .zip in directory order, each inflated only as far as it is read. */
+export async function* zipEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
+  for (const entry of await centralDirectory(file)) {
+    if (entry.name.endsWith("/")) continue;
+    yield { name: entry.name, size: entry.size, reader: new ByteReader(await inflated(file, entry)) };
+  }
+}
+
+interface ZipRecord {
+  name: string;
+  method: number;
+  compressed: number;
+  size: number;
+  offset: number;
+}
+
+const END_RECORD = 0x06054b50;
+const DIRECTORY_RECORD = 0x02014b50;
+
+async function view(file: Blob, begin: number, end: number): Promise<DataView> {
+  return new DataView(await file.slice(Math.max(0, begin), end).arrayBuffer());
+}
+
+async function centralDirectory(file: Blob): Promise<ZipRecord[]> {
+  // The end record is 22 bytes plus a comment of at most 65,535.
+  const tail = await view(file, file.size - 65_557, file.size);
+  let at = tail.byteLength - 22;
+  while (at >= 0 && tail.getUint32(at, true) !== END_RECORD) at--;
+  if (at < 0) throw new ArchiveError("This .zip has no directory at its end; it is probably cut short.");
+  const offset = tail.getUint32(at + 16, true);
+  const directory = await view(file, offset, offset + tail.getUint32(at + 12, true));
+  return [...directoryRecords(directory, tail.getUint16(at + 10, true))];
+}
+
+function* directoryRecords(directory: DataView, count: number): Generator<ZipRecord> {
+  let at = 0;
+  for (let index = 0; index < count; index++) {
+    if (at + 46 > directory.byteLength || directory.getUint32(at, true) !== DIRECTORY_RECORD) {
+      throw new ArchiveError("The directory of this .zip is damaged.");
+    }
+    const nameLength = directory.getUint16(at + 28, true);
+    const name = new TextDecoder().decode(new Uint8Array(directory.buffer, directory.byteOffset + at + 46, nameLength));
+    yield {
+      name,
+      method: directory.getUint16(at + 10, true),
+      compressed: directory.getUint32(at + 20, true),
+      size: directory.getUint32(at + 24, true),
+      offset: directory.getUint32(at + 42, true),
+    };
+    at += 46 + nameLength + directory.getUint16(at + 30, true) + directory.getUint16(at + 32, true);
+  }
+}
+
+async function inflated(file: Blob, entry: ZipRecord): Promise<ReadableStream<Uint8Array>> {
+  if (entry.offset === 0xffffffff || entry.compressed === 0xffffffff) {
+    throw new ArchiveError("The browser cannot look into zip64 archives; the server will.");
+  }
+  const local = await view(file, entry.offset, entry.offset + 30);
+  const begin = entry.offset + 30 + local.getUint16(26, true) + local.getUint16(28, true);
+  const raw = file.slice(begin, begin + entry.compressed).stream();
+  if (entry.method === 0) return raw;
+  if (entry.method === 8) return raw.pipeThrough(new DecompressionStream("deflate-raw"));
+  throw new ArchiveError(`${entry.name} is compressed with a method the browser does not know.`);
+}
+
+/** Regular files of a .tar.gz in archive order. What an entry's reader leaves unread is skipped. */
+export async function* tarGzEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
+  const reader = new ByteReader(file.stream().pipeThrough(new DecompressionStream("gzip")));
+  for (let block = await reader.read(512); block.length === 512 && block[0] !== 0; block = await reader.read(512)) {
+    const size = octal(block.subarray(124, 136));
+    const end = reader.position + Math.ceil(size / 512) * 512;
+    const kind = String.fromCharCode(block[156] ?? 0);
+    if (kind === "0" || kind === "\0") yield { name: tarName(block), size, reader };
+    await reader.skip(end - reader.position);
+  }
+  await reader.cancel();
+}
+
+const text = (field: Uint8Array) => new TextDecoder().decode(field).replace(/\0.*$/s, "");
+
+function tarName(block: Uint8Array): string {
+  const prefix = text(block.subarray(257, 262)) === "ustar" ? text(block.subarray(345, 500)) : "";
+  const name = text(block.subarray(0, 100));
+  return prefix ? `${prefix}/${name}` : name;
+}
+
+function octal(field: Uint8Array): number {
+  const value = parseInt(text(field).trim() || "0", 8);
+  if (!Number.isSafeInteger(value) || value < 0) throw new ArchiveError("A size in this .tar.gz makes no sense.");
+  return value;
+}

@@ -1,0 +1,71 @@
+const whole = new Intl.NumberFormat("en-US");
+const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
+const dayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const fullFormat = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+export const number = (value: number) => whole.format(value);
+
+/** 12,345 stays whole below ten thousand; above that 12.3K. */
+export const short = (value: number) => (Math.abs(value) < 10_000 ? whole.format(value) : compact.format(value));
+
+const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
+
+/** Decimal bytes with three significant digits: 4.21 MB. */
+export function bytes(value: number): string {
+  const power = value < 1 ? 0 : Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log10(value) / 3));
+  const scaled = value / 1000 ** power;
+  const digits = power === 0 || scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2;
+  return `${scaled.toFixed(digits)} ${BYTE_UNITS[power]}`;
+}
+
+export const rate = (bytesPerSecond: number) => `${bytes(bytesPerSecond)}/s`;
+
+/** Parameters as people say them: 1.2M, 84K. */
+export const params = (value: number) => compact.format(value);
+
+/** Milliseconds: 8 ms, 340 ms, 1.42 s, 2 min 3 s. */
+export function milliseconds(value: number): string {
+  if (value < 1000) return `${Math.round(value)} ms`;
+  if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
+  return `${Math.floor(value / 60_000)} min ${Math.round((value % 60_000) / 1000)} s`;
+}
+
+/** Remaining seconds, rounded up so that the last one is never "0 s". */
+export function eta(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "";
+  if (seconds < 60) return `${Math.max(1, Math.ceil(seconds))} s left`;
+  if (seconds < 3600) return `${Math.ceil(seconds / 60)} min left`;
+  return `${(seconds / 3600).toFixed(1)} h left`;
+}
+
+export const day = (iso: string) => dayFormat.format(new Date(iso));
+export const fullTime = (iso: string) => fullFormat.format(new Date(iso));
+
+const STEPS: [limit: number, size: number, unit: string][] = [
+  [60, 1, "s"],
+  [3600, 60, "min"],
+  [86_400, 3600, "h"],
+  [86_400 * 30, 86_400, "d"],
+];
+
+/** "just now", "4 min ago", "2 d ago", then the date. */
+export function ago(iso: string, now: number = Date.now()): string {
+  const seconds = Math.max(0, (now - Date.parse(iso)) / 1000);
+  if (seconds < 5) return "just now";
+  const step = STEPS.find(([limit]) => seconds < limit);
+  return step ? `${Math.floor(seconds / step[1])} ${step[2]} ago` : dayFormat.format(new Date(iso));
+}
+
+/** Share of a whole as a percentage that never claims 0 % or 100 % falsely. */
+export function percent(part: number, total: number): string {
+  if (total === 0) return "0%";
+  const value = (part / total) * 100;
+  if (value > 0 && value < 1) return "<1%";
+  if (value > 99 && value < 100) return ">99%";
+  return `${Math.round(value)}%`;
+}
+
+/** "sha256:abcdef…" shortened to its first twelve hexadecimal digits. */
+export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
+
+export const plural = (count: number, one: string, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

@@ -1,0 +1,185 @@
+import type { SafetensorsHeader, TensorInfo } from "./safetensors";
+
+export const TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] as const;
+export type Target = (typeof TARGETS)[number];
+
+/** The server's ceiling on rank; it stays the judge, this only saves a wasted upload. */
+export const MAX_RANK = 256;
+
+export interface Finding {
+  level: "error" | "warning";
+  code: string;
+  message: string;
+  fix: string;
+}
+
+/** What can be known of an adapter from its config and the header of its weights. */
+export interface AdapterSummary {
+  base: string | null;
+  rank: number;
+  alpha: number | null;
+  rslora: boolean;
+  targets: string[];
+  layers: number;
+  dtype: string;
+  parameters: number;
+  tensors: number;
+  /** Width of the base model, read off the A matrices of attention inputs; null when none is there. */
+  hiddenSize: number | null;
+}
+
+export interface Inspection {
+  summary: AdapterSummary;
+  findings: Finding[];
+}
+
+export type AdapterConfig = Record<string, unknown>;
+
+const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:default\.)?weight$/;
+
+interface LoraTensor extends TensorInfo {
+  layer: number;
+  target: string;
+  side: "A" | "B";
+}
+
+/** Check an adapter as far as a browser can: unsupported features, ranks, pairs, and the served base. */
+export function inspectAdapter(config: AdapterConfig, header: SafetensorsHeader, servedBase?: string): Inspection {
+  const lora = header.tensors.flatMap(asLora);
+  return {
+    summary: summarise(config, header, lora),
+    findings: [
+      ...unsupportedFeatures(config),
+      ...unknownTensors(header, lora),
+      ...brokenPairs(lora),
+      ...rankLimits(lora),
+      ...baseMismatch(config, servedBase),
+    ],
+  };
+}
+
+function asLora(tensor: TensorInfo): LoraTensor[] {
+  const match = LORA_NAME.exec(tensor.name);
+  if (!match) return [];
+  return [{ ...tensor, layer: Number(match[1]), target: match[2] ?? "", side: match[3] as "A" | "B" }];
+}
+
+function summarise(config: AdapterConfig, header: SafetensorsHeader, lora: LoraTensor[]): AdapterSummary {
+  const ranks = lora.filter((tensor) => tensor.side === "A").map((tensor) => tensor.shape[0] ?? 0);
+  const targets = new Set(lora.map((tensor) => tensor.target));
+  const input = lora.find((tensor) => tensor.side === "A" && ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"].includes(tensor.target));
+  return {
+    base: text(config.base_model_name_or_path),
+    rank: Math.max(0, ...ranks) || count(config.r) || 0,
+    alpha: count(config.lora_alpha),
+    rslora: config.use_rslora === true,
+    targets: [...TARGETS.filter((target) => targets.has(target)), ...[...targets].filter((name) => !isTarget(name))],
+    layers: new Set(lora.map((tensor) => tensor.layer)).size,
+    dtype: [...new Set(header.tensors.map((tensor) => tensor.dtype))].join(", "),
+    parameters: header.tensors.reduce((sum, tensor) => sum + tensor.shape.reduce((a, b) => a * b, 1), 0),
+    tensors: header.tensors.length,
+    hiddenSize: input?.shape[1] ?? null,
+  };
+}
+
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : null);
+const count = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
+const isTarget = (name: string): name is Target => (TARGETS as readonly string[]).includes(name);
+
+interface Rule {
+  applies: (config: AdapterConfig) => boolean;
+  finding: (config: AdapterConfig) => Finding;
+}
+
+const error = (code: string, message: string, fix: string): Finding => ({ level: "error", code, message, fix });
+const filled = (value: unknown) => (Array.isArray(value) ? value.length > 0 : value !== null && value !== undefined && value !== false);
+
+const RULES: Rule[] = [
+  {
+    applies: (config) => config.peft_type !== "LORA",
+    finding: (config) =>
+      error(
+        "unsupported_peft_type",
+        `adapter_config.json says peft_type ${JSON.stringify(config.peft_type ?? null)}; only LORA can be served.`,
+        "Train with peft.LoraConfig and save again.",
+      ),
+  },
+  {
+    applies: (config) => config.use_dora === true,
+    finding: () => error("unsupported_dora", "This adapter uses DoRA, which cannot be served.", "Train again with use_dora=False, or merge it into the base model."),
+  },
+  {
+    applies: (config) => typeof config.bias === "string" && config.bias !== "none",
+    finding: (config) => error("unsupported_bias", `This adapter trains biases (bias=${JSON.stringify(config.bias)}).`, 'Train again with bias="none".'),
+  },
+  {
+    applies: (config) => config.lora_bias === true,
+    finding: () => error("unsupported_lora_bias", "This adapter has LoRA biases.", "Train again with lora_bias=False."),
+  },
+  {
+    applies: (config) => filled(config.modules_to_save),
+    finding: () =>
+      error("unsupported_modules_to_save", "This adapter carries full copies of base modules (modules_to_save).", "Train again without modules_to_save."),
+  },
+];
+
+const unsupportedFeatures = (config: AdapterConfig) =>
+  RULES.filter((rule) => rule.applies(config)).map((rule) => rule.finding(config));
+
+function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
+  const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
+  const strange = header.tensors.filter((tensor) => !known.has(tensor.name));
+  if (header.tensors.length === 0) {
+    return [error("no_tensors", "The weights file holds no tensors.", "Save the adapter again after training and upload that file.")];
+  }
+  if (strange.length === 0) return [];
+  const more = strange.length > 1 ? ` and ${strange.length - 1} more` : "";
+  return [
+    error(
+      "unexpected_tensor",
+      `${strange[0]?.name}${more} cannot be served: only LoRA on ${TARGETS.join(", ")} can.`,
+      "Train with target_modules limited to those projections.",
+    ),
+  ];
+}
+
+function brokenPairs(lora: LoraTensor[]): Finding[] {
+  return groupBy(lora, (tensor) => `${tensor.layer}.${tensor.target}`).flatMap((tensors) => {
+    const a = tensors.find((tensor) => tensor.side === "A");
+    const b = tensors.find((tensor) => tensor.side === "B");
+    const where = `layer ${tensors[0]?.layer} ${tensors[0]?.target}`;
+    if (!a || !b) {
+      return [error("missing_tensor", `lora_${a ? "B" : "A"} is missing for ${where}.`, "Save the adapter again; the file lost tensors.")];
+    }
+    if (a.shape[0] === b.shape[1]) return [];
+    return [error("rank_mismatch", `lora_A and lora_B of ${where} disagree about the rank (${a.shape[0]} and ${b.shape[1]}).`, "Save the adapter again from the trained model.")];
+  });
+}
+
+function groupBy<T>(items: T[], key: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
+  return [...groups.values()];
+}
+
+function rankLimits(lora: LoraTensor[]): Finding[] {
+  const rank = Math.max(0, ...lora.filter((tensor) => tensor.side === "A").map((tensor) => tensor.shape[0] ?? 0));
+  if (rank <= MAX_RANK) return [];
+  return [error("rank_too_large", `Rank ${rank} is above the limit of ${MAX_RANK}.`, `Train with r ≤ ${MAX_RANK}, or reduce the rank with an SVD of B·A.`)];
+}
+
+/** Names, not digests, are compared here, and people rename folders: so a warning, never a refusal. */
+function baseMismatch(config: AdapterConfig, servedBase?: string): Finding[] {
+  const base = text(config.base_model_name_or_path);
+  if (!servedBase || !base || lastPart(base) === lastPart(servedBase)) return [];
+  return [
+    {
+      level: "warning",
+      code: "different_base",
+      message: `Trained on ${base}, but this installation serves ${servedBase}.`,
+      fix: "Upload it only if that is the same model under another name; the server compares every shape.",
+    },
+  ];
+}
+
+const lastPart = (path: string) => path.replace(/\/+$/, "").split("/").at(-1)?.toLowerCase();

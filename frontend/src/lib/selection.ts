@@ -1,0 +1,129 @@
+import { ArchiveError, isTarGz, isZip, tarGzEntries, zipEntries, type ArchiveEntry } from "./archive";
+import { ByteReader } from "./byte-reader";
+import { type AdapterConfig, type Finding, type Inspection, inspectAdapter } from "./peft";
+import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
+
+export const CONFIG_FILE = "adapter_config.json";
+export const WEIGHTS_FILE = "adapter_model.safetensors";
+const MAX_CONFIG_BYTES = 1024 * 1024;
+
+/** What the user chose, reduced to what will be sent and what the browser learned about it. */
+export interface Selection {
+  /** The files to send: the two PEFT files, or one archive. Empty when nothing usable was chosen. */
+  files: File[];
+  /** Names that were chosen but will stay here. */
+  ignored: string[];
+  bytes: number;
+  /** Null when the browser could not look inside; `findings` then says why. */
+  inspection: Inspection | null;
+  findings: Finding[];
+}
+
+const base = (name: string) => name.split("/").at(-1) ?? name;
+const pathOf = (file: File) => file.webkitRelativePath || file.name;
+const depth = (file: File) => pathOf(file).split("/").length;
+
+/** Look at chosen files without sending anything. Never rejects: every trouble becomes a finding. */
+export async function inspectSelection(chosen: File[], servedBase?: string): Promise<Selection> {
+  const archive = chosen.length === 1 ? chosen.find((file) => isZip(file.name) || isTarGz(file.name)) : undefined;
+  const selection = archive ? archiveSelection(archive) : looseSelection(chosen);
+  if (selection.findings.length > 0) return selection;
+  try {
+    const { config, header } = archive ? await readArchive(archive) : await readLoose(selection.files);
+    const inspection = inspectAdapter(config, header, servedBase);
+    return { ...selection, inspection, findings: inspection.findings };
+  } catch (cause) {
+    return { ...selection, findings: [asFinding(cause)] };
+  }
+}
+
+const archiveSelection = (file: File): Selection => ({
+  files: [file],
+  ignored: [],
+  bytes: file.size,
+  inspection: null,
+  findings: [],
+});
+
+function looseSelection(chosen: File[]): Selection {
+  // A training folder often holds checkpoints below the final adapter: the shallowest pair is meant.
+  const sorted = chosen.toSorted((a, b) => depth(a) - depth(b));
+  const config = sorted.find((file) => base(file.name) === CONFIG_FILE);
+  const weights = sorted.find((file) => base(file.name) === WEIGHTS_FILE);
+  const files = [config, weights].filter((file) => file !== undefined);
+  return {
+    files,
+    ignored: chosen.filter((file) => !files.includes(file)).map(pathOf),
+    bytes: files.reduce((sum, file) => sum + file.size, 0),
+    inspection: null,
+    findings: missingFiles(chosen, config, weights),
+  };
+}
+
+function missingFiles(chosen: File[], config?: File, weights?: File): Finding[] {
+  const pickle = chosen.find((file) => /\.(bin|pt|pth|pkl)$/i.test(file.name));
+  if (!weights && pickle) {
+    return [
+      finding(
+        "pickle_refused",
+        `${pickle.name} is a pickle, which can run code when it is opened. It is never accepted.`,
+        "Save with model.save_pretrained(folder, safe_serialization=True) and choose adapter_model.safetensors.",
+      ),
+    ];
+  }
+  const missing = [config ? null : CONFIG_FILE, weights ? null : WEIGHTS_FILE].filter((name) => name !== null);
+  if (missing.length === 0) return [];
+  return [
+    finding(
+      "missing_file",
+      `${missing.join(" and ")} ${missing.length === 1 ? "is" : "are"} missing.`,
+      "Choose the whole folder that PEFT wrote, both files, or one .zip or .tar.gz of them.",
+    ),
+  ];
+}
+
+const finding = (code: string, message: string, fix: string): Finding => ({ level: "error", code, message, fix });
+
+async function readLoose(files: File[]): Promise<{ config: AdapterConfig; header: SafetensorsHeader }> {
+  const [configFile, weights] = files as [File, File];
+  const config = parseConfig(await configFile.slice(0, MAX_CONFIG_BYTES).text());
+  const reader = new ByteReader(weights.stream());
+  const header = await readHeader(reader, weights.size);
+  await reader.cancel();
+  return { config, header };
+}
+
+async function readArchive(file: File): Promise<{ config: AdapterConfig; header: SafetensorsHeader }> {
+  let config: AdapterConfig | undefined;
+  let header: SafetensorsHeader | undefined;
+  for await (const entry of isZip(file.name) ? zipEntries(file) : tarGzEntries(file)) {
+    if (base(entry.name) === CONFIG_FILE) config ??= parseConfig(await entryText(entry));
+    if (base(entry.name) === WEIGHTS_FILE) header ??= await readHeader(entry.reader, entry.size);
+    if (config && header) return { config, header };
+  }
+  throw new ArchiveError(`${config ? WEIGHTS_FILE : CONFIG_FILE} is not in ${file.name}.`);
+}
+
+async function entryText(entry: ArchiveEntry): Promise<string> {
+  return new TextDecoder().decode(await entry.reader.read(Math.min(entry.size, MAX_CONFIG_BYTES)));
+}
+
+function parseConfig(text: string): AdapterConfig {
+  const fix = "Upload the adapter_config.json that PEFT wrote, unchanged.";
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new HeaderError("malformed_config", "adapter_config.json is not valid JSON.", fix);
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new HeaderError("malformed_config", "adapter_config.json is not a JSON object.", fix);
+  }
+  return value as AdapterConfig;
+}
+
+function asFinding(cause: unknown): Finding {
+  if (cause instanceof HeaderError) return finding(cause.code, cause.message, cause.fix);
+  const message = cause instanceof ArchiveError ? cause.message : "The browser could not read this archive.";
+  return finding("unreadable_archive", message, "Make the archive again from the folder that PEFT wrote, or choose the two files themselves.");
+}

@@ -1,0 +1,35 @@
+import { hashKey, QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { followSystemTheme } from "@/app/preferences";
+import { makeQueryClient } from "@/app/query-client";
+import { makeRouter } from "@/app/router";
+import { sessionQuery } from "@/features/session/queries";
+import { Toasts } from "@/components/toast";
+import { TooltipProvider } from "@/components/tooltip";
+import "./styles.css";
+
+const client = makeQueryClient();
+const router = makeRouter(client);
+
+followSystemTheme();
+
+// When the session ends or begins, guards run again and choose between login and console.
+const session = hashKey(sessionQuery.queryKey);
+client.getQueryCache().subscribe(({ type, query }) => {
+  if (type === "updated" && query.queryHash === session && query.state.status === "success") void router.invalidate();
+});
+
+const root = document.getElementById("root");
+if (!root) throw new Error("index.html has no #root element.");
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={client}>
+      <TooltipProvider>
+        <RouterProvider router={router} />
+        <Toasts />
+      </TooltipProvider>
+    </QueryClientProvider>
+  </StrictMode>,
+);

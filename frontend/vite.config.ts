@@ -1,0 +1,33 @@
+/// <reference types="vitest/config" />
+import tailwindcss from "@tailwindcss/vite";
+import react from "@vitejs/plugin-react";
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vite";
+
+const backend = process.env.LORIKEET_API ?? "http://127.0.0.1:8000";
+const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
+
+/** The server checks Origin, so the development proxy speaks as the server's own origin. */
+const proxied = { target: backend, changeOrigin: true, headers: { origin: backend } };
+
+export default defineConfig({
+  plugins: [react(), tailwindcss()],
+  resolve: { alias: { "@": path("./src") } },
+  build: {
+    // Fonts and images stay files: the content security policy allows no data: fonts.
+    assetsInlineLimit: 0,
+    // The size check reads which chunks the first page needs from here.
+    manifest: true,
+    target: "es2022",
+  },
+  server: {
+    proxy: { "/api": proxied, "/v1": proxied, "/static": proxied, "/ws": { ...proxied, ws: true } },
+  },
+  test: {
+    environment: "jsdom",
+    environmentOptions: { jsdom: { url: "http://console.test/" } },
+    setupFiles: ["./tests/setup.ts"],
+    include: ["src/**/*.test.{ts,tsx}"],
+    restoreMocks: true,
+  },
+});
