@@ -1,0 +1,88 @@
+"""What every kernel computes, in plain torch: the meaning, not the speed."""
+
+from __future__ import annotations
+
+import torch
+
+from .tables import Group, SlotTables
+
+
+def adapter_rows(
+    pool: torch.Tensor, pages: torch.Tensor, kv_dim: int, chunk: int, count: int, features: int
+) -> torch.Tensor:
+    """``[count, features]`` rows that start at ``chunk`` of an adapter's pages; ``pool`` is one layer's
+    ``[num_pages, page_elems]``."""
+    cells = pool[pages.long()].view(-1, kv_dim)
+    per_row = -(-features // kv_dim)
+    return cells[chunk : chunk + count * per_row].reshape(count, per_row * kv_dim)[:, :features]
+
+
+def lora_delta(
+    x: torch.Tensor,
+    pool: torch.Tensor,
+    tables: SlotTables,
+    layer: int,
+    group: Group,
+    slot_of_token: torch.Tensor,
+    kv_dim: int,
+) -> torch.Tensor:
+    """``[tokens, sum(out_features)]`` float64: ``scale * B (A x)`` of each token's adapter."""
+    out = torch.zeros(x.shape[0], sum(group.out_features), dtype=torch.float64, device=x.device)
+    for token, slot in enumerate(slot_of_token.tolist()):
+        start = 0
+        for index, features in enumerate(group.out_features):
+            target = group.first_target + index
+            a_chunk, b_chunk, rank = tables.modules[slot, layer, target].tolist()
+            if rank:
+                pages = tables.pages[slot]
+                a = adapter_rows(pool, pages, kv_dim, a_chunk, rank, group.in_features).double()
+                b = adapter_rows(pool, pages, kv_dim, b_chunk, rank, features).double()
+                scale = float(tables.scales[slot, layer, target])
+                out[token, start : start + features] = scale * ((a @ x[token].double()) @ b)
+            start += features
+    return out
+
+
+def paged_attention(
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    pages: torch.Tensor,
+    query_start: int,
+    page_tokens: int,
+    kv_heads: int,
+    window: int = 0,
+) -> torch.Tensor:
+    """Causal attention of one sequence in float64: ``q [queries, heads, head_dim]`` at positions
+    ``query_start, query_start + 1, …`` over the sequence's ``pages``."""
+    queries, heads, head_dim = q.shape
+    total = query_start + queries
+    kv = pool[pages.long()].view(-1, 2, page_tokens, kv_heads, head_dim).double()
+    k, v = (kv[:, half].reshape(-1, kv_heads, head_dim)[:total] for half in (0, 1))
+    k, v = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q.double(), k) / head_dim**0.5
+    positions = torch.arange(query_start, total, device=q.device)[:, None]
+    keys = torch.arange(total, device=q.device)[None]
+    hidden = keys > positions
+    if window:
+        hidden = hidden | (keys <= positions - window)
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", weights, v)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """``x / rms(x) * weight`` over the last dimension, computed in float32, in ``x``'s dtype."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of ``x [tokens, heads, head_dim]``; tables ``[tokens, head_dim]``, the sine's first half
+    negated."""
+    half = x.shape[-1] // 2
+    return x * cos[:, None] + x.roll(half, -1) * sin[:, None]
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """``silu(gate) * up`` of ``[tokens, 2 * inner]``."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up

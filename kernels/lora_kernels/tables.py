@@ -1,0 +1,77 @@
+"""What the LoRA kernels know about the adapters in the pool, as tensors of fixed size.
+
+The tensors are allocated once and changed in place, so that a captured CUDA graph keeps
+reading the right adapters whatever is loaded or evicted after the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+# Target index in every table. Targets of a group read the same input and are neighbours.
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+MODULE_FIELDS = 3  # first chunk of A, first chunk of B, rank
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Targets that share their input: their first index, and each one's output features."""
+
+    name: str
+    first_target: int
+    in_features: int
+    out_features: tuple[int, ...]
+
+
+class SlotTables:
+    """Per slot: its pages, and per layer and target where A and B start, the rank and the scale.
+
+    Slot 0 is "no adapter" for ever: its ranks are zero. Within a group the A rows of all
+    targets follow each other, in target order; an absent target has rank 0 and the chunk
+    offset of the group's first row.
+    """
+
+    def __init__(self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str) -> None:
+        self.num_layers = num_layers
+        self.pages = torch.zeros(num_slots, max_pages, dtype=torch.int32, device=device)
+        self.modules = torch.zeros(
+            num_slots, num_layers, len(TARGETS), MODULE_FIELDS, dtype=torch.int32, device=device
+        )
+        self.scales = torch.zeros(num_slots, num_layers, len(TARGETS), dtype=torch.float32, device=device)
+
+    def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
+        """Point ``slot`` at an adapter: ``modules [layers, targets, 3]`` int32, ``scales [layers, targets]``.
+
+        Ordered on the current stream: kernels launched before see the old adapter, later ones the new.
+        """
+        if not 0 < slot < self.pages.shape[0]:
+            raise ValueError(f"slot {slot} is outside 1 to {self.pages.shape[0] - 1}; slot 0 means no adapter")
+        if len(pages) > self.pages.shape[1]:
+            raise ValueError(f"an adapter of {len(pages)} pages does not fit into a table of {self.pages.shape[1]}")
+        device = self.pages.device
+        self.pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32).to(device, non_blocking=True)
+        self.modules[slot] = modules.to(device, torch.int32, non_blocking=True)
+        self.scales[slot] = scales.to(device, torch.float32, non_blocking=True)
+
+
+def token_tiles(spans: Sequence[tuple[int, int, int]], block: int, capacity: int) -> torch.Tensor:
+    """Cut ``(slot, start, stop)`` spans into tiles of at most ``block`` tokens: ``[capacity, 3]`` int32 rows of
+    ``(slot, start, length)``, padded with empty tiles. Spans of slot 0 cost no tile.
+
+    Raises ``ValueError`` if there are more tiles than ``capacity``.
+    """
+    tiles = [
+        (slot, first, min(block, stop - first))
+        for slot, start, stop in spans
+        if slot
+        for first in range(start, stop, block)
+    ]
+    if len(tiles) > capacity:
+        raise ValueError(f"{len(tiles)} token tiles do not fit into {capacity}")
+    out = torch.zeros(capacity, 3, dtype=torch.int32)
+    if tiles:
+        out[: len(tiles)] = torch.tensor(tiles, dtype=torch.int32)
+    return out

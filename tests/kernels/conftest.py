@@ -1,0 +1,10 @@
+"""Kernels run in Triton's interpreter on a machine without a GPU, in float32 and float16 (its bfloat16 dot is wrong)."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is decorated, so before any import of one

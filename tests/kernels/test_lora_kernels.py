@@ -1,0 +1,141 @@
+"""Shrink and expand against their float64 reference: mixed ranks, targets, adapters, tile sizes; poisoned outputs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from lora_kernels.lora import lora_expand, lora_shrink
+from lora_kernels.reference import lora_delta
+from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 1.5e-2}
+KV_DIM, PAGE_CHUNKS, LAYERS = 32, 8, 2
+GROUPS = [
+    Group("qkv", 0, 96, (64, 32, 32)),
+    Group("o", 3, 64, (96,)),
+    Group("gate_up", 4, 96, (150, 150)),  # 150 is no multiple of a chunk
+    Group("down", 6, 150, (96,)),
+]
+RANKS = (1, 3, 8, 16, 17, 40, 64)
+
+
+class Adapters:
+    """A poisoned pool with adapters in scattered pages, and the tables that point at them."""
+
+    def __init__(self, count: int, dtype: torch.dtype, rnd: random.Random, ranks: tuple[int, ...] = RANKS) -> None:
+        self.pool = torch.full((LAYERS, 4000, PAGE_CHUNKS * KV_DIM), float("nan"), dtype=dtype)
+        self.pool[:, 0] = 0
+        self.tables = SlotTables(count + 1, LAYERS, 1200, "cpu")
+        free = list(range(1, 4000))
+        rnd.shuffle(free)
+        for slot in range(1, count + 1):
+            self._place(slot, free, rnd, ranks)
+        self.pool = self.pool.to(DEVICE)
+        for name in ("pages", "modules", "scales"):
+            setattr(self.tables, name, getattr(self.tables, name).to(DEVICE))
+        self.max_rows = 3 * max(ranks)
+
+    def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
+        modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
+        scales = torch.zeros(LAYERS, len(TARGETS))
+        chunks = 0
+        for layer in range(LAYERS):
+            cursor = 0
+            for group in GROUPS:
+                chosen = [rnd.choice((0, *ranks)) for _ in group.out_features]
+                a_chunk = cursor
+                cursor += sum(chosen) * -(-group.in_features // KV_DIM)
+                for index, (rank, features) in enumerate(zip(chosen, group.out_features, strict=True)):
+                    before = sum(chosen[:index]) * -(-group.in_features // KV_DIM)
+                    modules[layer, group.first_target + index] = torch.tensor([a_chunk + before, cursor, rank])
+                    scales[layer, group.first_target + index] = rnd.uniform(0.1, 2)
+                    cursor += rank * -(-features // KV_DIM)
+            chunks = max(chunks, cursor)
+        pages = [free.pop() for _ in range(-(-chunks // PAGE_CHUNKS))]
+        for page in pages:
+            self.pool[:, page] = torch.randn(LAYERS, PAGE_CHUNKS * KV_DIM) * 0.3
+        self.tables.write(slot, pages, modules, scales)
+
+
+def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, block: int, dtype: torch.dtype) -> None:
+    tokens = spans[-1][2]
+    x = torch.randn(tokens, group.in_features, device=DEVICE).to(dtype)
+    base = torch.randn(tokens, sum(group.out_features), device=DEVICE).to(dtype)
+    tiles = token_tiles(spans, block, 64).to(DEVICE)
+    for layer in range(LAYERS):
+        h = torch.full((tokens, adapters.max_rows), float("nan"), device=DEVICE, dtype=dtype)
+        out = base.clone()
+        common = (adapters.tables, layer, group, KV_DIM)
+        lora_shrink(x, adapters.pool[layer], h, tiles, *common, block_tokens=block, max_rows=adapters.max_rows)
+        lora_expand(h, adapters.pool[layer], out, tiles, *common, block_tokens=block)
+        slots = torch.tensor([slot for slot, start, stop in spans for _ in range(start, stop)])
+        delta = lora_delta(x, adapters.pool[layer], adapters.tables, layer, group, slots, KV_DIM)
+        want = base.double() + delta
+        assert torch.isfinite(out).all(), "read or left something that was never written"
+        assert float((out.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+        untouched = slots.to(DEVICE) == 0
+        assert torch.equal(out[untouched], base[untouched])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
+def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype) -> None:
+    adapters = Adapters(6, dtype, random.Random(1))
+    spans = [(0, 0, 2), *((s, s + 1, s + 2) for s in range(1, 7)), (2, 8, 13), (0, 13, 14), (5, 14, 15)]
+    check(adapters, spans, group, 16, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
+def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
+    adapters = Adapters(3, dtype, random.Random(2))
+    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, 64, dtype)
+
+
+def test_the_largest_rank() -> None:
+    adapters = Adapters(1, DTYPES[0], random.Random(3), ranks=(256,))
+    for group in GROUPS:
+        check(adapters, [(1, 0, 3)], group, 16, DTYPES[0])
+
+
+def test_results_do_not_depend_on_the_batch() -> None:
+    """Bit for bit: what stands beside a token in the batch must not change its delta."""
+    adapters, group = Adapters(4, DTYPES[0], random.Random(4)), GROUPS[0]
+    x = torch.randn(8, group.in_features, device=DEVICE).to(DTYPES[0])
+
+    def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
+        tiles = token_tiles(spans, 16, 16).to(DEVICE)
+        h = torch.zeros(len(rows), adapters.max_rows, device=DEVICE, dtype=x.dtype)
+        out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
+        common = (adapters.tables, 0, group, KV_DIM)
+        lora_shrink(rows, adapters.pool[0], h, tiles, *common, block_tokens=16, max_rows=adapters.max_rows)
+        lora_expand(h, adapters.pool[0], out, tiles, *common, block_tokens=16)
+        return out
+
+    mixed = run(x, [(1 + i // 2, i, i + 1) for i in range(8)])
+    for index in range(8):
+        assert torch.equal(run(x[index : index + 1], [(1 + index // 2, 0, 1)])[0], mixed[index])
+
+
+def test_a_batch_without_adapters_launches_nothing() -> None:
+    tiles = token_tiles([(0, 0, 40)], 16, 64)
+    assert not tiles.any()
+    adapters = Adapters(1, DTYPES[0], random.Random(5))
+    out = torch.randn(40, 128, device=DEVICE).to(DTYPES[0])
+    before = out.clone()
+    lora_expand(out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, block_tokens=16)
+    assert torch.equal(out, before)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    adapters = Adapters(1, DTYPES[0], random.Random(6))
+    x = torch.randn(2, 95, device=DEVICE).to(DTYPES[0])
+    tiles = token_tiles([(1, 0, 2)], 16, 1).to(DEVICE)
+    with pytest.raises(ValueError, match="contiguous rows of 96"):
+        lora_shrink(x, adapters.pool[0], x, tiles, adapters.tables, 0, GROUPS[0], KV_DIM, block_tokens=16, max_rows=8)
+    with pytest.raises(ValueError, match="do not fit into 1"):
+        token_tiles([(1, 0, 40)], 16, 1)
