@@ -98,7 +98,7 @@ async def start() -> None:
     global _embedded
     if current().is_embedded:
         _embedded = EmbeddedWorker()
-        _embedded.start()
+        await asyncio.to_thread(_embedded.start)
 
 
 async def stop() -> None:

@@ -13,7 +13,7 @@ from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.views import APIView
 
 from control_plane.accounts import actions
-from control_plane.accounts.auth import enforce_csrf, session_user
+from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
 from control_plane.accounts.models import User
 from control_plane.accounts.serializers import LoginSerializer, SessionSerializer
 from control_plane.http.serializers import ErrorResponseSerializer
@@ -28,7 +28,7 @@ class LoginThrottle(ScopedRateThrottle):
 
 
 class SessionView(APIView):
-    authentication_classes = ()
+    authentication_classes = (SessionAuthentication,)
     permission_classes = ()
     throttle_scope = "login"
 
@@ -55,7 +55,7 @@ class SessionView(APIView):
         actions.log_in(request._request, **body.validated_data)
         return Response(_session(request._request))
 
-    @extend_schema(operation_id="log_out", request=None, responses=SessionSerializer, tags=["session"], auth=[])
+    @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
     def delete(self, request: Request) -> Response:
         """Log out."""
         enforce_csrf(request._request)

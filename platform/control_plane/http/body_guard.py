@@ -24,7 +24,7 @@ from control_plane.accounts.auth import enforce_csrf, session_user
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
-from control_plane.http.errors import error_body
+from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
@@ -140,7 +140,7 @@ async def _refuse(send: Send, error: LorikeetError, request_id: str, *, close: b
         (b"x-content-type-options", b"nosniff"),
     ]
     if error.status == HTTPStatus.UNAUTHORIZED:
-        headers.append((b"www-authenticate", b'Bearer realm="lorikeet"'))
+        headers.append((b"www-authenticate", CHALLENGE.encode()))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

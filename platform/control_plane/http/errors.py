@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -13,7 +13,8 @@ from rest_framework.response import Response
 from control_plane.errors import LorikeetError
 from control_plane.http.request_id import current_request_id
 
-logger = logging.getLogger(__name__)
+CHALLENGE = 'Bearer realm="lorikeet"'
+
 
 _FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
     exceptions.NotAuthenticated: ("not_authenticated", "Log in, or send an API key as `Authorization: Bearer lk_...`."),
@@ -46,7 +47,8 @@ def error_response(status: int, code: str, message: str, fix: str, param: str | 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
     if isinstance(exc, LorikeetError):
-        return Response(error_body(**exc.body()), status=exc.status)
+        headers = {"WWW-Authenticate": CHALLENGE} if exc.status == HTTPStatus.UNAUTHORIZED else {}
+        return Response(error_body(**exc.body()), status=exc.status, headers=headers)
     if isinstance(exc, Http404):
         return Response(error_body("not_found", "There is nothing at this address.", "Check the id."), status=404)
     if isinstance(exc, PermissionDenied):

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
+from control_plane.http.errors import CHALLENGE
 from control_plane.keys import secret as key_secret
 from control_plane.keys.last_used import last_used
 from control_plane.keys.models import ApiKey
@@ -65,4 +66,4 @@ class ApiKeyAuthentication(BaseAuthentication):
         return AnonymousUser(), principal
 
     def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="lorikeet"'
+        return CHALLENGE

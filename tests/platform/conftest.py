@@ -1,0 +1,215 @@
+"""Two tenants with a member of every role, a host that has been seen, and adapters: all made by the product's actions.
+
+The database is SQLite, or PostgreSQL where LORIKEET_TEST_DATABASE_URL names a server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import dj_database_url
+import pytest
+from celery import Task
+from django.core.cache import cache
+from lorikeet_testing import peft_files
+from rest_framework.test import APIClient
+
+from control_plane.accounts.actions import create_user
+from control_plane.accounts.models import User
+from control_plane.adapters import actions, uploads, validation
+from control_plane.adapters.incoming import SpooledFile
+from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.audit.actor import SYSTEM
+from control_plane.fleet import actions as fleet
+from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.models import EngineHost
+from control_plane.keys.actions import create_key
+from control_plane.keys.models import ApiKey
+from control_plane.principal import Principal
+from control_plane.tenants.actions import add_member, create_tenant
+from control_plane.tenants.models import Membership, Tenant
+from control_plane.tenants.roles import Role
+from lora_engine.wire import engine_pb2 as pb
+
+PASSWORD = "correct horse battery"
+Committing = Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from django.conf import settings
+
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    database = settings.DATABASES["default"]
+    if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
+        database.update(dj_database_url.parse(url), OPTIONS={})
+        database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
+    else:
+        # A file: threads of one test must see one database, which one in memory would not give them.
+        name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+        database["NAME"] = database["TEST"]["NAME"] = name
+
+
+@pytest.fixture(autouse=True)
+def lorikeet(settings: Any, tmp_path: Path) -> Any:
+    """Settings of this test alone: its own folders, one engine host by name."""
+    settings.LORIKEET = settings.LORIKEET.model_copy(
+        update={
+            "var_dir": tmp_path,
+            "artifact_dir": tmp_path / "artifacts",
+            "engine_hosts": {"local": f"unix:{tmp_path}/engine.sock"},
+            "demo_dir": tmp_path / "demo",
+        }
+    )
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    cache.clear()
+    return settings.LORIKEET
+
+
+@dataclass
+class Queue:
+    """Tasks that were queued, instead of a broker."""
+
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+
+    def names(self) -> list[str]:
+        return [name.rpartition(".")[2] for name, _ in self.calls]
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    queued = Queue()
+    monkeypatch.setattr(Task, "delay", lambda self, *args, **kwargs: queued.calls.append((self.name, args)))
+    return queued
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID | str, str, dict[str, Any]]]:
+    """Live events as they are published: (tenant id, event, data)."""
+    seen: list[tuple[UUID | str, str, dict[str, Any]]] = []
+    monkeypatch.setattr("control_plane.writes.publish", lambda *args: seen.append(args))
+    return seen
+
+
+@dataclass
+class Org:
+    """A tenant with one member of each role, and their clients."""
+
+    tenant: Tenant
+    users: dict[Role, User]
+
+    def principal(self, role: Role = Role.OWNER) -> Principal:
+        memberships = Membership.objects.select_related("tenant", "user")
+        return Principal.of_member(memberships.get(tenant=self.tenant, user=self.users[role]))
+
+    def client(self, role: Role = Role.OWNER) -> APIClient:
+        client = APIClient()
+        client.force_login(self.users[role])
+        return client
+
+    def path(self, rest: str) -> str:
+        return f"/api/tenants/{self.tenant.slug}/{rest}"
+
+    def key(self, name: str = "test", role: Role = Role.OWNER, **options: Any) -> tuple[ApiKey, str]:
+        return create_key(acting=self.principal(role), name=name, **options)
+
+
+def make_org(slug: str) -> Org:
+    tenant = create_tenant(actor=SYSTEM, slug=slug, name=slug.title())
+    users: dict[Role, User] = {}
+    for role in Role:
+        users[role] = create_user(actor=SYSTEM, email=f"{role.value}@{slug}.example", password=PASSWORD)
+        add_member(actor=SYSTEM, tenant=tenant, user=users[role], role=role)
+    return Org(tenant, users)
+
+
+@pytest.fixture
+def acme(db: None) -> Org:
+    return make_org("acme")
+
+
+@pytest.fixture
+def globex(db: None) -> Org:
+    return make_org("globex")
+
+
+@pytest.fixture
+def host(db: None) -> EngineHost:
+    """A host that was seen once and serves `peft_files.GEOMETRY`."""
+    fleet.sync_hosts(configured_endpoints())
+    geometry = peft_files.GEOMETRY
+    sizes = {name: getattr(geometry, name) for name in pb.BaseGeometry.DESCRIPTOR.fields_by_name}
+    fleet.record_boot(
+        "local",
+        pb.EngineDescription(
+            boot_id="boot-1",
+            base_model=geometry.name,
+            base_digest=geometry.digest,
+            device="cpu",
+            dtype="float32",
+            max_context=4096,
+            max_lora_rank=64,
+            geometry=pb.BaseGeometry(**sizes),
+        ),
+    )
+    return EngineHost.objects.get(name="local")
+
+
+@pytest.fixture
+def committing(django_capture_on_commit_callbacks: Any) -> Committing:
+    """`with committing(): ...` runs what follows a commit, although the test itself never commits."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+Upload_ = Callable[..., Upload]
+
+
+@pytest.fixture
+def upload(host: EngineHost, queue: Queue, committing: Committing) -> Upload_:
+    """Send files through the action, validate them in the child process, return the decided upload."""
+
+    def send(org: Org, name: str = "support", files: dict[str, bytes] | None = None, **options: Any) -> Upload:
+        with committing():
+            received = uploads.receive_upload(
+                acting=org.principal(),
+                name=name,
+                description="",
+                files=[
+                    spool(file, content) for file, content in (files or peft_files.adapter_files(**options)).items()
+                ],
+            )
+            validation.validate(str(received.pk))
+        return Upload.objects.select_related("version").get(pk=received.pk)
+
+    return send
+
+
+def spool(name: str, content: bytes) -> SpooledFile:
+    file = SpooledFile(name, "application/octet-stream", len(content), None)
+    file.write(content)
+    file.flush()
+    return file
+
+
+@pytest.fixture
+def ready_version(upload: Upload_, committing: Committing) -> Callable[..., AdapterVersion]:
+    """A version that a host has reported ready."""
+
+    def make(org: Org, name: str = "support", **options: Any) -> AdapterVersion:
+        version = upload(org, name, **options).version
+        assert version is not None
+        with committing():
+            return actions.mark_version_ready(version)
+
+    return make
+
+
+@pytest.fixture
+def anonymous() -> Iterator[APIClient]:
+    yield APIClient()

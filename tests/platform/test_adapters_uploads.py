@@ -1,0 +1,236 @@
+"""Uploads from the form to a version, and every bad upload refused with a fix and nothing left behind."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from lorikeet_testing import peft_files
+from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
+
+from control_plane.adapters import uploads, validation
+from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.tasks import resume_uploads
+from control_plane.audit.models import AuditEvent
+from control_plane.fleet.models import EngineHost, Placement
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+
+pytestmark = pytest.mark.django_db
+
+
+def post(org: Any, files: dict[str, bytes], name: str = "support", role: Any = None, **fields: str) -> Any:
+    client = org.client(role) if role else org.client()
+    form = [SimpleUploadedFile(file, content) for file, content in files.items()]
+    return client.post(org.path("uploads"), {"name": name, "files": form, **fields}, format="multipart")
+
+
+def artifacts(lorikeet: Any) -> list[Path]:
+    return [path for path in (lorikeet.artifacts).rglob("*") if path.is_file()]
+
+
+def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: Any, events: Any, lorikeet: Any) -> None:
+    with committing():
+        answer = post(acme, adapter_files(), description="Answers customers")
+    assert answer.status_code == 202
+    assert answer.json()["state"] == "received"
+    assert queue.names() == ["validate_upload"]
+
+    with committing():
+        validation.validate(answer.json()["id"])
+    upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
+    assert upload["state"] == "accepted"
+    assert upload["version"] == 1
+    assert upload["report"]["ok"] is True
+    assert upload["report"]["manifest"]["rank"] == 4
+    assert [event for _, event, _ in events if event == "upload.updated"] == ["upload.updated"] * 3
+    assert [data["state"] for _, event, data in events if event == "upload.updated"][-1] == "accepted"
+
+    version = acme.client().get(acme.path("adapters/support/versions/1")).json()
+    assert version["state"] == "staging"
+    assert version["placements"][0]["host"] == "local"
+    assert version["placements"][0]["phase"] == "queued"
+    assert queue.names() == ["validate_upload", "stage_placement"]
+
+    folder = lorikeet.artifacts / "sha256" / version["digest"][7:9] / version["digest"][7:]
+    assert adapter_digest(folder_digests(folder)) == version["digest"]
+    assert {path.parent for path in artifacts(lorikeet)} == {folder}, "the upload's own folder is gone"
+
+    adapter = acme.client().get(acme.path("adapters/support")).json()
+    assert adapter["description"] == "Answers customers"
+    assert adapter["status"] == "staging"
+    assert adapter["live_version"] is None
+
+
+@pytest.mark.parametrize(
+    "pack", [("a.zip", peft_files.zip_of), ("a.tar.gz", peft_files.tar_gz_of)], ids=["zip", "tar.gz"]
+)
+def test_archives(acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, bytes]], bytes]]) -> None:
+    name, make = pack
+    files = {f"my-adapter/{file}": content for file, content in adapter_files().items()}
+    files["my-adapter/README.md"] = b"# hello"
+    decided = upload(acme, files={name: make(files)})
+    assert decided.state == UploadState.ACCEPTED
+    assert any("README.md" in note for note in decided.report["notes"])
+
+
+def test_same_content_reuses_the_version(acme: Any, upload: Any) -> None:
+    first, second, other = upload(acme), upload(acme), upload(acme, seed=1)
+    assert second.version == first.version
+    assert second.reused_version
+    assert second.reason["code"] == "same_content"
+    assert other.version.number == 2
+    assert AdapterVersion.objects.count() == 2
+
+
+def test_same_content_of_two_tenants_is_two_versions(acme: Any, globex: Any, upload: Any) -> None:
+    ours, theirs = upload(acme).version, upload(globex).version
+    assert ours.digest == theirs.digest
+    assert ours.pk != theirs.pk
+    assert (ours.tenant, theirs.tenant) == (acme.tenant, globex.tenant)
+
+
+def nan_tensors() -> dict[str, Any]:
+    made = tensors()
+    next(iter(made.values()))[0, 0] = np.nan
+    return made
+
+
+def without_one() -> dict[str, Any]:
+    made = tensors()
+    made.pop(next(reversed(made)))
+    return made
+
+
+def wrong_base() -> dict[str, Any]:
+    return {name: np.zeros((array.shape[0], array.shape[1] + 8), np.float32) for name, array in tensors().items()}
+
+
+def traversal_zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in adapter_files().items():
+            archive.writestr(f"../../{name}", content)
+    return buffer.getvalue()
+
+
+BAD: dict[str, dict[str, bytes]] = {
+    "wrong base": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: safetensors_bytes(wrong_base())},
+    "rank over the engine's limit": adapter_files(rank=65),
+    "missing tensor": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: safetensors_bytes(without_one())},
+    "extra tensor": {
+        CONFIG_FILE: config_bytes(),
+        WEIGHTS_FILE: safetensors_bytes({**tensors(), "surprise": np.zeros((2, 2), np.float32)}),
+    },
+    "NaN": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: safetensors_bytes(nan_tensors())},
+    "pickle": {CONFIG_FILE: config_bytes(), "adapter_model.bin": b"\x80\x04cos\nsystem\n(S'true'\ntR."},
+    "truncated": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: adapter_files()[WEIGHTS_FILE][:-100]},
+    "huge header": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: b"\xff" * 64},
+    "empty weights": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: b""},
+    "config is no JSON": {**adapter_files(), CONFIG_FILE: b"{"},
+    "DoRA": {**adapter_files(), CONFIG_FILE: config_bytes(use_dora=True)},
+    "no config": {WEIGHTS_FILE: adapter_files()[WEIGHTS_FILE]},
+    "traversal": {"a.zip": traversal_zip()},
+    "bomb": {"a.zip": peft_files.zip_bomb()},
+    "not an archive": {"a.zip": b"hello"},
+    "archive and files": {"a.zip": peft_files.zip_of(adapter_files()), **adapter_files()},
+}
+
+
+@pytest.mark.parametrize("files", BAD.values(), ids=BAD.keys())
+def test_bad_upload(
+    acme: Any, host: EngineHost, queue: Any, committing: Any, lorikeet: Any, files: dict[str, bytes]
+) -> None:
+    with committing():
+        answer = post(acme, files)
+        assert answer.status_code == 202
+        validation.validate(answer.json()["id"])
+    upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
+    assert upload["state"] == "refused"
+    assert all(upload["reason"][part] for part in ("code", "message", "fix"))
+    assert upload["reason"]["code"] not in ("validation_crashed", "server_disk"), upload["reason"]
+    assert upload["version"] is None
+    assert queue.names() == ["validate_upload"], "nothing is staged"
+    assert not Adapter.objects.exists()
+    assert not Placement.objects.exists()
+    assert artifacts(lorikeet) == []
+    assert AuditEvent.objects.filter(action="upload.refused").count() == 1
+
+
+def test_form_errors(acme: Any, host: EngineHost) -> None:
+    assert post(acme, {}).json()["error"]["param"] == "files"
+    bad_name = post(acme, adapter_files(), name="../etc").json()["error"]
+    assert (bad_name["code"], bad_name["param"]) == ("invalid_request", "name")
+    assert bad_name["fix"]
+    taken = post(acme, adapter_files(), name="fake-base")
+    assert (taken.status_code, taken.json()["error"]["code"]) == (409, "name_is_base_model")
+    twice = acme.client().post(
+        acme.path("uploads"),
+        {"name": "a", "files": [SimpleUploadedFile("x.json", b"1"), SimpleUploadedFile("x.json", b"2")]},
+        format="multipart",
+    )
+    assert twice.json()["error"]["code"] == "duplicate_file"
+    no_multipart = acme.client().post(acme.path("uploads"), {"name": "a"}, format="json")
+    assert no_multipart.status_code == 415
+    assert no_multipart.json()["error"]["fix"]
+
+
+def test_waits_for_the_first_host(acme: Any, queue: Any, committing: Any, django_user_model: Any) -> None:
+    with committing():
+        answer = post(acme, adapter_files())
+        validation.validate(answer.json()["id"])
+    waiting = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
+    assert waiting["state"] == "received"
+    assert waiting["reason"]["code"] == "waiting_for_host"
+
+    queue.calls.clear()
+    resume_uploads()
+    assert queue.calls == [("control_plane.adapters.tasks.validate_upload", (answer.json()["id"],))]
+
+
+def test_orphans_are_taken_up_again(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
+    with committing():
+        answer = post(acme, adapter_files())
+    assert uploads.claim_upload(answer.json()["id"]) is not None
+    assert uploads.claim_upload(answer.json()["id"]) is None, "in other hands"
+    queue.calls.clear()
+    resume_uploads()
+    assert queue.calls == []
+    resume_uploads(orphans=True)
+    assert queue.names() == ["validate_upload"]
+    with committing():
+        validation.validate(answer.json()["id"])
+    assert Upload.objects.get().state == UploadState.ACCEPTED
+
+
+def test_gives_up_after_repeated_crashes(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
+    with committing():
+        answer = post(acme, adapter_files())
+    for _ in range(uploads.MOST_ATTEMPTS):
+        assert uploads.claim_upload(answer.json()["id"]) is not None
+        uploads.undecided_uploads(orphans=True)
+    assert uploads.claim_upload(answer.json()["id"]) is None
+    assert Upload.objects.get().reason == uploads.GIVEN_UP
+
+
+def test_child_limits(acme: Any, host: EngineHost, queue: Any, committing: Any, settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"validate_memory_bytes": 64 << 20})
+    with committing():
+        answer = post(acme, adapter_files())
+        validation.validate(answer.json()["id"])
+    assert Upload.objects.get().state == UploadState.REFUSED
+    assert Upload.objects.get().reason["code"] in ("validation_too_costly", "validation_crashed")
+
+
+def test_version_is_immutable(acme: Any, upload: Any) -> None:
+    version = upload(acme).version
+    version.digest = "sha256:" + "0" * 64
+    with pytest.raises(RuntimeError, match="update_fields"):
+        version.save()
+    version.state = VersionState.FAILED
+    version.save(update_fields=["state"])

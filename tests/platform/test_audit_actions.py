@@ -1,0 +1,122 @@
+"""Every write has its audit row, in its own transaction, and the ledgers only grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from control_plane.adapters.actions import mark_version_failed, promote_version
+from control_plane.adapters.placing import archive_adapter, restage_version
+from control_plane.audit import actions as audit
+from control_plane.audit.actor import SYSTEM
+from control_plane.audit.models import AuditEvent
+from control_plane.keys.actions import revoke_key
+from control_plane.tenants.scope import AppendOnlyError
+
+pytestmark = pytest.mark.django_db
+
+# Tables that may change without a row of their own: ledgers, sessions, what hosts report, and batched last uses.
+UNAUDITED = {
+    "audit_auditevent", "usage_usageevent", "django_session", "fleet_enginehost", "fleet_placement",
+}  # fmt: skip
+
+
+def actions_of(org: Any) -> list[str]:
+    return list(AuditEvent.objects.for_tenant(org.tenant).order_by("id").values_list("action", flat=True))
+
+
+def test_an_adapters_life(acme: Any, ready_version: Any, committing: Any, queue: Any) -> None:
+    before = len(actions_of(acme))
+    version = ready_version(acme)
+    with committing():
+        promote_version(acting=acme.principal(), version=version)
+        restage_version(acting=acme.principal(), version=version)
+        archive_adapter(acting=acme.principal(), adapter=version.adapter)
+    assert actions_of(acme)[before:] == [
+        "upload.receive",
+        "upload.validating",
+        "adapter.create",
+        "version.create",
+        "upload.accepted",
+        "version.staging",
+        "version.ready",
+        "version.promote",
+        "version.promote",
+        "version.restage",
+        "adapter.archive",
+    ]
+    promoted = AuditEvent.objects.filter(action="version.promote").order_by("id")
+    assert [row.actor_kind for row in promoted] == ["system", "user"]
+    assert promoted[1].target_label == "support@v1"
+
+
+def test_keys_and_sessions(acme: Any, anonymous: Any) -> None:
+    key, secret = acme.key("ci")
+    revoke_key(acting=acme.principal(), key=key)
+    revoke_key(acting=acme.principal(), key=key)
+    rows = AuditEvent.objects.for_tenant(acme.tenant).filter(action__startswith="key.")
+    assert sorted(row.action for row in rows) == ["key.create", "key.revoke"]
+    assert secret.rpartition("_")[2] not in str([row.detail for row in rows])
+
+
+def test_every_write_request_leaves_a_row(acme: Any, ready_version: Any, committing: Any) -> None:
+    """Watches the statements themselves: a request that writes an audited table also writes the audit log."""
+    version = ready_version(acme)
+    key, _ = acme.key()
+    calls = [
+        ("post", "keys", {"name": "new"}),
+        ("delete", f"keys/{key.pk}", None),
+        ("post", f"adapters/{version.adapter.name}/versions/1/promote", None),
+        ("post", f"adapters/{version.adapter.name}/versions/1/restage", None),
+        ("delete", f"adapters/{version.adapter.name}", None),
+    ]
+    for method, path, body in calls:
+        written: list[str] = []
+
+        def watch(execute: Any, sql: str, params: Any, many: bool, context: Any, written: list[str] = written) -> Any:
+            verb, *words = sql.replace('"', "").split()
+            if verb in ("INSERT", "UPDATE", "DELETE"):
+                written.append(words[0] if verb == "UPDATE" else words[1])
+            return execute(sql, params, many, context)
+
+        with committing(), connection.execute_wrapper(watch):
+            answer = getattr(acme.client(), method)(acme.path(path), body, format="json")
+        assert answer.status_code < 300, answer.content
+        assert set(written) - UNAUDITED, f"{method} {path} wrote nothing"
+        assert "audit_auditevent" in written, f"{method} {path}"
+
+
+def test_row_names_the_request(acme: Any) -> None:
+    answer = acme.client().post(acme.path("keys"), {"name": "k"}, format="json", HTTP_X_REQUEST_ID="trace-12345678")
+    assert answer["X-Request-Id"] == "trace-12345678"
+    assert AuditEvent.objects.get(action="key.create").request_id == "trace-12345678"
+
+
+def test_ledger_only_grows(acme: Any) -> None:
+    acme.key()
+    row = AuditEvent.objects.order_by("-id")[0]
+    with pytest.raises(AppendOnlyError):
+        row.save()
+    with pytest.raises(AppendOnlyError):
+        row.delete()
+    with pytest.raises(AppendOnlyError):
+        AuditEvent.objects.update(action="x")
+    with pytest.raises(AppendOnlyError):
+        AuditEvent.objects.all().delete()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_row_outside_a_transaction_is_refused(acme: Any) -> None:
+    with pytest.raises(RuntimeError, match="atomic"):
+        audit.record(SYSTEM, "tenant.create", acme.tenant, tenant=acme.tenant)
+
+
+def test_failed_version_tells_why(acme: Any, upload: Any, committing: Any, events: Any) -> None:
+    version = upload(acme).version
+    error = {"code": "adapter_too_large", "message": "It does not fit.", "fix": "Use a lower rank."}
+    with committing():
+        assert mark_version_failed(version, error).error == error
+    assert events[-1][1] == "adapter.updated"
+    assert events[-1][2]["versions"][0]["error"] == error

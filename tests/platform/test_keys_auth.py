@@ -1,0 +1,127 @@
+"""API keys: shown once, stored hashed, refused when revoked or expired, and never a write per use."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import serializers
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from control_plane.errors import LorikeetError
+from control_plane.keys import secret as key_secret
+from control_plane.keys.auth import aauthenticate_key, authenticate_key
+from control_plane.keys.last_used import LastUsed
+from control_plane.keys.models import ApiKey
+from control_plane.principal import Principal
+from control_plane.tenants.roles import Capability, Role
+
+pytestmark = pytest.mark.django_db
+
+
+def test_shown_once_and_hashed(acme: Any) -> None:
+    made = acme.client().post(acme.path("keys"), {"name": "ci"}, format="json")
+    assert made.status_code == 201
+    assert made["Cache-Control"] == "no-store"
+    text = made.json()["secret"]
+    parts = key_secret.parse(text)
+    assert parts is not None
+    assert text.startswith(f"lk_{made.json()['prefix']}_")
+    listed = acme.client().get(acme.path("keys"))
+    assert parts.secret not in listed.content.decode()
+    assert parts.secret not in serializers.serialize("json", ApiKey.objects.all())
+    assert ApiKey.objects.get().secret_hash == key_secret.hash_secret(parts.secret)
+
+
+def test_the_pepper_matters(acme: Any, settings: Any) -> None:
+    _, text = acme.key()
+    assert authenticate_key(text) is not None
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"key_pepper": "another"})
+    assert authenticate_key(text) is None
+
+
+def test_principal(acme: Any) -> None:
+    key, text = acme.key(scopes=["infer"])
+    principal = authenticate_key(text)
+    assert isinstance(principal, Principal)
+    assert principal.tenant == acme.tenant
+    assert principal.api_key == key
+    assert principal.capabilities == {Capability.INFER}
+
+
+@pytest.mark.parametrize("change", [{"revoked_at": -1}, {"expires_at": -1}], ids=["revoked", "expired"])
+def test_dead_keys(acme: Any, change: dict[str, int]) -> None:
+    key, text = acme.key()
+    field, hours = next(iter(change.items()))
+    ApiKey.objects.filter(pk=key.pk).update(**{field: timezone.now() + timedelta(hours=hours)})
+    assert authenticate_key(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "lk_", "lk__", "lk_abc", "sk_abcdefgh_secret", "lk_abcdefgh_" + "x" * 500, "lk_\x00_\x00", "🦜"]
+)
+def test_nonsense(acme: Any, text: str) -> None:
+    assert authenticate_key(text) is None
+
+
+def test_wrong_secret_for_a_known_prefix(acme: Any) -> None:
+    key, _ = acme.key()
+    assert authenticate_key(f"lk_{key.prefix}_wrong") is None
+
+
+def test_a_key_is_no_more_than_its_maker(acme: Any) -> None:
+    with pytest.raises(LorikeetError) as refused:
+        acme.key(scopes=["keys.write"])
+    assert refused.value.code == "unknown_scope"
+    key, _ = acme.key(role=Role.DEVELOPER)
+    assert set(key.scopes) == {"view", "infer", "adapters.write"}
+
+
+def test_expiry_in_the_past(acme: Any) -> None:
+    body = {"name": "k", "expires_at": "2020-01-01T00:00:00Z"}
+    answer = acme.client().post(acme.path("keys"), body, format="json")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "expires_at")
+
+
+def test_revoking(acme: Any) -> None:
+    key, text = acme.key()
+    assert acme.client().delete(acme.path(f"keys/{key.pk}")).status_code == 204
+    assert authenticate_key(text) is None
+    assert acme.client().get(acme.path("keys")).json()[0]["revoked_at"] is not None
+
+
+def test_no_write_per_use(acme: Any) -> None:
+    key, text = acme.key()
+    authenticate_key(text)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        for _ in range(5):
+            authenticate_key(text)
+    assert [q["sql"].split()[0] for q in queries] == ["SELECT"] * 5
+    uses = LastUsed(flush_every_s=1e9)
+    uses.note(key)
+    uses.note(key)
+    uses.flush()
+    key.refresh_from_db()
+    assert key.last_used_at is not None
+
+
+def test_a_late_batch_does_not_go_back_in_time(acme: Any) -> None:
+    key, _ = acme.key()
+    uses = LastUsed(flush_every_s=1e9)
+    uses.flush()
+    uses.note(key)
+    later = timezone.now() + timedelta(minutes=1)
+    ApiKey.objects.filter(pk=key.pk).update(last_used_at=later)
+    uses.flush()
+    key.refresh_from_db()
+    assert key.last_used_at == later
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_from_the_event_loop() -> None:
+    assert await aauthenticate_key("lk_abcdefgh_nothing") is None
