@@ -31,9 +31,12 @@ async function firstLoad(keys) {
 }
 
 const kB = (bytes) => `${(bytes / 1000).toFixed(1).padStart(6)} kB`;
+// Every page but those before a tenant is chosen is shown inside the shell.
+const SHELL = "src/app/shell.tsx";
+const ALONE = /login|no-tenant/;
 const pages = Object.keys(manifest).filter((key) => /-page\.tsx$/.test(key) && manifest[key].isDynamicEntry);
 const rows = await Promise.all(
-  pages.map(async (page) => [page.split("/").at(-1), await firstLoad(new Set([...closure("index.html"), ...closure(page)]))]),
+  pages.map(async (page) => [page.split("/").at(-1), await firstLoad(new Set([...closure("index.html"), ...(ALONE.test(page) ? [] : closure(SHELL)), ...closure(page)]))]),
 );
 rows.sort((a, b) => b[1] - a[1]).forEach(([page, bytes]) => console.log(`${kB(bytes)}  ${page}`));
 

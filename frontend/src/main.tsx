@@ -1,14 +1,15 @@
 import { hashKey, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
-import { StrictMode } from "react";
+import { lazy, StrictMode, Suspense, useSyncExternalStore } from "react";
 import { createRoot } from "react-dom/client";
 import { followSystemTheme } from "@/app/preferences";
 import { makeQueryClient } from "@/app/query-client";
 import { makeRouter } from "@/app/router";
 import { sessionQuery } from "@/features/session/queries";
-import { Toasts } from "@/components/toast";
-import { TooltipProvider } from "@/components/tooltip";
+import { current, subscribe } from "@/lib/toast";
 import "./styles.css";
+
+const Toasts = lazy(() => import("@/components/toasts"));
 
 const client = makeQueryClient();
 const router = makeRouter(client);
@@ -21,15 +22,19 @@ client.getQueryCache().subscribe(({ type, query }) => {
   if (type === "updated" && query.queryHash === session && query.state.status === "success") void router.invalidate();
 });
 
+/** The view of notes is fetched with the first note. */
+function Notes() {
+  const any = useSyncExternalStore(subscribe, () => current().length > 0);
+  return any && <Suspense><Toasts /></Suspense>;
+}
+
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root element.");
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={client}>
-      <TooltipProvider>
-        <RouterProvider router={router} />
-        <Toasts />
-      </TooltipProvider>
+      <RouterProvider router={router} />
+      <Notes />
     </QueryClientProvider>
   </StrictMode>,
 );

@@ -7,13 +7,14 @@ import type { ReactNode } from "react";
 import { adaptersQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
 import { NAVIGATION } from "./navigation";
+import type { PaletteMode } from "./shell";
 import { isDark, setPreferences } from "./preferences";
 
 const GROUP =
   "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";
 
 /** Every page, adapter, tenant and action, a few letters away. */
-export default function CommandPalette({ onClose }: { onClose: () => void }) {
+export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; onClose: () => void }) {
   return (
     <Radix.Root open onOpenChange={(open) => !open && onClose()}>
       <Radix.Portal>
@@ -26,13 +27,17 @@ export default function CommandPalette({ onClose }: { onClose: () => void }) {
           <Command label="Search" loop>
             <div className="flex items-center gap-2.5 border-b px-4">
               <Search className="size-4 text-ink-3" aria-hidden />
-              <Command.Input placeholder="Go to a page, an adapter, an action…" className="h-12 w-full bg-transparent text-base outline-none" />
+              <Command.Input placeholder={mode === "all" ? "Go to a page, an adapter, an action…" : "Switch to a tenant…"} className="h-12 w-full bg-transparent text-base outline-none" />
             </div>
             <Command.List className="scroll-quiet max-h-[min(24rem,60vh)] overflow-y-auto p-1.5">
               <Command.Empty className="px-3 py-8 text-center text-ink-3">Nothing found.</Command.Empty>
-              <Pages onDone={onClose} />
-              <Actions onDone={onClose} />
-              <Adapters onDone={onClose} />
+              {mode === "all" && (
+                <>
+                  <Pages onDone={onClose} />
+                  <Actions onDone={onClose} />
+                  <Adapters onDone={onClose} />
+                </>
+              )}
               <Tenants onDone={onClose} />
             </Command.List>
           </Command>

@@ -4,7 +4,6 @@ import { sessionQuery } from "@/features/session/queries";
 import { safePath } from "@/lib/safe-path";
 import { Crash, Lost, Pending } from "./fallbacks";
 import { lastTenant } from "./preferences";
-import { Shell } from "./shell";
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
 
@@ -41,7 +40,7 @@ const tenant = createRoute({
     if (!session.authenticated) throw redirect({ to: "/login", search: { next: location.href } });
     if (!session.tenants.some(({ slug }) => slug === params.tenant)) throw redirect({ to: "/" });
   },
-  component: Shell,
+  component: lazyRouteComponent(() => import("./shell"), "Shell"),
 });
 
 const overview = createRoute({

@@ -1,25 +1,26 @@
-import { Link, Outlet, useLocation, useNavigate, useParams } from "@tanstack/react-router";
-import { Check, ChevronsUpDown, LogOut, Menu as MenuIcon, Moon, Search, Sun } from "lucide-react";
+import { Link, Outlet, useLocation, useParams } from "@tanstack/react-router";
+import { ChevronsUpDown, LogOut, Menu as MenuIcon, Moon, Search, Sun } from "lucide-react";
 import { Dialog as Radix } from "radix-ui";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { Button } from "@/components/button";
 import { Mark } from "@/components/logo";
-import { Menu, MenuContent, MenuItem, MenuLabel, MenuSeparator, MenuTrigger } from "@/components/menu";
 import { useLogout, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { LiveProvider, useLinkState } from "./live";
 import { NAVIGATION } from "./navigation";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
 
+/** Everything, or only the tenants to switch to. */
+export type PaletteMode = "all" | "tenants";
+
 const CommandPalette = lazy(() => import("./command-palette"));
 
 /** Everything around a tenant's page: navigation, search, and the live connection. */
 export function Shell() {
   const { tenant } = useParams({ from: "/t/$tenant" });
-  const [searching, setSearching] = useState(false);
+  const [palette, setPalette] = useState<PaletteMode | null>(null);
   useEffect(() => rememberTenant(tenant), [tenant]);
-  useEffect(() => onCtrlK(() => setSearching((open) => !open)), []);
-  const search = () => setSearching(true);
+  useEffect(() => onCtrlK(() => setPalette((open) => (open ? null : "all"))), []);
   return (
     <LiveProvider key={tenant} tenant={tenant}>
       <a
@@ -30,14 +31,14 @@ export function Shell() {
       </a>
       <div className="min-h-dvh md:grid md:grid-cols-[14.5rem_minmax(0,1fr)]">
         <aside className="sticky top-0 hidden h-dvh flex-col border-r bg-surface md:flex">
-          <Sidebar onSearch={search} />
+          <Sidebar onPalette={setPalette} />
         </aside>
-        <MobileBar onSearch={search} />
+        <MobileBar onPalette={setPalette} />
         <Main />
       </div>
-      {searching && (
+      {palette && (
         <Suspense>
-          <CommandPalette onClose={() => setSearching(false)} />
+          <CommandPalette mode={palette} onClose={() => setPalette(null)} />
         </Suspense>
       )}
     </LiveProvider>
@@ -71,14 +72,19 @@ function Main() {
   );
 }
 
-function Sidebar({ onSearch, onNavigate }: { onSearch: () => void; onNavigate?: () => void }) {
+interface SidebarProps {
+  onPalette: (mode: PaletteMode) => void;
+  onNavigate?: () => void;
+}
+
+function Sidebar({ onPalette, onNavigate }: SidebarProps) {
   return (
     <>
       <div className="p-2.5">
-        <TenantSwitcher />
+        <TenantSwitcher onSwitch={() => onPalette("tenants")} />
         <button
           type="button"
-          onClick={onSearch}
+          onClick={() => onPalette("all")}
           className="mt-2 flex h-8 w-full items-center gap-2 rounded-lg border bg-bg px-2.5 text-sm text-ink-3 hover:border-line-2 hover:text-ink-2"
         >
           <Search className="size-3.5" />
@@ -89,7 +95,7 @@ function Sidebar({ onSearch, onNavigate }: { onSearch: () => void; onNavigate?: 
       <Navigation onNavigate={onNavigate} />
       <div className="mt-auto border-t p-2.5">
         <LiveState />
-        <UserMenu />
+        <UserRow />
       </div>
     </>
   );
@@ -125,32 +131,32 @@ function Navigation({ onNavigate }: { onNavigate?: () => void }) {
   );
 }
 
-function TenantSwitcher() {
+function TenantSwitcher({ onSwitch }: { onSwitch: () => void }) {
   const { tenants } = useSession();
   const slug = useTenant();
-  const navigate = useNavigate();
   const current = tenants.find((tenant) => tenant.slug === slug);
+  const label = (
+    <>
+      <Mark className="size-7 shrink-0" />
+      <span className="min-w-0 flex-1">
+        <span className="block truncate text-sm leading-4 font-semibold">{current?.name ?? slug}</span>
+        <span className="block truncate text-2xs text-ink-3 capitalize">{current?.role}</span>
+      </span>
+    </>
+  );
+  if (tenants.length < 2) return <div className="flex h-11 items-center gap-2.5 px-1.5">{label}</div>;
   return (
-    <Menu>
-      <MenuTrigger className="flex h-11 w-full items-center gap-2.5 rounded-lg px-1.5 text-left hover:bg-fill data-[state=open]:bg-fill">
-        <Mark className="size-7 shrink-0" />
-        <span className="min-w-0 flex-1">
-          <span className="block truncate text-sm leading-4 font-semibold">{current?.name ?? slug}</span>
-          <span className="block truncate text-2xs text-ink-3 capitalize">{current?.role}</span>
-        </span>
-        <ChevronsUpDown className="size-3.5 text-ink-3" aria-label="Switch tenant" />
-      </MenuTrigger>
-      <MenuContent align="start" className="w-56">
-        <MenuLabel>Tenants</MenuLabel>
-        {tenants.map((tenant) => (
-          <MenuItem key={tenant.slug} onSelect={() => void navigate({ to: "/t/$tenant", params: { tenant: tenant.slug } })}>
-            <span className="grid size-5 place-items-center rounded-md bg-fill-2 text-2xs font-semibold uppercase">{tenant.name[0]}</span>
-            <span className="flex-1 truncate">{tenant.name}</span>
-            {tenant.slug === slug && <Check aria-label="current" />}
-          </MenuItem>
-        ))}
-      </MenuContent>
-    </Menu>
+    <button
+      type="button"
+      onClick={onSwitch}
+      aria-haspopup="dialog"
+      aria-label={`Switch tenant, now ${current?.name ?? slug}`}
+      data-testid="tenant-switcher"
+      className="flex h-11 w-full items-center gap-2.5 rounded-lg px-1.5 text-left hover:bg-fill"
+    >
+      {label}
+      <ChevronsUpDown className="size-3.5 text-ink-3" aria-hidden />
+    </button>
   );
 }
 
@@ -171,39 +177,39 @@ function LiveState() {
   );
 }
 
-function UserMenu() {
+function UserRow() {
   const { user } = useSession();
   const logout = useLogout();
   usePreferences();
   const dark = isDark();
   const name = user?.name || user?.email || "";
   return (
-    <Menu>
-      <MenuTrigger className="flex h-11 w-full items-center gap-2.5 rounded-lg px-2 text-left hover:bg-fill data-[state=open]:bg-fill">
-        <span aria-hidden className="grid size-7 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase">
-          {name[0]}
-        </span>
-        <span className="min-w-0 flex-1">
-          <span className="block truncate text-sm leading-4 font-medium">{name}</span>
-          <span className="block truncate text-2xs text-ink-3">{user?.email}</span>
-        </span>
-      </MenuTrigger>
-      <MenuContent align="start" side="top" className="w-56">
-        <MenuItem onSelect={() => setPreferences({ theme: dark ? "light" : "dark" })}>
-          {dark ? <Sun /> : <Moon />}
-          {dark ? "Light theme" : "Dark theme"}
-        </MenuItem>
-        <MenuSeparator />
-        <MenuItem onSelect={() => logout.mutate()}>
-          <LogOut />
-          Sign out
-        </MenuItem>
-      </MenuContent>
-    </Menu>
+    <div className="flex h-11 items-center gap-1 pl-2">
+      <span aria-hidden className="mr-1.5 grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase">
+        {name[0]}
+      </span>
+      <span className="min-w-0 flex-1" title={user?.email}>
+        <span className="block truncate text-sm leading-4 font-medium">{name}</span>
+        <span className="block truncate text-2xs text-ink-3">{user?.email}</span>
+      </span>
+      <Button
+        variant="ghost"
+        size="icon"
+        aria-label={dark ? "Use the light theme" : "Use the dark theme"}
+        title={dark ? "Light theme" : "Dark theme"}
+        className="size-7!"
+        onClick={() => setPreferences({ theme: dark ? "light" : "dark" })}
+      >
+        {dark ? <Sun /> : <Moon />}
+      </Button>
+      <Button variant="ghost" size="icon" aria-label="Sign out" title="Sign out" className="size-7!" onClick={() => logout.mutate()}>
+        <LogOut />
+      </Button>
+    </div>
   );
 }
 
-function MobileBar({ onSearch }: { onSearch: () => void }) {
+function MobileBar({ onPalette }: Pick<SidebarProps, "onPalette">) {
   const [open, setOpen] = useState(false);
   return (
     <header className="sticky top-0 z-30 flex h-13 items-center gap-1 border-b bg-surface px-2.5 md:hidden">
@@ -221,9 +227,9 @@ function MobileBar({ onSearch }: { onSearch: () => void }) {
           >
             <Radix.Title className="sr-only">Navigation</Radix.Title>
             <Sidebar
-              onSearch={() => {
+              onPalette={(mode) => {
                 setOpen(false);
-                onSearch();
+                onPalette(mode);
               }}
               onNavigate={() => setOpen(false)}
             />
@@ -232,7 +238,7 @@ function MobileBar({ onSearch }: { onSearch: () => void }) {
       </Radix.Root>
       <Mark className="ml-1 size-6" />
       <span className="ml-1 text-base font-semibold tracking-tight">Lorikeet</span>
-      <Button variant="ghost" size="icon" aria-label="Search" className="ml-auto" onClick={onSearch}>
+      <Button variant="ghost" size="icon" aria-label="Search" className="ml-auto" onClick={() => onPalette("all")}>
         <Search />
       </Button>
     </header>

@@ -1,12 +1,11 @@
 import { Tooltip as Radix } from "radix-ui";
 import type { ReactNode } from "react";
 
-export const TooltipProvider = ({ children }: { children: ReactNode }) => <Radix.Provider delayDuration={350}>{children}</Radix.Provider>;
-
 /** The child must be focusable, so that keyboards reach the hint too. */
 export function Tooltip({ content, children }: { content: ReactNode; children: ReactNode }) {
   return (
-    <Radix.Root>
+    <Radix.Provider delayDuration={350}>
+      <Radix.Root>
       <Radix.Trigger asChild>{children}</Radix.Trigger>
       <Radix.Portal>
         <Radix.Content sideOffset={6} collisionPadding={8} className="z-50 max-w-72 animate-fade rounded-md bg-ink px-2 py-1 text-xs text-bg shadow-pop">
@@ -14,5 +13,6 @@ export function Tooltip({ content, children }: { content: ReactNode; children: R
         </Radix.Content>
       </Radix.Portal>
     </Radix.Root>
+    </Radix.Provider>
   );
 }

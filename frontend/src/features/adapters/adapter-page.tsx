@@ -14,7 +14,7 @@ import { Menu, MenuContent, MenuItem, MenuTrigger } from "@/components/menu";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { TargetMap } from "@/components/target-map";
 import { Ago } from "@/components/time";
-import { toast } from "@/components/toast";
+import { toast } from "@/lib/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, params, shortDigest } from "@/lib/format";

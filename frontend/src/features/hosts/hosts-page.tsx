@@ -63,7 +63,7 @@ function HostCard({ host }: { host: Host }) {
         <Figure label="Page pool" value={bytes(host.pool.total * host.page_bytes)} note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`} />
       </dl>
       <div className="px-4 py-4">
-        <PoolBar pool={host.pool} className="h-3.5" />
+        <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
       <Residents adapters={host.adapters} />

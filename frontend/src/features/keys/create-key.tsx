@@ -38,7 +38,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
       onOpenChange={(open) => !open && onClose()}
       title={made ? "Your new key" : "Create an API key"}
       description={made ? undefined : "It may read this tenant, manage its adapters and run inference."}
-      className={made ? "max-w-2xl" : undefined}
+      className={made ? "max-w-2xl!" : undefined}
     >
       {made ? <Secret created={made} onClose={onClose} /> : <KeyForm create={create} onClose={onClose} />}
     </Dialog>

@@ -94,7 +94,7 @@ function Details({ row, span }: { row: RequestRow; span: number }) {
             {row.id}
             <CopyButton text={row.id} label="Copy request id" />
           </div>
-          <TimingBar times={row} className="h-3" />
+          <TimingBar times={row} className="h-3!" />
           <TimingLegend times={row} />
           <dl className="grid grid-cols-2 gap-x-6 gap-y-2.5 sm:grid-cols-3">
             {facts.map(([label, value]) => (

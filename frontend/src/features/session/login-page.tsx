@@ -51,7 +51,7 @@ function LoginForm() {
           <Input {...control} {...form.register("password")} type="password" autoComplete="current-password" data-testid="login-password" />
         )}
       </Field>
-      <Button type="submit" variant="primary" busy={login.isPending} className="mt-1 h-9.5" data-testid="login-submit">
+      <Button type="submit" variant="primary" busy={login.isPending} className="mt-1 h-9.5!" data-testid="login-submit">
         {login.isPending ? "Signing in…" : "Sign in"}
       </Button>
     </form>

@@ -38,7 +38,7 @@ export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
             )
           }
         />
-        <Progress label="Upload" value={1} max={1} className="h-0.5 rounded-none" data-testid="upload-progress" />
+        <Progress label="Upload" value={1} max={1} className="h-0.5! rounded-none!" data-testid="upload-progress" />
         <Validation upload={data} />
       </Card>
       {data.state === "accepted" && data.version != null && <Placing adapter={data.adapter} number={data.version} onAgain={onAgain} />}

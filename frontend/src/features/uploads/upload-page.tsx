@@ -31,7 +31,7 @@ export function UploadPage() {
     <Page
       title="Upload adapter"
       note="It is looked at here first, checked against the base model by the server, and then brought to every host."
-      className="max-w-3xl"
+      className="max-w-3xl!"
     >
       {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
     </Page>
@@ -136,7 +136,7 @@ function Sending({ progress, onCancel }: { progress: Sent; onCancel: () => void 
           <X /> Cancel
         </Button>
       </div>
-      <Progress label="Upload" value={sent} max={total} className="h-2" data-testid="upload-progress" />
+      <Progress label="Upload" value={sent} max={total} className="h-2!" data-testid="upload-progress" />
       <p className="tnum text-xs text-ink-3">
         {bytes(sent)} of {bytes(total)}
         {speed > 0 && !arrived && ` · ${rate(speed)} · ${eta((total - sent) / speed)}`}

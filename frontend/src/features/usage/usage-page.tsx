@@ -103,7 +103,7 @@ function ByAdapter({ rows, total }: { rows: UsageReport["by_adapter"]; total: nu
                     <SplitBar
                       total={total}
                       segments={[{ key: "share", label: "", value: all(row), className: "bg-series-1" }]}
-                      className="h-1.5 min-w-20 flex-1"
+                      className="h-1.5! min-w-20 flex-1"
                     />
                     <span className="tnum w-9 text-right text-xs text-ink-3">{percent(all(row), total)}</span>
                   </span>

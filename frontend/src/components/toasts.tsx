@@ -1,48 +1,16 @@
 import { Check, CircleAlert, X } from "lucide-react";
 import { Toast } from "radix-ui";
 import { useSyncExternalStore } from "react";
-import { asApiError } from "@/api/errors";
+import { current, dismiss, subscribe } from "@/lib/toast";
 
-interface Note {
-  id: number;
-  tone: "good" | "bad";
-  title: string;
-  detail?: string;
-}
-
-let notes: Note[] = [];
-let count = 0;
-const watchers = new Set<() => void>();
-
-function set(next: Note[]): void {
-  notes = next;
-  watchers.forEach((watcher) => watcher());
-}
-
-const subscribe = (watcher: () => void) => {
-  watchers.add(watcher);
-  return () => watchers.delete(watcher);
-};
-
-const add = (note: Omit<Note, "id">) => set([...notes.slice(-2), { ...note, id: ++count }]);
-
-/** Say what worked, or what failed in the server's words. Callable from anywhere. */
-export const toast = {
-  good: (title: string, detail?: string) => add({ tone: "good", title, detail }),
-  bad: (cause: unknown) => {
-    const error = asApiError(cause);
-    add({ tone: "bad", title: error.message, detail: error.fix });
-  },
-};
-
-export function Toasts() {
-  const shown = useSyncExternalStore(subscribe, () => notes);
+export default function Toasts() {
+  const shown = useSyncExternalStore(subscribe, current);
   return (
     <Toast.Provider duration={6000} swipeDirection="right">
       {shown.map((note) => (
         <Toast.Root
           key={note.id}
-          onOpenChange={(open) => !open && set(notes.filter(({ id }) => id !== note.id))}
+          onOpenChange={(open) => !open && dismiss(note.id)}
           className="flex animate-pop items-start gap-3 rounded-lg border border-line-2 bg-raised p-3 shadow-pop"
         >
           {note.tone === "good" ? <Check className="mt-0.5 size-4 text-accent-text" /> : <CircleAlert className="mt-0.5 size-4 text-danger-text" />}
