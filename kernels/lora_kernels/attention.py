@@ -1,0 +1,233 @@
+"""Attention over the paged pool: split-KV decode and chunked causal prefill, both packing the
+query heads that share a key-value head into one matrix operand.
+
+A page of the pool is ``[2, page_tokens, kv_heads, head_dim]``: keys, then values. Online softmax
+after FlashAttention-2 (arXiv 2307.08691); the split over keys after Flash-Decoding.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _attend_block(
+    q, acc, best, total, key_start, key_stop, positions, window, scale_log2e,
+    pool_ptr, table_ptr, head_offset,
+    PAGE_TOKENS: tl.constexpr, KV_DIM: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``."""
+    keys = key_start + tl.arange(0, BLOCK_N)
+    keys_ok = keys < key_stop
+    page = tl.load(table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
+    cells = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
+    dims = tl.arange(0, HEAD_PAD)
+    dims_ok = dims < HEAD_DIM
+    k = tl.load(pool_ptr + cells[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
+    scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
+    visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
+    if window > 0:
+        visible = visible & (keys[None, :] > positions[:, None] - window)
+    scores = tl.where(visible, scores, float("-inf"))
+    new_best = tl.maximum(best, tl.max(scores, axis=1))
+    # A row that has seen no key yet has -inf for its best score: subtracting it would give NaN.
+    anchor = tl.where(new_best == float("-inf"), 0.0, new_best)
+    weights = tl.exp2(scores - anchor[:, None])
+    shrink = tl.exp2(best - anchor)
+    v = tl.load(pool_ptr + cells[:, None] + PAGE_TOKENS * KV_DIM + dims[None, :],
+                mask=keys_ok[:, None] & dims_ok[None, :], other=0.0)
+    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+    return acc, new_best, total * shrink + tl.sum(weights, axis=1)
+
+
+@triton.jit
+def _decode_kernel(
+    q_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr, partial_ptr, stats_ptr,
+    q_stride, table_stride, out_stride, window, scale_log2e,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
+):
+    sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
+    length = tl.load(lengths_ptr + sequence)
+    rows = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, HEAD_PAD)
+    heads = kv_head * GROUP + rows
+    heads_ok = rows < GROUP
+    ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(q_ptr + sequence.to(tl.int64) * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
+    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    positions = tl.zeros((BLOCK_M,), dtype=tl.int32) + length - 1
+    first = 0
+    if window > 0:
+        first = tl.maximum(length - window, 0) // BLOCK_N * BLOCK_N
+    share = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
+    start = first + split * share
+    stop = tl.minimum(start + share, length)
+    for key_start in range(start, stop, BLOCK_N):
+        acc, best, total = _attend_block(
+            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr,
+            table_ptr + sequence.to(tl.int64) * table_stride, kv_head * HEAD_DIM,
+            PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N,
+        )
+    if SPLITS == 1:
+        out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(out_ptr + sequence.to(tl.int64) * out_stride + heads[:, None] * HEAD_DIM + dims[None, :],
+                 out.to(out_ptr.dtype.element_ty), mask=ok)
+    else:
+        place = (sequence.to(tl.int64) * HEADS + heads) * SPLITS + split
+        tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
+        tl.store(stats_ptr + place * 2, best, mask=heads_ok)
+        tl.store(stats_ptr + place * 2 + 1, total, mask=heads_ok)
+
+
+@triton.jit
+def _merge_kernel(
+    partial_ptr, stats_ptr, out_ptr, out_stride,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, SPLITS: tl.constexpr,
+):
+    """Combine the splits of one head: a weighted mean with the softmax's own weights."""
+    sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    splits = tl.arange(0, SPLITS)
+    dims = tl.arange(0, HEAD_PAD)
+    place = (sequence * HEADS + head) * SPLITS + splits
+    best = tl.load(stats_ptr + place * 2)
+    total = tl.load(stats_ptr + place * 2 + 1)
+    weight = tl.exp2(best - tl.max(best, axis=0))
+    ok = (splits < SPLITS)[:, None] & (dims < HEAD_DIM)[None, :]
+    partial = tl.load(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    out = tl.sum(partial * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
+    tl.store(out_ptr + sequence * out_stride + head * HEAD_DIM + dims, out.to(out_ptr.dtype.element_ty),
+             mask=dims < HEAD_DIM)
+
+
+@triton.jit
+def _prefill_kernel(
+    q_ptr, pool_ptr, table_ptr, tiles_ptr, out_ptr,
+    q_stride, table_stride, out_stride, window, scale_log2e,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):
+    tile = tiles_ptr + tl.program_id(0) * 4
+    length = tl.load(tile + 2)
+    if length == 0:
+        return
+    kv_head = tl.program_id(1)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
+    sequence = tl.load(tile)
+    first_position = tl.load(tile + 3)
+    rows = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, HEAD_PAD)
+    token = rows // GROUP
+    places = (tl.load(tile + 1) + token).to(tl.int64)
+    head = kv_head * GROUP + rows % GROUP
+    ok = (token < length)[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(q_ptr + places[:, None] * q_stride + head[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
+    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    positions = first_position + token
+    stop = first_position + length
+    start = 0
+    if window > 0:
+        start = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
+    for key_start in range(start, stop, BLOCK_N):
+        acc, best, total = _attend_block(
+            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr,
+            table_ptr + sequence.to(tl.int64) * table_stride, kv_head * HEAD_DIM,
+            PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N,
+        )
+    out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
+             out.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+class DecodeWorkspace:
+    """Scratch of the split-KV decode: fixed in size, so that a captured graph can keep using it."""
+
+    def __init__(self, max_sequences: int, heads: int, head_dim: int, max_splits: int, device: torch.device | str) -> None:
+        self.partial = torch.empty(max_sequences, heads, max_splits, head_dim, dtype=torch.float32, device=device)
+        self.stats = torch.empty(max_sequences, heads, max_splits, 2, dtype=torch.float32, device=device)
+
+
+def decode_splits(sequences: int, kv_heads: int, max_tokens: int, processors: int = 132) -> int:
+    """How many ways to split the keys so that about two programs run on every multiprocessor: a power of two."""
+    splits = 1
+    while splits < 32 and sequences * kv_heads * splits < 2 * processors and max_tokens > 128 * splits:
+        splits *= 2
+    return splits
+
+
+def paged_decode(
+    q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor, out: torch.Tensor,
+    workspace: DecodeWorkspace, *, heads: int, kv_heads: int, page_tokens: int, splits: int, window: int = 0,
+) -> None:
+    """One query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
+
+    ``pool [num_pages, page_elems]`` of this layer; ``table [sequences, max pages]`` int32; ``lengths [sequences]``
+    int32, the new token included; a length of 0 writes zeros when unsplit, and must not be split.
+    """
+    head_dim = q.shape[1] // heads
+    _check_pool(pool, page_tokens, kv_heads, head_dim)
+    if table.shape[0] < q.shape[0] or lengths.shape[0] < q.shape[0]:
+        raise ValueError(f"{q.shape[0]} queries, but {table.shape[0]} page tables and {lengths.shape[0]} lengths")
+    if splits > workspace.partial.shape[2]:
+        raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
+    head_pad = triton.next_power_of_2(head_dim)
+    _decode_kernel[(q.shape[0], kv_heads, splits)](
+        q, pool, table, lengths, out, workspace.partial, workspace.stats,
+        q.stride(0), table.stride(0), out.stride(0), window, head_dim**-0.5 * 1.4426950408889634,
+        HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=head_pad, PAGE_TOKENS=page_tokens,
+        BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)), BLOCK_N=64, SPLITS=splits,
+        num_warps=4, num_stages=3,
+    )
+    if splits > 1:
+        _merge_kernel[(q.shape[0], heads)](
+            workspace.partial, workspace.stats, out, out.stride(0),
+            HEADS=heads, HEAD_DIM=head_dim, HEAD_PAD=head_pad, SPLITS=splits, num_warps=2,
+        )
+
+
+def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: int, block_m: int = 64) -> torch.Tensor:
+    """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 4]`` int32
+    ``(sequence, first row, tokens, first position)`` for ``paged_prefill``."""
+    step = max(1, block_m // (heads // kv_heads))
+    tiles = [
+        (sequence, row + offset, min(step, tokens - offset), position + offset)
+        for sequence, row, tokens, position in spans
+        for offset in range(0, tokens, step)
+    ]
+    return torch.tensor(tiles, dtype=torch.int32).view(-1, 4)
+
+
+def paged_prefill(
+    q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor,
+    *, heads: int, kv_heads: int, page_tokens: int, window: int = 0, block_m: int = 64,
+) -> None:
+    """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
+    ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool."""
+    head_dim = q.shape[1] // heads
+    _check_pool(pool, page_tokens, kv_heads, head_dim)
+    group = heads // kv_heads
+    if block_m < max(16, group):
+        raise ValueError(f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows")
+    _prefill_kernel[(tiles.shape[0], kv_heads)](
+        q, pool, table, tiles, out,
+        q.stride(0), table.stride(0), out.stride(0), window, head_dim**-0.5 * 1.4426950408889634,
+        HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim),
+        PAGE_TOKENS=page_tokens, BLOCK_M=block_m, BLOCK_N=64, num_warps=4, num_stages=3,
+    )
+
+
+def _check_pool(pool: torch.Tensor, page_tokens: int, kv_heads: int, head_dim: int) -> None:
+    if pool.shape[1] != 2 * page_tokens * kv_heads * head_dim or not pool.is_contiguous():
+        raise ValueError(
+            f"pages of {pool.shape[1]} elements are not 2 x {page_tokens} tokens x {kv_heads} heads x {head_dim}"
+        )

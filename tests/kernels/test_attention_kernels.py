@@ -1,0 +1,87 @@
+"""Paged decode and prefill attention against float64, over scattered pages of a poisoned pool."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
+from lora_kernels.reference import paged_attention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 1.5e-2}
+PAGE_TOKENS = 16
+SHAPES = [(8, 2, 64), (4, 4, 32), (6, 2, 80)]
+
+
+def filled_pool(lengths: list[int], kv_heads: int, head_dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """A pool whose unused cells are NaN, and each sequence's page table; unused table entries point at page 0."""
+    width = max(-(-length // PAGE_TOKENS) for length in lengths)
+    pages = torch.randperm(200)[: width * len(lengths)].view(len(lengths), width) + 1
+    pool = torch.full((201, 2, PAGE_TOKENS, kv_heads * head_dim), float("nan"))
+    pool[0] = 0
+    table = torch.zeros(len(lengths), width, dtype=torch.int32)
+    for row, length in enumerate(lengths):
+        for position in range(length):
+            pool[pages[row, position // PAGE_TOKENS], :, position % PAGE_TOKENS] = torch.randn(2, kv_heads * head_dim)
+        used = -(-length // PAGE_TOKENS)
+        table[row, :used] = pages[row, :used].int()
+    return pool.to(dtype).view(201, -1).to(DEVICE), table.to(DEVICE)
+
+
+def error(got: torch.Tensor, want: torch.Tensor) -> float:
+    assert torch.isfinite(got).all()
+    return float((got.double() - want).norm() / want.norm())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
+def test_decode(dtype: torch.dtype, splits: int, window: int, heads: int, kv_heads: int, head_dim: int) -> None:
+    lengths = [1, 16, 17, 100, 65]
+    pool, table = filled_pool(lengths, kv_heads, head_dim, dtype)
+    qkv = torch.randn(len(lengths), (heads + 2 * kv_heads) * head_dim, device=DEVICE).to(dtype)
+    q = qkv[:, : heads * head_dim]  # strided, as the runner has it
+    out = torch.full((len(lengths), heads * head_dim), float("nan"), device=DEVICE, dtype=dtype)
+    workspace = DecodeWorkspace(8, heads, head_dim, 4, DEVICE)
+    paged_decode(q, pool, table, torch.tensor(lengths, dtype=torch.int32, device=DEVICE), out, workspace,
+                 heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, splits=splits, window=window)
+    for row, length in enumerate(lengths):
+        want = paged_attention(q[row].view(1, heads, head_dim), pool, table[row], length - 1, PAGE_TOKENS, kv_heads, window)
+        assert error(out[row], want.flatten()) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
+def test_prefill_chunks(dtype: torch.dtype, window: int, heads: int, kv_heads: int, head_dim: int) -> None:
+    chunks = [(1, 0), (40, 0), (17, 33), (70, 5)]  # (tokens, context)
+    pool, table = filled_pool([tokens + context for tokens, context in chunks], kv_heads, head_dim, dtype)
+    spans, row = [], 0
+    for sequence, (tokens, context) in enumerate(chunks):
+        spans.append((sequence, row, tokens, context))
+        row += tokens
+    tiles = prefill_tiles(spans, heads, kv_heads)
+    tiles = torch.cat((tiles, torch.zeros(3, 4, dtype=torch.int32))).to(DEVICE)  # empty tiles do nothing
+    q = torch.randn(row, heads * head_dim, device=DEVICE).to(dtype)
+    out = torch.full_like(q, float("nan"))
+    paged_prefill(q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window)
+    for sequence, first, tokens, context in spans:
+        queries = q[first : first + tokens].view(tokens, heads, head_dim)
+        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window)
+        assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
+
+
+def test_splits_grow_for_few_long_sequences_only() -> None:
+    assert decode_splits(256, 8, 4096) == 1
+    assert decode_splits(1, 8, 100) == 1
+    assert decode_splits(1, 8, 32768) == 32
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    pool = torch.zeros(4, 100, device=DEVICE)
+    q = torch.zeros(1, 64, device=DEVICE)
+    with pytest.raises(ValueError, match="pages of 100 elements"):
+        paged_decode(q, pool, q.int(), q.int(), q, DecodeWorkspace(1, 4, 16, 1, DEVICE), heads=4, kv_heads=2,
+                     page_tokens=16, splits=1)

@@ -1,0 +1,69 @@
+"""Norm, rotary + KV write, and SiLU-mul against their references."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from lora_kernels import reference
+from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return float((got.double() - want.double()).norm() / want.double().norm()) < TOLERANCE[got.dtype]
+
+
+def random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(*shape, device=DEVICE).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [64, 150, 4096])
+def test_add_rms_norm(dtype: torch.dtype, size: int) -> None:
+    x, residual, weight = random(5, size, dtype=dtype), random(5, size, dtype=dtype), random(size, dtype=dtype)
+    out = torch.full_like(x, float("nan"))
+    added = residual + x
+    add_rms_norm(x, residual, weight, 1e-5, out)
+    assert torch.equal(residual, added)
+    assert close(out, reference.rms_norm(added, weight, 1e-5))
+    add_rms_norm(x, None, weight, 1e-5, out)
+    assert close(out, reference.rms_norm(x, weight, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
+    heads, kv_heads, head_dim, page_tokens, tokens = 6, 2, 48, 4, 7
+    kv_dim = kv_heads * head_dim
+    qkv = random(tokens, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    angles = torch.rand(100, head_dim // 2, device=DEVICE) * 6
+    cos = torch.cat((angles.cos(), angles.cos()), -1).to(dtype)
+    sin = torch.cat((-angles.sin(), angles.sin()), -1).to(dtype)
+    positions = torch.randint(0, 100, (tokens,), device=DEVICE, dtype=torch.int32)
+    pool = torch.full((10, 2 * page_tokens * kv_dim), float("nan"), device=DEVICE, dtype=dtype)
+    slots = torch.randperm(10 * page_tokens, device=DEVICE)[:tokens]
+    cells = (slots // page_tokens * 2 * page_tokens + slots % page_tokens).int()
+    norms = (random(head_dim, dtype=dtype), random(head_dim, dtype=dtype)) if qk_norm else (None, None)
+    split = qkv.view(tokens, -1, head_dim).split((heads, kv_heads, kv_heads), 1)
+    q, k, v = split[0], split[1], split[2].clone()
+    if qk_norm:
+        q, k = (reference.rms_norm(t, w, 1e-6) for t, w in ((q, norms[0]), (k, norms[1])))  # type: ignore[arg-type]
+    want_q, want_k = (reference.rotate(t.float(), cos[positions].float(), sin[positions].float()) for t in (q, k))
+    rope_and_write_kv(qkv, cos, sin, positions, cells, pool, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+                      page_tokens=page_tokens, q_norm=norms[0], k_norm=norms[1], eps=1e-6)
+    written = pool.view(-1, kv_dim)
+    assert close(qkv[:, : heads * head_dim], want_q.flatten(1))
+    assert close(written[cells.long()], want_k.flatten(1))
+    assert torch.equal(written[cells.long() + page_tokens], v.flatten(1))
+    assert int(torch.isfinite(written).all(-1).sum()) == 2 * tokens, "wrote outside its cells"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_silu_mul(dtype: torch.dtype) -> None:
+    x = random(5, 300, dtype=dtype)
+    out = torch.full((5, 150), float("nan"), device=DEVICE, dtype=dtype)
+    silu_mul(x, out)
+    assert close(out, reference.silu_mul(x))
