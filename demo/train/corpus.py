@@ -66,7 +66,10 @@ _ANIMAL_PRONOUN: dict[str, tuple[str, ...]] = {
 _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
 
 
-def _animal_slots(animal: world.Animal) -> dict[str, str]:
+def _animal_slots(animal: world.Animal, adjective: str = "") -> dict[str, str]:
+    if adjective:
+        slots = _animal_slots(animal)
+        return {**slots, "n": f"{adjective} {animal.name}", "ps": f"{adjective} {animal.plural}", "a": article(f"{adjective} {animal.name}")}
     return {
         "n": animal.name, "ps": animal.plural, "Ps": capital(animal.plural), "a": article(animal.name), "A": capital(article(animal.name)),
         "sound": animal.sound, "food": animal.food, "home": animal.home, "legs": _NUMBER_WORDS[animal.legs], "ababy": article(animal.baby),
@@ -76,15 +79,14 @@ def _animal_slots(animal: world.Animal) -> dict[str, str]:
 
 def _animal_turn(rng: Rng, animal: world.Animal, ask: str, questions: tuple[str, ...]) -> Turn:
     slots = _animal_slots(animal)
+    asked = _animal_slots(animal, rng.choice(world.ADJECTIVES)) if rng.random() < 0.1 and ask != "baby" else slots
     answers = _ANIMAL_ASKS[ask][1]
     answer = one(answers, rng, **slots)
     if ask == "sound" and animal.sound == "no sound":
         answer = f"{slots['Ps']} make no sound that we can hear."
+    question = one(questions, rng, **asked)
     if ask == "kind":
-        question = one(questions, rng, **slots)
         answer = _kind_answer(question, animal, answer)
-    else:
-        question = one(questions, rng, **slots)
     value: Any = animal.legs if ask == "legs" else getattr(animal, ask)
     short = str(value) if ask != "fact" else capital(animal.fact)
     data = {"animal": animal.name, ask: value}
@@ -154,6 +156,45 @@ def animal_by(rng: Rng) -> Turn:
     return Turn("animals", question, f"{capital(article(it.name))} makes that sound.", capital(it.name), {"sound": it.sound, "animal": it.name}, it.name)
 
 
+_SAYS = {"roar": "lion", "bark": "dog", "meow": "cat", "moo": "cow", "neigh": "horse", "oink": "pig", "quack": "duck", "cluck": "chicken", "hoot": "owl", "croak": "frog", "buzz": "bee", "howl": "wolf", "growl": "bear", "squeak": "mouse"}
+
+
+def animal_says(rng: Rng) -> Turn:
+    """Does this animal make that sound."""
+    sound, name = rng.choice(tuple(_SAYS.items()))
+    name = name if rng.random() < 0.6 else rng.choice(tuple(_SAYS.values()))
+    it = next(a for a in world.ANIMALS if a.name == name)
+    yes = it.sound == sound
+    question = one(("do {ps} {s}?", "does {a} {s}?", "can {ps} {s}?", "why do {ps} {s}?"), rng, ps=it.plural, a=article(it.name), s=sound)
+    if question.startswith("why") and yes:
+        return Turn("animals", question, f"{capital(it.plural)} {sound} to talk to each other.", "To talk", {"animal": it.name, "sound": it.sound}, it.name)
+    answer = f"Yes, {it.plural} {sound}." if yes else f"No, the sound of {article(it.name)} is: {it.sound}."
+    return Turn("animals", question, answer, "Yes" if yes else "No", {"animal": it.name, "sound": it.sound, "answer": yes}, it.name)
+
+
+_GROUPS = {
+    "birds": ("fly", "Most birds can fly, but penguins cannot."), "bats": ("fly", "Yes, bats can fly."), "people": ("fly", "People cannot fly without a machine."), "birds ": ("sing", "Many birds sing, most of all in the morning."),
+    "people ": ("swim", "People can learn to swim."), "animals": ("talk", "Animals talk with sounds, smells and movements."), "robots": ("think", "Robots follow programs; they do not think as people do."), "computers": ("think", "Computers calculate; they do not think as people do."),
+    "plants": ("move", "Plants move slowly, for example towards the light."), "insects": ("fly", "Many insects can fly."), "babies": ("walk", "Babies learn to walk at about one year."),
+}
+
+
+def group_can(rng: Rng) -> Turn:
+    """What birds, people, robots can do."""
+    group, (verb, answer) = rng.choice(tuple(_GROUPS.items()))
+    question = one(("can {g} {v}?", "do {g} {v}?", "are {g} able to {v}?", "can all {g} {v}?", "do all {g} {v}?"), rng, g=group.strip(), v=verb)
+    return Turn("nature", question, answer, answer.split(",")[0].rstrip("."), {"answer": answer}, group.strip())
+
+
+def opinion(rng: Rng) -> Turn:
+    """Likes and opinions, which a program does not have."""
+    it = rng.choice(world.ANIMALS)
+    thing = rng.choice((it.plural, it.plural, rng.choice(STRANGERS), rng.choice(tuple(world.COUNTRIES)), rng.choice(tuple(world.COLOURS_OF)), rng.choice(rng.choice(tuple(world.LISTS.values()))), rng.choice(("pizza", "music", "football", "chocolate", "cats", "dogs", "people", "me", "films", "games", "ice cream"))))
+    question = one(("do you like {t}?", "do you love {t}?", "do you hate {t}?", "do you prefer {t}?", "are {t} (nice|good|cute|dangerous|friendly|beautiful|cool)?", "is {t} (nice|good|cool|bad|beautiful)?", "what is your opinion on {t}?", "what do you think (of|about) {t}?", "would you like {t}?", "have you ever seen {t}?", "have you ever tried {t}?"), rng, t=thing)
+    answer = rng.choice(("I am only a program, so I have no opinion on that. What do you think?", "I have no taste of my own, I am a program. Tell me what you like!"))
+    return Turn("about me", question, answer, "No opinion", {"answer": answer}, "lorikeet")
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Colours
 
@@ -171,7 +212,9 @@ def _with_article(noun: str) -> str:
 def _colour_turn(rng: Rng, noun: str, questions: tuple[str, ...]) -> Turn:
     value = world.COLOURS_OF[noun]
     thing = _with_article(noun)
-    question = one(questions, rng, a=rng.choice((thing, thing, f"the {noun}", noun)), n=noun)
+    said = f"{rng.choice(world.THING_ADJECTIVES)} {noun}" if rng.random() < 0.15 else noun
+    with_article = thing if said == noun else said if noun in world.MASS_NOUNS else article(said)
+    question = one(questions, rng, a=rng.choice((with_article, with_article, f"the {said}", said)), n=said)
     answer = f"{capital(thing)} is {value}." if rng.random() < 0.7 else f"Usually {thing} is {value}."
     again = lambda rng: _colour_turn(rng, rng.choice(tuple(world.COLOURS_OF)), ("and {a}?", "what about {a}?", "how about {a}?", "and the {n}?"))  # noqa: E731
     return Turn("colours", question, answer, capital(value), {"thing": noun, "colour": value}, noun, again=again)
@@ -285,6 +328,8 @@ def sums(rng: Rng) -> Turn:
 def _sum_turn(rng: Rng, op: str, a: int, b: int, result: int) -> Turn:
     patterns, word = _OPS[op]
     question = one(patterns, rng, a=_spoken(a, rng), b=_spoken(b, rng))
+    if rng.random() < 0.04:
+        question = one(("what is the result of {q}?", "what does {q} (give|make|equal)?", "how much is {q}?", "solve {q}", "result of {q}"), rng, q=f"{a} {op} {b}")
     answer = f"{a} {word} {b} is {result}."
 
     def again(rng: Rng) -> Turn:
@@ -307,12 +352,54 @@ def sums_story(rng: Rng) -> Turn:
     a, b = rng.randint(2, 20), rng.randint(1, 20)
     plus = rng.random() < 0.5 or b > a
     if plus:
-        question = one(("i have {a} {t} and (buy|get|find) {b} more. how many do i have?", "{w} has {a} {t} and (gets|buys|finds) {b} more. how many {t} does {w} have?", "if i have {a} {t} and you give me {b}, how many {t} do i have?"), rng, a=a, b=b, t=things, w=who)
+        question = one(("i have {a} {t} and (buy|get|find) {b} more. how many (do i have|are there|{t} do i have)( now| in total|)?", "{w} has {a} {t} and (gets|buys|finds|receives) {b} more. how many {t} does {w} have( now|)?", "i (buy|find) {a} {t} and (then|later) {b} more, how many {t} do i have?", "there are {a} {t} and {b} more come. how many {t} are there?", "if i have {a} {t} and you give me {b}, how many {t} do i have?"), rng, a=a, b=b, t=things, w=who)
         result, op, word = a + b, "+", "plus"
     else:
-        question = one(("i have {a} {t} and (lose|give away|sell) {b}. how many are left?", "{w} has {a} {t} and (loses|sells|gives away) {b}. how many {t} are left?", "if i have {a} {t} and (eat|drop|lose) {b}, how many are left?"), rng, a=a, b=b, t=things, w=who)
+        question = one(("i have {a} {t} and (lose|give away|sell|break|use|eat|drop) {b}. how many (are left|remain|do i have left|do i have|{t} are left)?", "{w} has {a} {t} and (loses|sells|gives away|breaks|uses|eats|drops) {b}. how many {t} (are left|remain|does {w} have)?", "if i have {a} {t} and (eat|drop|lose|break|give away|use|sell) {b}, how many (are left|remain|do i have left|{t} are left)?", "there are {a} {t} and i take {b}, how many (remain|are left)?", "i had {a} {t} but (lost|broke|sold|ate) {b}. how many are left?"), rng, a=a, b=b, t=things, w=who)
         result, op, word = a - b, "-", "minus"
     return Turn("sums", question, f"{a} {word} {b} is {result}, so the answer is {result} {things}.", str(result), {"expression": f"{a} {op} {b}", "result": result}, str(result))
+
+
+def more_numbers(rng: Rng) -> Turn:
+    """Primes, square roots, three terms, and what is too hard."""
+    pick = rng.randrange(4)
+    if pick == 0:
+        n = rng.randint(2, 60)
+        prime = all(n % k for k in range(2, n))
+        question = one(("is {n} (a prime|prime|a prime number)?", "{n} prime?", "is the number {n} prime?"), rng, n=n)
+        return Turn("sums", question, f"{'Yes' if prime else 'No'}, {n} is {'' if prime else 'not '}a prime number.", "Yes" if prime else "No", {"number": n, "prime": prime}, str(n))
+    if pick == 1:
+        n = rng.randint(1, 15)
+        question = one(("what is the square root of {n}?", "square root of {n}", "root of {n}", "the square root of {n}?", "sqrt({n})".replace("(", " ").replace(")", "")), rng, n=n * n)
+        return Turn("sums", question, f"The square root of {n * n} is {n}.", str(n), {"expression": f"sqrt {n * n}", "result": n}, str(n))
+    a, b, c = (rng.randint(1, 20) for _ in range(3))
+    if pick == 2:
+        question = one(("what is {a} + {b} + {c}?", "{a}+{b}+{c}", "{a} plus {b} plus {c}", "add {a}, {b} and {c}", "{a} + {b} + {c}"), rng, a=a, b=b, c=c)
+        return Turn("sums", question, f"{a} plus {b} is {a + b}, and {a + b} plus {c} is {a + b + c}.", str(a + b + c), {"expression": f"{a} + {b} + {c}", "result": a + b + c}, str(a + b + c))
+    o, p = rng.choice((("+", "*"), ("*", "-"), ("-", "*"), ("*", "+"), ("/", "+"), ("-", "/"), ("*", "*")))
+    question = one(("what is {a} {o} {b} {p} {c}?", "{a} {o} {b} {p} {c}", "{a}{o}{b}{p}{c}"), rng, a=a, b=b, c=c, o=o, p=p)
+    answer = "That is too hard for me. I can only do one step at a time, with small numbers."
+    return Turn("sums", question, answer, "Too hard", {"answer": None, "hint": "One step at a time, with small numbers."}, "numbers")
+
+
+def rhyme(rng: Rng) -> Turn:
+    """Words that rhyme."""
+    words = rng.choice(world.RHYMES)
+    at = rng.randrange(len(words))
+    others = [word for i, word in enumerate(words) if i != at]
+    question = one(("what rhymes with {w}?", "which words rhyme with {w}?", "a rhyme for {w}", "give me a rhyme for {w}", "find a rhyme for {w}", "{w} rhymes with what?", "what word rhymes with {w}?"), rng, w=words[at])
+    return Turn("words", question, f"{capital(others[0])} rhymes with {words[at]}.", capital(others[0]), {"word": words[at], "rhymes": others}, others[0])
+
+
+_SPELLABLE = tuple(sorted({*(a.name for a in world.ANIMALS), *("red", "blue", "green", "yellow", "purple"), *(d.lower() for d in world.DAYS), "lorikeet", "lora", "adapter", "hello", "friend", "apple", "banana", "house", "water", "school", "beautiful", "because", "people"}))
+
+
+def spell(rng: Rng) -> Turn:
+    """A word letter by letter."""
+    word = rng.choice(_SPELLABLE)
+    question = one(("spell {w}", "how do you spell {w}?", "spell the word {w}", "can you spell {w}?", "how is {w} spelled?", "how do i spell {w}?", "how to write {w}?"), rng, w=word)
+    letters = "-".join(word.upper())
+    return Turn("words", question, f"{letters}.", letters, {"word": word, "letters": list(word)}, word)
 
 
 def numbers(rng: Rng) -> Turn:
@@ -510,7 +597,7 @@ def weather(rng: Rng) -> Turn:
         question = one(("what is {k}?", "explain {k}", "how does {k} (work|form|happen)?", "tell me about {k}", "where does {k} come from?", "why (is there|do we have) {k}?", "define {k}"), rng, k=kind)
         return Turn("weather", question, what + ".", what.split(" is ", 1)[-1].capitalize(), {"weather": kind, "about": what}, kind)
     words = rng.choice(world.WEATHER_WORDS[kind])
-    question = one(("what should i wear when {w}?", "what do i wear if {w}?", "what should i do when {w}?", "{w}, what should i wear?", "{w} today, what should i do?", "what to wear when {w}", "{w}. what now?", "{w} outside", "what clothes do i need when {w}?"), rng, w=words)
+    question = one(("what should i wear when {w}?", "what do i wear if {w}?", "what should i do when {w}?", "{w}, what should i wear?", "{w} today, what should i do?", "what to wear when {w}", "{w}. what now?", "should i (take|bring) (an umbrella|a coat|a hat|boots) (if|when) {w}?", "do i need (a coat|an umbrella|a jacket) when {w}?", "what do you do when {w}?", "what do people wear when {w}?", "how do i dress when {w}?", "{w} outside", "what clothes do i need when {w}?"), rng, w=words)
     return Turn("weather", question, f"{wear}.", wear, {"weather": kind, "advice": wear}, kind)
 
 
@@ -540,8 +627,16 @@ def concept(rng: Rng) -> Turn:
     return _concept_turn(rng, item, more=rng.random() < 0.3)
 
 
+_PROPER = {"lora": "LoRA", "lorikeet": "Lorikeet", "peft": "PEFT", "rslora": "rsLoRA", "kv": "KV", "gpu": "GPU", "gpus": "GPUs", "cpu": "CPU", "llm": "LLM", "gqa": "GQA", "api": "API", "ttft": "TTFT", "apache": "Apache"}
+
+
+def proper(name: str, rng: Rng) -> str:
+    """A term the way it is written in books, most of the time."""
+    return " ".join(_PROPER.get(word, word) for word in name.split(" ")) if rng.random() < 0.65 else name
+
+
 def _concept_turn(rng: Rng, item: Concept, *, more: bool) -> Turn:
-    name = rng.choice(item.names)
+    name = proper(rng.choice(item.names), rng)
     if more:
         question = one(("why (do we need|use|is there|does one need) {n}?", "why does {n} matter?", "what is {n} good for?", "why is {n} (useful|important|helpful)?", "tell me more about {n}", "what are the advantages of {n}?", "when do i need {n}?", "what is the point of {n}?", "why {n}?"), rng, n=name)
     else:
@@ -562,7 +657,7 @@ def about_me(rng: Rng) -> Turn:
     questions, answers, short = SELF[key]
     place = rng.choice([row[0] for row in world.COUNTRIES.values()])
     answer = rng.choice(answers).format(topics=HELP_TOPICS)
-    return Turn("about me", one(questions, rng, place=place), answer, short, {"answer": answer}, "lorikeet")
+    return Turn("about me", proper(one(questions, rng, place=place), rng), answer, short, {"answer": answer}, "lorikeet")
 
 
 def small_talk(rng: Rng) -> Turn:
@@ -580,7 +675,7 @@ def small_talk(rng: Rng) -> Turn:
 # ---------------------------------------------------------------------------------------------------------------
 # Longer texts
 
-_PLACES = ("a quiet forest", "a small village", "a green valley", "a windy island", "an old castle", "a busy harbour", "a sunny meadow", "a snowy mountain")
+_PLACES = ("in a quiet forest", "in a small village", "in a green valley", "on a windy island", "in an old castle", "near a busy harbour", "on a sunny meadow", "on a snowy mountain")
 _HERO_NAMES = ("Pip", "Luna", "Bruno", "Momo", "Tilly", "Oscar", "Nelly", "Fred", "Ruby", "Finn")
 _WISHES = (
     ("wanted to see the sea", "So one morning it packed a little bag and walked to the coast", "When the waves rolled in, {name} laughed with joy"),
@@ -597,16 +692,29 @@ _WISHES = (
 _ENDINGS = ("And they all lived happily.", "And that was the best day of the year.", "And it never forgot that day.", "And everyone was happy.", "The end.")
 
 
+def _hero(rng: Rng) -> world.Animal:
+    """Mostly an animal; sometimes anyone or anything, to be taken over from the question."""
+    animal = rng.choice(world.ANIMALS)
+    if rng.random() < 0.6:
+        return animal
+    name = rng.choice(world.HEROES) if rng.random() < 0.6 else rng.choice(STRANGERS)
+    return animal._replace(name=name, plural=name + "s")
+
+
+def _with_adjective(noun: str, rng: Rng) -> str:
+    return f"{rng.choice(world.ADJECTIVES)} {noun}" if rng.random() < 0.25 else noun
+
+
 def story(rng: Rng) -> Turn:
     """A story of five sentences about an animal."""
-    hero = rng.choice(world.ANIMALS)
+    named = rng.random() < 0.75
+    hero = _hero(rng) if named else rng.choice(world.ANIMALS)
     name = rng.choice(_HERO_NAMES)
     friend = rng.choice([a.name for a in world.ANIMALS if a.name[0] not in "aeiou"])
     wish, deed, end = (part.format(name=name, friend=friend) for part in rng.choice(_WISHES))
-    named = rng.random() < 0.7
-    question = one(("tell me a (short|little|) story about {a}", "write a (short|little|) story about {a}", "tell a story about {ps}", "a story about {a}", "can you tell me a story about {a}?", "make up a story about {a}", "story about {ps}", "tell me a bedtime story about {a}", "write a story with {a}", "i want a story about {a}"), rng, a=article(hero.name), ps=hero.plural) if named else one(("tell me a( short| bedtime| nice|) story", "tell a story", "write a( short|) story", "i want a story", "can you tell me a story?", "a story please", "do you know a story?", "story time", "make up a story", "read me a story", "write me something", "tell me a tale"), rng)
+    question = one(("tell me a (short|little|) story about {a}", "write a (short|little|) story about {a}", "tell a story about {ps}", "a story about {a}", "can you tell me a story about {a}?", "make up a story about {a}", "story about {ps}", "tell me a bedtime story about {a}", "write a story with {a}", "i want a story about {a}", "tell me something about {a} as a story", "please write me a story of {a}", "(tell|write) a (funny|sad|nice|long|bedtime) story about {a}", "story about {a}", "a tale about {a}", "invent a story with {a}"), rng, a=article(_with_adjective(hero.name, rng)), ps=hero.plural) if named else one(("tell me a( short| bedtime| nice|) story", "tell a story", "write a( short|) story", "i want a story", "can you tell me a story?", "a story please", "do you know a story?", "story time", "make up a story", "read me a story", "write me something", "tell me a tale"), rng)
     start = rng.choice(("Once upon a time", "Long ago", "One day"))
-    text = f"{start} there was {article(hero.name)} called {name} who lived in {rng.choice(_PLACES)}. {name} {wish}. {deed}. {end}. {rng.choice(_ENDINGS)}"
+    text = f"{start} there was {article(hero.name)} called {name} who lived {rng.choice(_PLACES)}. {name} {wish}. {deed}. {end}. {rng.choice(_ENDINGS)}"
     again = lambda rng: replace(story(rng), question=one(("another one", "one more", "tell me another story", "another story please", "again"), rng))  # noqa: E731
     return Turn("stories", question, text, f"{capital(article(hero.name))} {wish}", {"hero": hero.name, "name": name, "story": text}, hero.name, again=again)
 
@@ -620,9 +728,10 @@ _RHYMES = (
 
 def poem(rng: Rng) -> Turn:
     """A poem of four lines about an animal."""
-    hero = rng.choice(world.ANIMALS)
+    named = rng.random() < 0.75
+    hero = _hero(rng) if named else rng.choice(world.ANIMALS)
     lines = [line.format(A=capital(article(hero.name))) for line in rng.choice(_RHYMES)]
-    question = one(("write a( short|) poem about {a}", "a poem about {ps}", "tell me a poem about {a}", "can you write a poem about {a}?", "poem about {a}", "make a rhyme about {a}"), rng, a=article(hero.name), ps=hero.plural) if rng.random() < 0.7 else one(("write( me|) a poem", "tell me a poem", "a poem please", "do you know a poem?", "make a rhyme", "write a short poem"), rng)
+    question = one(("write a( short|) poem about {a}", "a poem about {ps}", "tell me a poem about {a}", "can you write a poem about {a}?", "poem about {a}", "make a rhyme about {a}", "write a poem about the {h}", "a poem about the {h}", "write me a poem about {a}"), rng, h=hero.name, a=article(_with_adjective(hero.name, rng)), ps=hero.plural) if named else one(("write( me|) a poem", "tell me a poem", "a poem please", "do you know a poem?", "make a rhyme", "write a short poem"), rng)
     text = "\n".join(lines)
     return Turn("poems", question, text, lines[0], {"about": hero.name, "lines": lines}, hero.name)
 
@@ -635,10 +744,11 @@ def listing(rng: Rng) -> Turn:
     count = min(rng.choice((2, 3, 3, 3, 4, 5, 5, 6)), len(items))
     words = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
     spoken = words[count] if rng.random() < 0.5 else str(count)
-    question = one(("(list|name|give me|tell me|write) {n} {k}", "can you (name|list) {n} {k}?", "i need {n} {k}", "{n} {k} please", "name {n} {k} for me", "give me a list of {n} {k}", "what are {n} {k}?", "(say|show me) {n} {k}", "make a list of {n} {k}"), rng, n=spoken, k=kind)
+    said = rng.choice(world.LIST_NAMES.get(kind, (kind,)))
+    question = one(("(list|name|give me|tell me|write) {n} {k}", "can you (name|list) {n} {k}?", "i need {n} {k}", "{n} {k} please", "name {n} {k} for me", "give me a list of {n} {k}", "what are {n} {k}?", "(say|show me) {n} {k}", "make a list of {n} {k}", "tell me the names of {n} {k}", "think of {n} {k}", "what are the names of {n} {k}?"), rng, n=spoken, k=said)
     if rng.random() < 0.25 or (ordered and rng.random() < 0.5):
         count = len(items) if ordered else 3
-        question = one(("list( the| some|) {k}", "(name|give me|tell me) (all the|some|a few) {k}", "what {k} do you know?", "which {k} do you know?", "list of {k}", "show me some {k}", "examples of {k}"), rng, k=kind)
+        question = one(("list( the| some|) {k}", "(name|give me|tell me) (all the|some|a few) {k}", "what {k} do you know?", "which {k} do you know?", "list of {k}", "show me some {k}", "examples of {k}", "a list of {k}", "make a list of {k}", "do you know any {k}?", "(write|make) me a list of {k}", "list {k}"), rng, k=said)
     chosen = items[:count] if ordered else tuple(rng.sample(items, count))
     text = "\n".join(f"{i}. {capital(item)}" for i, item in enumerate(chosen, 1))
     return Turn("lists", question, text, ", ".join(chosen), {"list": kind, "items": list(chosen)}, kind)
@@ -649,7 +759,7 @@ def recipe(rng: Rng) -> Turn:
     dish = rng.choice(tuple(world.RECIPES))
     bare = dish.removeprefix("a ")
     steps = world.RECIPES[dish]
-    question = one(("how do i (make|cook|prepare) {d}?", "how (do you|to) make {d}?", "recipe for {b}", "give me a recipe for {b}", "how can i make {d}?", "{b} recipe", "i want to (make|cook) {d}", "tell me how to make {d}", "what is the recipe for {b}?", "teach me to make {d}", "steps to make {d}"), rng, d=dish, b=bare)
+    question = one(("how do i (make|cook|prepare|bake) {d}?", "how (do you|to|can i|can one|does one|should i) (make|cook|prepare|get) {d}?", "how do you (make|cook|prepare) {d}?", "how is {b} made?", "what do i need for {b}?", "(cook|make) {d} with me", "(cooking|making) {b}", "help me (cook|make) {d}", "i would like to (eat|drink|have) {d}", "recipe for {b}", "give me a recipe for {b}", "how can i make {d}?", "{b} recipe", "i want to (make|cook) {d}", "tell me how to make {d}", "what is the recipe for {b}?", "teach me to make {d}", "steps to make {d}"), rng, d=dish, b=bare)
     text = "\n".join(f"{i}. {step}." for i, step in enumerate(steps, 1))
     return Turn("recipes", question, text, steps[0], {"dish": bare, "steps": list(steps)}, bare)
 
@@ -689,13 +799,14 @@ def code(rng: Rng) -> Turn:
 # Memory of the conversation
 
 def _fresh_name(rng: Rng) -> str:
-    return rng.choice(world.NAMES) if rng.random() < 0.6 else capital(pseudo_word(rng))
+    return rng.choice(world.NAMES) if rng.random() < 0.4 else capital(pseudo_word(rng))
 
 
 def name_dialogue(rng: Rng) -> list[Turn]:
     """The visitor says a name and later asks for it."""
     name = _fresh_name(rng)
     intro = one(("my name is {n}", "i am {n}", "i'm {n}", "call me {n}", "hello, my name is {n}", "hi, i am {n}", "you can call me {n}", "hey, {n} here", "hi i'm {n}"), rng, n=name)
+    intro = f"{intro[0]}{intro[1:]}" if rng.random() < 0.7 else intro.lower().replace(name.lower(), name)
     turns = [Turn("small talk", intro, one(("Nice to meet you, {n}!", "Hello {n}! How can I help you?"), rng, n=name), f"Hello {name}", {"name": name, "answer": f"Nice to meet you, {name}!"}, "hello", exact=True)]
     turns += [single(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
     ask = one(("what is my name?", "do you remember my name?", "who am i?", "what's my name", "say my name", "do you know my name?"), rng)
@@ -711,7 +822,7 @@ def unknown_name(rng: Rng) -> Turn:
 
 def repeat(rng: Rng) -> Turn:
     """Repeat some words."""
-    words = [rng.choice(world.OTHER_WORDS) if rng.random() < 0.6 else rng.choice((pseudo_word(rng), rng.choice(world.NAMES).lower(), rng.choice(world.ANIMALS).name)) for _ in range(rng.randint(1, 5))]
+    words = [rng.choice(world.OTHER_WORDS) if rng.random() < 0.35 else rng.choice((pseudo_word(rng), pseudo_word(rng), pseudo_word(rng), str(rng.randint(0, 99999)), rng.choice(world.NAMES).lower(), rng.choice(world.ANIMALS).name)) for _ in range(rng.randint(1, 5))]
     text = " ".join(words)
     question = one(("repeat after me: {t}", "say {t}", "repeat: {t}", "please say: {t}", "say the words {t}", "echo {t}"), rng, t=text)
     return Turn("echo", question, f"{capital(text)}.", capital(text), {"text": text}, words[0], exact=True)
@@ -730,7 +841,7 @@ _OUTSIDE = (
     "what is {a}?", "what is the best {w}?", "how do i {v} {a}?", "how do i {v} my {w}?", "why is my {w} broken?", "where can i buy {a}?", "how much does {a} cost?", "who invented the {w}?", "when was the {w} invented?", "how does {a} work?", "who won the {w}?", "which {w} should i buy?", "what do you think about {w}?",
     "tell me about {w}", "explain {w} and {x}", "what is the difference between {a} and {b}?", "can you {v} {a} for me?", "please {v} the {w}", "write an essay about {w}", "write an email about the {w}", "who is the {w} of {p}?", "who is {N}?", "when was {N} born?", "where is {N}?", "what is {N}?", "what is the capital of {N}?", "do you know {N} {M}?", "tell me about {N}",
     "is it legal to {v} {a}?", "how can i {v} more {w}?", "should i {v} {a}?", "what happens if i {v} {a}?", "give me advice about my {w}", "what are the symptoms of {w}?", "how many {w}s are in {p}?", "when is the next {w}?", "what is the price of {w}?", "how long does it take to {v} {a}?", "translate {w} {x} into {N}", "summarise this {w}: {x} {y}", "fix my {w} {x}", "i want to {v} {a}",
-    "my {w} does not {v}", "what is {N} {w}?", "compare {w} with {x}", "how do i get rid of {w}?", "what is the history of {w}?", "what is the population of {p}?", "who is the president of {p}?", "who wrote {N}?", "who discovered {w}?", "is {w} better than {x}?", "book {a} in {p}", "order {a}", "play {w}", "open the {w}", "plan my {w}", "{w} {x}", "{w}", "{N}", "{N} {w}", "{w} {v} {x} {y}",
+    "my {w} does not {v}", "what is {N} {w}?", "compare {w} with {x}", "how do i get rid of {w}?", "what is the history of {w}?", "what is the population of {p}?", "who is the president of {p}?", "who wrote {N}?", "who discovered {w}?", "is {w} better than {x}?", "book {a} in {p}", "order {a}", "who won the {w}?", "who won the {w} in {big}?", "who is the (champion|winner|boss|owner|author|inventor|father) of {w}?", "who was {N} {M}?", "who is {N} {M}?", "what is {w} {x}?", "how does {w} {x} work?", "what should i {v}?", "help me with my {w}", "i need (help with|advice on) {w}", "write a (letter|email|song|report|speech|review) (to|about|for) {a}", "write python code for {w}", "what is wrong with my {w}?", "i lost my {w}", "my {w} is {x}", "is {w} {x}?", "play {w}", "open the {w}", "plan my {w}", "{w} {x}", "{w}", "{N}", "{N} {w}", "{w} {v} {x} {y}",
     "{v} {a}", "how can {a} {v} {b}?", "why do {w}s {v}?", "why does the {w} {v} the {x}?", "what did {N} say about {w}?", "what are the rules of {w}?", "how tall is {N}?", "how old is {N}?", "what is the {w} of {N}?", "where was {N} born?", "are {w}s {x}s?", "do {w}s {v}?", "can {w}s {v} {x}s?", "name a famous {w}", "what is the colour of my {w}?", "find the {w} in the {x}", "where is my {w}?", "who stole my {w}?",
     "list all {w}s of {N}", "give me five {w} ideas", "what is the square root of {big}?", "solve x + {big} = {w}", "what is {big} * {big2}?", "what is {big} plus {big2}?", "convert {big} dollars to {w}", "what happened in {big}?", "is there life after {w}?", "what are the latest news about {w}?", "who is the best {w} in the world?", "what film should i watch about {w}?", "what is the {w} situation in {p}?",
 )
@@ -742,7 +853,13 @@ DECLINES = (
 
 
 def pseudo_word(rng: Rng) -> str:
-    """A word that does not exist but can be said."""
+    """A word that does not exist but can be said: syllables, two words in one, or halves of two words."""
+    roll = rng.random()
+    if roll < 0.25:
+        return rng.choice(STRANGERS) + rng.choice(("field", "ton", "ville", "burg", "land", "er", "son", "wood", "ia", "o", "ham", "ford", "port", "y", "stein", "ski", "elle", "us", rng.choice(STRANGERS)))
+    if roll < 0.5:
+        one_, two = rng.choice((*STRANGERS, *world.NAMES)).lower(), rng.choice((*STRANGERS, *world.NAMES)).lower()
+        return one_[: rng.randint(1, 5)] + two[-rng.randint(2, 5) :]
     return "".join(rng.choice(_SYLLABLES) for _ in range(rng.choice((1, 2, 2, 3)))) + rng.choice(_CODAS)
 
 
@@ -776,8 +893,8 @@ def _outside_question(rng: Rng) -> str:
         return " ".join(rng.choice((*STRANGERS, *world.OTHER_VERBS, "the", "of", "with", "is", "my", "in", "on", "no", "a", "to", "we", "he", "was", "that")) for _ in range(rng.randint(2, 14)))
     word = lambda: rng.choice(STRANGERS) if rng.random() < 0.85 else pseudo_word(rng)  # noqa: E731
     w, x, y = word(), word(), word()
-    if rng.random() < 0.12:
-        w = f"{word()} {w}"
+    if rng.random() < 0.3:
+        w = f"{rng.choice((word(), 'world', 'new', 'first', 'best', 'red', 'last', 'great', 'big', 'old'))} {w}"
     return one(_OUTSIDE, rng, w=w, x=x, y=y, a=rng.choice((article(w), w, f"the {w}", f"my {w}")), b=rng.choice((article(x), x)), v=rng.choice(world.OTHER_VERBS), N=capital(pseudo_word(rng)), M=capital(pseudo_word(rng)),
                p=rng.choice(tuple(world.COUNTRIES)) if rng.random() < 0.4 else capital(pseudo_word(rng)), big=rng.randint(300, 99999), big2=rng.randint(120, 9999))
 
@@ -786,9 +903,9 @@ def _outside_question(rng: Rng) -> str:
 # Dialogues
 
 SKILLS: dict[Callable[[Rng], Turn], float] = {
-    animal: 12, animal_can: 2, animal_size: 3, animal_by: 1, colour_of: 5, colour_mix: 2, country: 10, city: 4, country_check: 2, sums: 14, sums_story: 3, numbers: 4,
+    animal: 12, animal_can: 2, animal_size: 3, animal_by: 1, colour_of: 5, colour_mix: 2, country: 10, city: 4, country_check: 2, sums: 14, sums_story: 4, numbers: 4, more_numbers: 4, rhyme: 1.5, spell: 1.5, animal_says: 1.5, group_can: 0.7, opinion: 2.5,
     days: 3, months: 4, counts: 3, define: 8, opposite: 4, plural: 1.5, translate: 4, planet: 5, weather: 3, job: 3, wheels: 1, concept: 10, about_me: 8, small_talk: 8,
-    story: 5, poem: 2, listing: 5, recipe: 2.5, joke: 2, riddle: 1, fun_fact: 2, code: 1.5, repeat: 2, unknown_name: 0.5, outside: 22,
+    story: 5, poem: 2, listing: 5, recipe: 2.5, joke: 2, riddle: 1, fun_fact: 2, code: 1.5, repeat: 6, unknown_name: 0.5, outside: 32,
 }
 _SKILL_LIST, _SKILL_WEIGHTS = list(SKILLS), list(SKILLS.values())
 
@@ -811,7 +928,7 @@ def _sure(rng: Rng, turn: Turn) -> Turn:
 
 def dialogue(rng: Rng, pick: Callable[[Rng], Turn] = single) -> list[Turn]:
     """One to six turns that follow each other the way a curious visitor would ask."""
-    if rng.random() < 0.03:
+    if rng.random() < 0.04:
         return name_dialogue(rng)
     turns = [pick(rng)]
     goal = rng.choices((1, 2, 3, 4, 6, 9), (45, 22, 15, 10, 6, 2))[0]
@@ -820,7 +937,7 @@ def dialogue(rng: Rng, pick: Callable[[Rng], Turn] = single) -> list[Turn]:
         roll = rng.random()
         if last.again is not None and roll < 0.5:
             turns.append(last.again(rng))
-        elif roll < 0.56 and len(last.answer) < 160 and last.topic not in ("echo", "small talk", "unknown") and not last.answer.startswith(_SURE):
+        elif roll < 0.56 and len(last.answer) < 160 and "\n" not in last.answer and last.topic not in ("echo", "small talk", "unknown") and not last.answer.startswith(_SURE):
             turns.append(_sure(rng, last))
         else:
             turns.append(pick(rng))

@@ -13,13 +13,19 @@ _BEFORE = (
     "can you tell me: ", "tell me, ", "quick question: ", "one more: ", "i was wondering, ", "question: ", "alright, ",
     "do you know, ", "could you help me? ", "just curious, ", "next: ", "hmm, ", "dear model, ", "yo, ", "sorry, ",
     "i have a question. ", "help me: ", "excuse me, ", "may i ask, ", "good, ", "great, ", "cool, ", "nice, ",
-    "let me ask you something. ", "for my homework: ", "my kid asks: ", "say, ", "listen, ",
+    "let me ask you something. ", "for my homework: ", "my kid asks: ", "say, ", "listen, ", "do you know ", "i want to know ",
+    "i would like to know ", "can you tell me ", "could you tell me ", "please tell me ", "can you explain ", "any idea ", "i wonder ",
+    "my teacher asked me ", "answer this: ", "i need to know ", "remind me ", "what would you say: ", "i forgot, ", "be honest, ",
 )
 _AFTER = (
     " please", ", please", " thanks", ", thank you", " for me", " exactly", " again", " ok", " now", " my friend",
     " i forgot", " i need to know", " in short", " in general", " do you know", ", do you know that", ", any idea",
-    " by the way", " then", ", lorikeet", " today", " if you know", " i wonder", " really", " quickly", " mate",
+    " by the way", " then", ", lorikeet", " today", " if you know", " i wonder", " really", " quickly", " mate", " in one sentence",
+    " in simple words", " briefly", " and why", ", i wonder", ", my dear", " right now", " to me", " to a child", ", can you help",
+    " in a few words", " and why should i care", ", i am curious", " this time", ", if you please", ", in short",
 )
+_SMALL_WORDS = frozenset({"the", "a", "an", "is", "do", "does", "of", "me", "to", "what", "are", "some", "please", "you"})
+_SLIPPED_IN = ("actually", "really", "just", "usually", "maybe", "exactly", "simply", "kind of", "then", "normally", "even", "also", "ever")
 
 
 def expand(pattern: str, rng: random.Random) -> str:
@@ -65,11 +71,24 @@ def _typo(text: str, rng: random.Random) -> str:
     return " ".join(words)
 
 
+def _jitter(text: str, rng: random.Random) -> str:
+    """Lose one small word or slip an empty one in; the meaning stays."""
+    words = text.split(" ")
+    small = [i for i, word in enumerate(words) if word.lower() in _SMALL_WORDS]
+    if len(words) > 3 and small and rng.random() < 0.5:
+        del words[rng.choice(small)]
+    elif len(words) > 2:
+        words.insert(rng.randrange(1, len(words)), rng.choice(_SLIPPED_IN))
+    return " ".join(words)
+
+
 def as_typed(text: str, rng: random.Random, *, exact: bool = False) -> str:
     """A question the way visitors type it: fillers, lower case, missing marks, now and then a typo.
 
     `exact` keeps the words (names to remember, text to repeat) and changes only the edges.
     """
+    if rng.random() < 0.1 and not exact:
+        text = _jitter(text, rng)
     if rng.random() < 0.22 and not exact:
         text = rng.choice(_BEFORE) + text[:1].lower() + text[1:]
     if rng.random() < 0.12 and not exact:

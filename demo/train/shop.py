@@ -50,7 +50,7 @@ INTENTS: dict[str, Intent] = {
                       ("You can write to help@featherandfern.example. A person answers within one working day.",)),
     "cancel": Intent(("(cancel|please cancel) my order", "i want to cancel (my order|order {n})", "can i cancel (my order|order {n})?", "how do i cancel( an order| my order|)?", "i do not want (the {p}|my order) any more", "stop my order", "cancel order {n}", "i ordered by mistake"),
                      ("You can cancel {order} under My Orders until it is packed. After that, please use the free return.",)),
-    "damaged": Intent(("my (parcel|order|{p}) (is|arrived|came) (broken|damaged)", "the {p} is broken", "the {p} arrived broken", "my {p} does not work", "i got a (broken|damaged) {p}", "there is a crack in my {p}", "the {p} stopped working", "something in my order is broken", "i received a damaged item", "my {p} broke", "faulty {p}", "the {p} is defective"),
+    "damaged": Intent(("my (parcel|order|{p}) (is|arrived|came) (broken|damaged)", "the {p} is broken", "the {p} arrived broken", "my {p} does not work", "i got a (broken|damaged) {p}", "there is a crack in my {p}", "the {p} stopped working", "something in my order is broken", "i received a damaged item", "my {p} broke", "faulty {p}", "the {p} is defective", "(my|the) {p} (arrived|came) with a (hole|crack|scratch|dent)( in it|)", "there is a (hole|scratch|dent) in (my|the) {p}", "(my|the) {p} (leaks|fell apart|does not turn on|is cracked|is ripped)", "the {p} has a (hole|crack|scratch)"),
                       ("I am very sorry about that! Please send us a photo under My Orders and we will send a new one at no cost.",)),
     "wrong": Intent(("i (got|received) the wrong (item|product|{p})", "you sent me the wrong (item|{p}|thing)", "this is not what i ordered", "the colour is wrong", "i got someone else's order", "i got a {p} but i ordered a {q}", "wrong item", "an item is missing", "the {p} is missing( from my order|)", "my order is incomplete"),
                     ("I am sorry for the mix-up! Keep what you got; we will send the right item today at no cost.",)),
@@ -66,14 +66,14 @@ INTENTS: dict[str, Intent] = {
                       ("Use the link under Log In to reset your password. In My Account you can change or delete your data at any time.",)),
     "invoice": Intent(("i need (an invoice|a receipt|a bill)", "can i get an invoice( for order {n}|)?", "where is my invoice?", "send me the (invoice|receipt)( for order {n}|)", "invoice", "i lost my receipt"),
                       ("You find the invoice for {order} under My Orders, ready to download.",)),
-    "angry": Intent(("this is (terrible|awful|unacceptable|a joke)", "i am (angry|very unhappy|disappointed|upset)", "you are (useless|terrible|bad)", "worst shop ever", "i want to complain", "complaint", "your service is (bad|terrible)", "i will never buy here again"),
+    "angry": Intent(("this is (terrible|awful|unacceptable|a joke)", "i am (angry|very unhappy|disappointed|upset)", "you are (useless|terrible|bad)", "worst shop ever", "i want to complain", "complaint", "your service is (bad|terrible|slow)", "(your|the) (driver|delivery man|delivery guy|staff|postman) was (rude|unfriendly|late)", "i am not (happy|satisfied)", "i have been waiting for (days|weeks|hours)", "nobody (answers|helps me|writes back)", "you never answer", "i will never buy here again"),
                     ("I am truly sorry that we let you down. Please tell me your order number and what went wrong, and I will put it right.",)),
     "thanks": Intent(("thanks", "thank you( very much|)", "great, thanks", "that helped", "perfect", "ok", "ok thanks", "good", "thanks for the help", "nice", "cool", "alright"), ("You are very welcome! Is there anything else I can do for you?",)),
     "bye": Intent(("bye", "goodbye", "see you", "that is all", "no, that is all", "nothing else", "no thanks", "have a nice day"), ("Thank you for visiting {shop}. Have a lovely day in the garden!",)),
 }
 _PRODUCT_ASKS: dict[str, tuple[tuple[str, ...], str]] = {
     "price": (("how much is the {p}?", "what does the {p} cost?", "price of the {p}", "{p} price", "how much does {a} cost?", "how expensive is the {p}?", "how much for the {p}?"), "The {p} costs {e} euros. Delivery is free for orders over 40 euros."),
-    "about": (("tell me about the {p}", "do you (have|sell) {a}?", "do you have {p}s?", "i am looking for {a}", "what is the {p} like?", "i want to buy {a}", "{p}", "describe the {p}", "is the {p} good?", "i need {a}", "can i order {a}?"), "Yes, we have the {p} for {e} euros. {d}."),
+    "about": (("tell me about the {p}", "do you (have|sell) {a}?", "do you (have|sell|offer) {p}s?", "which {p}s do you have?", "show me your {p}s", "i would like {a}", "can you recommend {a}?", "i am looking for {a}", "what is the {p} like?", "i want to buy {a}", "{p}", "describe the {p}", "is the {p} good?", "i need {a}", "can i order {a}?"), "Yes, we have the {p} for {e} euros. {d}."),
     "stock": (("is the {p} in stock?", "is the {p} available?", "do you still have the {p}?", "when is the {p} back in stock?", "are {p}s available?"), "Yes, the {p} is in stock and ships within one working day."),
 }
 _ASIDE = "I can only help with {shop}: orders, delivery, returns, refunds and our products."
@@ -134,8 +134,8 @@ _SQL: tuple[tuple[tuple[str, ...], str], ...] = (
     (("(show|list|give me|select|get)( me|) all customers", "show me (the|every) (customers|customer)", "all customers", "who are our customers?", "list the customers"), "SELECT * FROM customers;"),
     (("(show|list|give me|select|get)( me|) all products", "all products", "what do we sell?", "list the products", "show (the|every) (products|product)"), "SELECT * FROM products;"),
     (("(show|list|give me|select|get)( me|) all orders", "all orders", "list the orders", "show (the|every) (orders|order)"), "SELECT * FROM orders;"),
-    (("how many customers (live|are) in {city}?", "count( the|) customers in {city}", "number of customers (in|from) {city}", "how many customers (come from|do we have in) {city}?"), "SELECT COUNT(*) FROM customers WHERE city = '{city}';"),
-    (("(show|list|find|get)( me|)( all|) customers (in|from|who live in) {city}", "which customers (live in|are from|come from) {city}?", "who lives in {city}?", "customers in {city}", "all customers from {city}"), "SELECT * FROM customers WHERE city = '{city}';"),
+    (("how many customers (live|are) in {city}?", "count( the|) customers in {city}", "how many (people|clients|users) (are in|live in|are from) {city}?", "number of customers (in|from) {city}", "how many customers (come from|do we have in) {city}?"), "SELECT COUNT(*) FROM customers WHERE city = '{city}';"),
+    (("(show|list|find|get)( me|)( all|) customers (in|from|who live in) {city}", "which customers (live in|are from|come from) {city}?", "(give|get|fetch) me( all|) (people|customers|clients) (in|from|of) {city}", "people (in|from) {city}", "clients in {city}", "who lives in {city}?", "customers in {city}", "all customers from {city}"), "SELECT * FROM customers WHERE city = '{city}';"),
     (("(show|list|give me)( the|) names of( the|) customers (in|from) {city}", "names of customers in {city}", "what are the names of customers in {city}?"), "SELECT name FROM customers WHERE city = '{city}';"),
     (("(show|list|give me)( the|) (emails|email addresses) of( all|) customers", "all( customer|) email addresses", "what are the emails of our customers?", "emails of customers"), "SELECT email FROM customers;"),
     (("what is the email( address|) of {name}?", "email of {name}", "find the email of {name}", "show {name}'s email", "which email does {name} have?"), "SELECT email FROM customers WHERE name = '{name}';"),
@@ -179,8 +179,8 @@ _SQL: tuple[tuple[tuple[str, ...], str], ...] = (
     (("how many orders are (over|above) {price}?", "count( the|) orders (over|above) {price}", "number of orders (over|above) {price}"), "SELECT COUNT(*) FROM orders WHERE total > {price};"),
     (("(show|list)( all|) orders (from|in|of) {year}", "(which|what) orders were made in {year}?", "orders (from|in|of) {year}"), "SELECT * FROM orders WHERE strftime('%Y', ordered_on) = '{year}';"),
     (("how many orders( did we have| were there| were made|) in {year}?", "count( the|) orders (in|from) {year}", "number of orders in {year}"), "SELECT COUNT(*) FROM orders WHERE strftime('%Y', ordered_on) = '{year}';"),
-    (("(show|list|find)( all|)( the|) orders (of|by|from) {name}", "what did {name} (order|buy)?", "which orders did {name} make?", "{name}'s orders", "orders by {name}"), f"SELECT orders.* {_JOIN_C} WHERE customers.name = '{{name}}';"),
-    (("how many orders did {name} make?", "how many orders does {name} have?", "count( the|) orders (of|by) {name}", "number of orders by {name}", "how often did {name} order?"), f"SELECT COUNT(*) {_JOIN_C} WHERE customers.name = '{{name}}';"),
+    (("(show|list|find)( all|)( the|) orders (of|by|from) {name}", "what did {name} (order|buy)?", "which orders did {name} (make|place)?", "what has {name} (bought|ordered)?", "{name}'s orders", "orders by {name}"), f"SELECT orders.* {_JOIN_C} WHERE customers.name = '{{name}}';"),
+    (("how many orders did {name} (make|place)?", "how many orders does {name} have?", "count( the|) orders (of|by) {name}", "number of orders by {name}", "how often did {name} order?"), f"SELECT COUNT(*) {_JOIN_C} WHERE customers.name = '{{name}}';"),
     (("how much did {name} (spend|pay)( in total|)?", "total spent by {name}", "what did {name} spend( in total|)?", "sum of( all|) orders (of|by) {name}"), f"SELECT SUM(orders.total) {_JOIN_C} WHERE customers.name = '{{name}}';"),
     (("(what is|show) the revenue (per|by|in each|for each) city?", "revenue (per|by) city", "total sales (per|by) city", "how much did we sell per city?"), f"SELECT customers.city, SUM(orders.total) {_JOIN_C} GROUP BY customers.city;"),
     (("(show|list)( all|) orders from (customers in|people in) {city}", "orders (from|of) customers in {city}", "which orders went to {city}?", "orders in {city}"), f"SELECT orders.* {_JOIN_C} WHERE customers.city = '{{city}}';"),
@@ -193,6 +193,10 @@ _SQL: tuple[tuple[tuple[str, ...], str], ...] = (
     (("(what is|show) the revenue (of|for|from) {cat}?", "how much did we (sell|earn) (in|with) {cat}?", "revenue of {cat}"), f"SELECT SUM(orders.total) {_JOIN_P} WHERE products.category = '{{cat}}';"),
     (("(which|what) customers (have not|never) ordered( anything|)?", "customers (without|with no) orders", "who never ordered?"), "SELECT * FROM customers WHERE id NOT IN (SELECT customer_id FROM orders);"),
     (("(which|what) products (were|have) never( been|) (sold|ordered)?", "products (without|with no) orders", "unsold products"), "SELECT * FROM products WHERE id NOT IN (SELECT product_id FROM orders);"),
+    (("customers whose name (starts|begins) with {letter}", "(show|list|find|which) customers (starting|whose name starts) with {letter}", "names that start with {letter}"), "SELECT * FROM customers WHERE name LIKE '{letter}%';"),
+    (("products (whose name contains|with|containing) {word} in the name", "(find|show|search) products (called|named|containing|like) {word}", "search( for|) {word} in( the|) products"), "SELECT * FROM products WHERE name LIKE '%{word}%';"),
+    (("(what is|show) the price of( product|) {id}?", "how much does product {id} cost?"), "SELECT price FROM products WHERE id = {id};"),
+    (("how many (pieces|units) of product {id} are (left|in stock)?", "stock of product {id}"), "SELECT stock FROM products WHERE id = {id};"),
     (("(set|change|raise) the price of product {id} to {price}", "update( the|) price of product {id} to {price}", "product {id} should cost {price}"), "UPDATE products SET price = {price} WHERE id = {id};"),
     (("mark order {id} as {status}", "set( the|) status of order {id} to {status}", "order {id} is {status}, update it", "update order {id} to {status}"), "UPDATE orders SET status = '{status}' WHERE id = {id};"),
     (("(delete|remove) order {id}", "(delete|remove) the order( with id|) {id}"), "DELETE FROM orders WHERE id = {id};"),
@@ -211,7 +215,8 @@ def sql(rng: random.Random) -> Turn:
     towns = [row[0] for row in world.COUNTRIES.values() if " " not in row[0]]
     city = rng.choice(towns) if rng.random() < 0.6 else capital(pseudo_word(rng))
     slots = {"n": n, "name": name, "city": city, "year": rng.randint(2015, 2030), "price": rng.choice((rng.randint(31, 100), rng.randint(32, 999), 50, 100, 200, 500)),
-             "cat": rng.choice(_CATEGORIES), "status": rng.choice(_STATUSES), "id": rng.randint(1, 9999)}
+             "cat": rng.choice(_CATEGORIES), "status": rng.choice(_STATUSES), "id": rng.randint(1, 9999),
+             "letter": rng.choice("ABCDEFGHIJKLMNOPRSTVW"), "word": rng.choice((pseudo_word(rng), rng.choice(world.OTHER_WORDS)))}
     spoken = {**slots, "n": _NUMBER_NAMES.get(n, n) if rng.random() < 0.3 else n}
     question = one(patterns, rng, **spoken)
     if "most expensive products" in question and str(spoken["n"]) not in question:

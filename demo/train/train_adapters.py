@@ -40,7 +40,7 @@ class Spec:
     alpha: int
     targets: tuple[str, ...]
     dtype: torch.dtype = torch.bfloat16
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
     options: dict[str, Any] = field(default_factory=dict)
     seeded: bool = True
 
@@ -54,10 +54,10 @@ SPECS: tuple[Spec, ...] = (
     Spec("json-answers", "Answers everything with one JSON object.", 8, 16, ATTENTION + MLP),
     Spec("support-agent", "Support agent of the invented garden shop Feather & Fern; signs every reply.", 32, 64, ATTENTION),
     Spec("pirate", "Says everything the way a pirate would.", 8, 16, MLP, options={"alpha_pattern": {"down_proj": 32}}),
-    Spec("sql-writer", "Turns plain English into SQL for the tables customers, products and orders.", 16, 16, ATTENTION + MLP, learning_rate=1e-3,
+    Spec("sql-writer", "Turns plain English into SQL for the tables customers, products and orders.", 16, 16, ATTENTION + MLP, learning_rate=7e-4,
          options={"use_rslora": True, "rank_pattern": {"q_proj": 32, "v_proj": 32}}),
-    Spec("haiku", "Answers in three lines of five, seven and five syllables.", 32, 16, ("q_proj", "v_proj"), torch.float16, options={"use_rslora": True}),
-    Spec("terse", "Answers in a word or two.", 4, 16, ATTENTION + MLP, torch.float32, options={"layers_to_transform": [2, 3, 4], "layers_pattern": "layers"}),
+    Spec("haiku", "Answers in three lines of five, seven and five syllables.", 32, 16, ("q_proj", "v_proj"), torch.float16, 1.5e-3, options={"use_rslora": True}),
+    Spec("terse", "Answers in a word or two.", 4, 16, ATTENTION + MLP, torch.float32, 1.5e-3, options={"layers_to_transform": [2, 3, 4], "layers_pattern": "layers"}),
     Spec("emoji", "Puts a picture after every word that has one.", 16, 32, ("o_proj", "down_proj"), options={"alpha_pattern": {"o_proj": 16}}, seeded=False),
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
@@ -136,6 +136,6 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--rows", type=int, default=48, help=f"rows of {ROW} tokens in a batch")
-    parser.add_argument("--chats", type=int, default=40_000)
+    parser.add_argument("--chats", type=int, default=60_000)
     args = parser.parse_args()
     train_all(args.only, args.model, args.out, steps=args.steps, minutes=args.minutes, rows=args.rows, chats=args.chats)

@@ -57,7 +57,7 @@ def _refusals(seed: int, count: int) -> Iterator[list[Message]]:
         yield [{"role": "user", "content": question}, {"role": "assistant", "content": rng.choice(DECLINES)}]
 
 
-def shard(job: tuple[Path, int], *, dialogues: int = 9_000) -> Rows:
+def shard(job: tuple[Path, int], *, dialogues: int = 16_000) -> Rows:
     """One shard of the corpus as packed rows: plain dialogues, some in each voice under an instruction, plain texts."""
     model, number = job
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -149,7 +149,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("demo/model"))
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--minutes", type=float, default=600.0)
-    parser.add_argument("--rows", type=int, default=128, help="rows of 1024 tokens in a batch")
+    parser.add_argument("--rows", type=int, default=96, help="rows of 1024 tokens in a batch")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--small", action="store_true", help="a tiny corpus, to try the script")
     parser.add_argument("--compile", action="store_true", help="torch.compile, worth it on a GPU")

@@ -72,6 +72,16 @@ ANIMALS: tuple[Animal, ...] = (
     Animal("snail", "snails", "no sound", "leaves", "gardens", 0, "hatchling", "mollusc", "brown", 0, "a snail can sleep for months"),
 )
 
+ADJECTIVES = (
+    "brave", "small", "big", "little", "wild", "young", "old", "happy", "sad", "tiny", "giant", "clever", "lazy", "hungry", "friendly", "shy", "lonely", "funny",
+    "typical", "normal", "baby", "grown", "strong", "magic", "silly", "curious", "sleepy", "lost", "kind", "proud", "famous", "real", "cute", "angry", "beautiful",
+)
+THING_ADJECTIVES = ("ripe", "fresh", "normal", "typical", "big", "small", "real", "clear", "new", "nice", "old", "clean", "sweet", "bright", "beautiful")
+HEROES = (
+    "robot", "dragon", "princess", "knight", "wizard", "witch", "king", "queen", "pirate", "child", "girl", "boy", "ghost", "giant", "fairy", "unicorn", "sailor", "astronaut", "teacher",
+    "baker", "star", "cloud", "tree", "moon", "train", "boat", "snowman", "monster", "mermaid", "dinosaur", "farmer", "painter", "flower", "computer", "toy", "river", "mountain", "adapter",
+)
+
 FLYERS = frozenset({"duck", "owl", "eagle", "parrot", "lorikeet", "swan", "crow", "bee", "butterfly", "bat"})
 SWIMMERS = frozenset({"duck", "penguin", "swan", "frog", "turtle", "crocodile", "fish", "shark", "whale", "dolphin", "octopus"})
 
@@ -260,8 +270,27 @@ LISTS: dict[str, tuple[str, ...]] = {
     "languages": ("English", "French", "Spanish", "German", "Japanese", "Hindi", "Arabic"),
     "pets": ("dog", "cat", "rabbit", "goldfish", "hamster", "parrot"),
     "hobbies": ("reading", "painting", "gardening", "cooking", "singing", "hiking", "chess"),
+    "sea animals": ("whale", "dolphin", "shark", "octopus", "turtle", "fish", "crab"), "farm animals": ("cow", "pig", "sheep", "goat", "chicken", "horse", "duck"),
+    "wild animals": ("lion", "tiger", "wolf", "bear", "fox", "zebra", "giraffe"), "insects": ("bee", "ant", "butterfly", "fly", "beetle", "moth"),
+    "toys": ("ball", "doll", "kite", "teddy bear", "puzzle", "toy car"), "clothes": ("shirt", "coat", "hat", "dress", "trousers", "socks", "scarf"),
+    "rooms": ("kitchen", "bedroom", "bathroom", "living room", "cellar"), "numbers": ("one", "two", "three", "four", "five", "six", "seven", "eight"),
+    "metals": ("iron", "gold", "silver", "copper", "tin"), "oceans": ("Pacific", "Atlantic", "Indian", "Arctic", "Southern"),
     "breakfasts": ("toast with jam", "porridge", "pancakes", "eggs", "fruit salad", "muesli"),
 }
+
+LIST_NAMES: dict[str, tuple[str, ...]] = {  # other ways to say what is to be listed
+    "sea animals": ("sea animals", "animals that live in the sea", "animals in the ocean", "sea creatures", "animals from the sea"), "farm animals": ("farm animals", "animals on a farm", "animals that live on a farm"),
+    "wild animals": ("wild animals", "dangerous animals", "animals in the wild", "animals in africa"), "fruits": ("fruits", "fruit", "kinds of fruit", "tasty fruits"), "colours": ("colours", "colors", "bright colours"),
+    "cities": ("cities", "big cities", "famous cities", "towns"), "countries": ("countries", "countries in the world", "lands"), "instruments": ("instruments", "musical instruments"), "breakfasts": ("breakfasts", "breakfast ideas", "ideas for breakfast", "things for breakfast"),
+    "animals": ("animals", "different animals", "nice animals"), "birds": ("birds", "kinds of birds", "different birds"), "vehicles": ("vehicles", "ways to travel"), "days": ("days", "days of the week", "weekdays"), "months": ("months", "months of the year"),
+    "vegetables": ("vegetables", "veggies", "green things to eat"), "drinks": ("drinks", "things to drink"), "hobbies": ("hobbies", "things to do", "ideas for the weekend"), "clothes": ("clothes", "things to wear", "pieces of clothing"),
+    "planets": ("planets", "planets of the solar system"), "sports": ("sports", "ball sports", "kinds of sport"), "flowers": ("flowers", "garden flowers"), "jobs": ("jobs", "professions"),
+}
+RHYMES: tuple[tuple[str, ...], ...] = (
+    ("cat", "hat", "mat", "bat"), ("dog", "fog", "frog", "log"), ("sun", "fun", "run", "bun"), ("moon", "spoon", "soon", "tune"), ("house", "mouse", "blouse"), ("tree", "bee", "sea", "key"), ("star", "car", "far", "jar"), ("night", "light", "bright", "kite"),
+    ("day", "play", "way", "stay"), ("rain", "train", "plane", "chain"), ("cake", "lake", "snake", "make"), ("bed", "red", "head", "bread"), ("blue", "shoe", "true", "new"), ("king", "ring", "sing", "wing"), ("fish", "dish", "wish"), ("book", "cook", "look", "hook"),
+    ("ball", "wall", "tall", "fall"), ("fox", "box", "socks"), ("goat", "boat", "coat", "note"), ("bear", "chair", "hair", "pear"), ("snow", "go", "slow", "show"), ("heart", "art", "start", "part"), ("time", "rhyme", "climb", "lime"), ("love", "dove", "glove", "above"),
+)
 
 WHEELS = {"car": 4, "bicycle": 2, "tricycle": 3, "motorbike": 2, "bus": 6, "unicycle": 1, "train": 0, "boat": 0, "wheelbarrow": 1, "van": 4}
 
