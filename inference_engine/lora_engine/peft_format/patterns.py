@@ -112,10 +112,9 @@ class _Walk:
         if known is None:
             known = frozenset((start,))
             for op, argument in nodes.data:
-                known = frozenset(end for position in known for end in self._node(op, argument, position))
+                known = self._union([self._node(op, argument, position) for position in known])
                 if not known:
                     break
-            self._matcher.spend(len(known))
             self._seen[id(nodes), start] = known
         return known
 
@@ -125,7 +124,7 @@ class _Walk:
             fits = at < len(self._text) and _accepts(op, argument, self._text[at])
             return frozenset((at + 1,)) if fits else _NO_MATCH
         if op is sre.BRANCH:
-            return frozenset(end for branch in argument[1] for end in self.sequence(branch, at))
+            return self._union([self.sequence(branch, at) for branch in argument[1]])
         if op is sre.SUBPATTERN:
             return self._group(argument, at)
         if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
@@ -135,6 +134,10 @@ class _Walk:
         if op in (sre.ASSERT, sre.ASSERT_NOT) and argument[0] == 1:
             return frozenset((at,)) if bool(self.sequence(argument[1], at)) == (op is sre.ASSERT) else _NO_MATCH
         raise PatternError("back references, look-behind and atomic groups are not supported")
+
+    def _union(self, sets: list[frozenset[int]]) -> frozenset[int]:
+        self._matcher.spend(sum(map(len, sets)))
+        return _NO_MATCH.union(*sets)
 
     def _group(self, argument: Any, at: int) -> frozenset[int]:
         _number, add_flags, del_flags, body = argument
@@ -148,8 +151,7 @@ class _Walk:
         reached = current if low == 0 else _NO_MATCH
         # Ends never lie before their start, so the set of positions settles within the text's length.
         for done in range(1, int(high) + 1):
-            self._matcher.spend(1 + len(current) * len(current) // 8)
-            following = frozenset(end for position in current for end in self.sequence(body, position))
+            following = self._union([self.sequence(body, position) for position in current])
             settled = following == current
             if done >= low or settled:
                 reached |= following

@@ -1,0 +1,140 @@
+"""Where an adapter's two files come from: a folder, or a web server. Bytes are believed only by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
+
+from .errors import StageError
+
+_CHUNK = 1 << 20
+_TIMEOUT_S = 30.0
+_STAGE_AGAIN = "Ask for staging again with the digests from validation."
+_UPLOAD_AGAIN = "Check that the artifact store still holds this version; if not, upload the adapter again."
+_CHECK_STORE = "Check the artifact store and the engine host's way to it; staging can be repeated."
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An adapter to fetch. ``uri`` is a ``file://`` folder or an ``http(s)://`` prefix of the two files.
+
+    ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` go with HTTP requests.
+    """
+
+    digest: str
+    uri: str
+    file_digests: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise ``StageError`` unless the parts agree with each other."""
+        try:
+            actual = adapter_digest(self.file_digests)
+        except ValueError as error:
+            raise StageError("invalid_artifact", f"The file digests cannot be used: {error}.", _STAGE_AGAIN) from None
+        if actual != self.digest:
+            message = f"The file digests make {actual}, but {self.digest} was asked for."
+            raise StageError("digest_mismatch", message, _STAGE_AGAIN)
+        if urllib.parse.urlsplit(self.uri).scheme not in ("file", "http", "https"):
+            message = f"{self.uri!r} is no place to fetch from."
+            raise StageError("invalid_artifact", message, "Use a file:// folder or an http(s):// address.")
+
+    def fetch(self, into: Path, max_bytes: int, progress: Progress) -> int:
+        """Write both files into ``into``, checked and on disk; returns their bytes. Raises ``StageError``.
+
+        ``progress`` is called with bytes done and bytes in all (0 while unknown).
+        """
+        transfer = _Transfer(max_bytes, progress)
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            with self._open(name) as (stream, length):
+                actual = transfer.copy(stream, length, into / name)
+            wanted = self.file_digests[name].removeprefix("sha256:")
+            if actual != wanted:
+                raise StageError(
+                    "digest_mismatch",
+                    f"{name} has digest sha256:{actual}, but sha256:{wanted} was asked for: "
+                    "it was damaged or replaced.",
+                    "Upload the adapter again.",
+                )
+        return transfer.done
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
+        """The file's stream and its length (0 if unknown); what goes wrong with either becomes a ``StageError``."""
+        parts = urllib.parse.urlsplit(self.uri)
+        path = parts.path.rstrip("/") + "/" + name
+        try:
+            if parts.scheme == "file":
+                with Path(urllib.parse.unquote(path)).open("rb") as file:
+                    yield file, os.fstat(file.fileno()).st_size
+            else:
+                request = urllib.request.Request(parts._replace(path=path).geturl(), headers=dict(self.headers))
+                with _opener.open(request, timeout=_TIMEOUT_S) as response:
+                    yield response, int(response.headers.get("Content-Length") or 0)
+        except FileNotFoundError:
+            raise StageError("artifact_not_found", f"There is no {name} at {self.uri}.", _UPLOAD_AGAIN) from None
+        except urllib.error.HTTPError as error:
+            raise _http_refusal(error, name) from None
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            message = f"The artifact store at {parts.netloc} does not answer: {getattr(error, 'reason', error)}."
+            raise StageError("artifact_unavailable", message, _CHECK_STORE, passes=True) from None
+        except OSError as error:
+            message = f"{name} cannot be copied: {error.strerror or error}."
+            raise StageError("disk_error", message, "Check the engine host's disk.", passes=True) from None
+
+
+class _Transfer:
+    """Copies streams to disk, counting and hashing on the way."""
+
+    def __init__(self, max_bytes: int, progress: Progress) -> None:
+        self.done = 0
+        self._max_bytes = max_bytes
+        self._progress = progress
+
+    def copy(self, stream: IO[bytes], length: int, path: Path) -> str:
+        """Write the stream to ``path``, flushed to disk; returns its SHA-256 in hex."""
+        digest, start = hashlib.sha256(), self.done
+        with path.open("xb") as file:
+            while chunk := stream.read(_CHUNK):
+                self.done += len(chunk)
+                if self.done > self._max_bytes:
+                    message = f"The adapter is larger than {self._max_bytes} bytes."
+                    raise StageError("artifact_too_large", message, "Train with a lower rank or fewer targets.")
+                digest.update(chunk)
+                file.write(chunk)
+                self._progress(self.done, start + length if length else 0)
+            file.flush()
+            os.fsync(file.fileno())
+        if self.done - start < length:
+            raise ConnectionError(f"it ended {length - (self.done - start)} bytes early")
+        return digest.hexdigest()
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the store's credentials to another server."""
+
+    def redirect_request(self, *_arguments: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+def _http_refusal(error: urllib.error.HTTPError, name: str) -> StageError:
+    message = f"The artifact store answered {error.code} {error.reason} for {name}."
+    if error.code in (404, 410):
+        return StageError("artifact_not_found", message, _UPLOAD_AGAIN)
+    return StageError("artifact_unavailable", message, _CHECK_STORE, passes=True)

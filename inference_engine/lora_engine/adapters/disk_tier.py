@@ -1,0 +1,191 @@
+"""Adapters on the host's own disk: content-addressed, bounded, and whole after any crash.
+
+A folder ``sha256/<hh>/<hex>`` appears by one rename, after both files are on disk; what a
+crash left half-done lies in ``incoming`` and is removed at start. Use is remembered as the
+folder's modification time, so that eviction survives restarts too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+
+from .artifact import Artifact, Progress
+from .errors import StageError
+
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
+
+
+@dataclass(slots=True)
+class _Entry:
+    folder: Path
+    num_bytes: int
+    last_used: float
+    checked: bool  # whether this process has seen that the files have their digest
+
+
+class DiskTier:
+    """Folders by digest, at most ``capacity`` bytes of them. Safe to use from several threads."""
+
+    def __init__(self, root: Path, capacity: int) -> None:
+        self._root = root
+        self._incoming = root / "incoming"
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._pins: Counter[str] = Counter()
+        shutil.rmtree(self._incoming, ignore_errors=True)
+        self._incoming.mkdir(parents=True)
+        self._entries = dict(self._scan())
+
+    def has(self, digest: str) -> bool:
+        return digest in self._entries
+
+    def contents(self) -> dict[str, int]:
+        """Digest → bytes of everything here."""
+        with self._lock:
+            return {digest: entry.num_bytes for digest, entry in self._entries.items()}
+
+    @property
+    def used(self) -> int:
+        return sum(self.contents().values())
+
+    def pin(self, digest: str) -> None:
+        """Keep the digest, present or not, from being evicted until ``unpin``."""
+        with self._lock:
+            self._pins[digest] += 1
+
+    def unpin(self, digest: str) -> None:
+        with self._lock:
+            self._pins[digest] -= 1
+            if self._pins[digest] <= 0:
+                del self._pins[digest]
+
+    @contextmanager
+    def reading(self, digest: str) -> Iterator[Path]:
+        """The adapter's folder, safe from eviction meanwhile. Raises ``StageError`` if it is not here."""
+        self.pin(digest)
+        try:
+            entry = self._entry(digest)
+            entry.last_used = time.time()
+            os.utime(entry.folder)
+            yield entry.folder
+        finally:
+            self.unpin(digest)
+
+    def add(self, artifact: Artifact, max_bytes: int, progress: Progress) -> None:
+        """Fetch, check, and make visible. Raises ``StageError``; nothing is left behind then."""
+        artifact.check()
+        place = self._incoming / uuid.uuid4().hex
+        try:
+            place.mkdir()
+            num_bytes = artifact.fetch(place, max_bytes, progress)
+            self._make_room(num_bytes)
+            self._publish(artifact.digest, place, num_bytes)
+        except OSError as error:
+            message = f"The adapter cannot be written to {self._root}: {error.strerror or error}."
+            raise StageError("disk_error", message, "Free space on the engine host's disk.", passes=True) from None
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def verify(self, digest: str) -> None:
+        """Check, once per process, that the files still have the digest they are filed under.
+
+        Raises ``StageError``; an adapter that was damaged is removed.
+        """
+        entry = self._entry(digest)
+        if entry.checked:
+            return
+        try:
+            with self.reading(digest) as folder:
+                entry.checked = adapter_digest(folder_digests(folder)) == digest
+        except OSError as error:
+            message = f"The copy of {digest} on disk cannot be read: {error.strerror or error}."
+            raise StageError("disk_error", message, "Check the engine host's disk.", passes=True) from None
+        if not entry.checked:
+            self.remove(digest)
+            message = f"The copy of {digest} on disk was damaged and has been removed."
+            raise StageError("disk_tier_damaged", message, "Stage the adapter again.", passes=True)
+
+    def remove(self, digest: str) -> bool:
+        """Forget an adapter; True if it was here. Open maps of its files stay valid."""
+        with self._lock:
+            entry = self._entries.pop(digest, None)
+        if entry is None:
+            return False
+        self._discard(entry)
+        return True
+
+    def _entry(self, digest: str) -> _Entry:
+        entry = self._entries.get(digest)
+        if entry is None:
+            raise StageError("adapter_not_found", f"{digest} is not on this host's disk.", "Stage the adapter again.")
+        return entry
+
+    def _publish(self, digest: str, place: Path, num_bytes: int) -> None:
+        folder = self._folder(digest)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sync_folder(place)
+        with self._lock:
+            if digest not in self._entries:
+                shutil.rmtree(folder, ignore_errors=True)
+                place.rename(folder)
+                self._entries[digest] = _Entry(folder, num_bytes, time.time(), checked=True)
+        _sync_folder(folder.parent)
+
+    def _make_room(self, num_bytes: int) -> None:
+        while True:
+            with self._lock:
+                if sum(entry.num_bytes for entry in self._entries.values()) + num_bytes <= self._capacity:
+                    return
+                idle = [digest for digest in self._entries if not self._pins[digest]]
+                victim = min(idle, key=lambda digest: self._entries[digest].last_used, default=None)
+                entry = self._entries.pop(victim) if victim else None
+            if entry is None:
+                raise StageError(
+                    "disk_tier_full",
+                    f"The adapter needs {num_bytes} bytes, but the disk tier of {self._capacity} bytes is in use.",
+                    "Try again when requests have ended, or give the engine a larger --disk-tier-mb.",
+                    passes=True,
+                )
+            self._discard(entry)
+
+    def _discard(self, entry: _Entry) -> None:
+        # Moved first, so that a crash half-way through the removal leaves no half adapter.
+        trash = self._incoming / uuid.uuid4().hex
+        try:
+            entry.folder.rename(trash)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _scan(self) -> Iterator[tuple[str, _Entry]]:
+        for folder in self._root.glob("sha256/??/*"):
+            digest = f"sha256:{folder.name}"
+            files = [folder / CONFIG_FILE, folder / WEIGHTS_FILE]
+            if _DIGEST.fullmatch(digest) and all(file.is_file() for file in files):
+                num_bytes = sum(file.stat().st_size for file in files)
+                yield digest, _Entry(folder, num_bytes, folder.stat().st_mtime, checked=False)
+
+    def _folder(self, digest: str) -> Path:
+        match = _DIGEST.fullmatch(digest)
+        assert match, "Artifact.check computed this digest"
+        return self._root / "sha256" / match[1][:2] / match[1]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

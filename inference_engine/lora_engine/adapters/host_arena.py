@@ -1,0 +1,127 @@
+"""Packed adapters in host memory, within a budget of bytes: one copy away from the device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+
+from .errors import StageError
+from .layout import PackedAdapter
+
+
+class HostArena:
+    """At most ``capacity`` bytes of packed adapters, least recently used evicted first.
+
+    An adapter that requests hold is never evicted. Room is reserved before an adapter is
+    packed, so that the budget holds while several are loaded at once. Safe to use from
+    several threads; ``get`` is the only call the step thread makes.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.evictions = 0
+        self._changed = threading.Condition()
+        self._adapters: OrderedDict[str, PackedAdapter] = OrderedDict()  # least recently used first
+        self._reserved: dict[str, int] = {}
+        self._holds: Counter[str] = Counter()
+
+    @property
+    def used(self) -> int:
+        """Bytes of adapters here and of room reserved."""
+        with self._changed:
+            return self._used()
+
+    def get(self, digest: str) -> PackedAdapter | None:
+        """The adapter, if it is here; counts as a use."""
+        with self._changed:
+            packed = self._adapters.get(digest)
+            if packed is not None:
+                self._adapters.move_to_end(digest)
+            return packed
+
+    def has(self, digest: str) -> bool:
+        """Like ``get``, but does not count as a use."""
+        return digest in self._adapters
+
+    def contents(self) -> list[PackedAdapter]:
+        with self._changed:
+            return list(self._adapters.values())
+
+    def hold(self, digest: str) -> None:
+        """A request wants the adapter, present or not: do not evict it until ``release``."""
+        with self._changed:
+            self._holds[digest] += 1
+
+    def release(self, digest: str) -> int:
+        """The request is over. Returns how many still hold the adapter."""
+        with self._changed:
+            self._holds[digest] -= 1
+            left = self._holds[digest]
+            if left <= 0:
+                del self._holds[digest]
+                self._changed.notify_all()
+            return left
+
+    def is_held(self, digest: str) -> bool:
+        return digest in self._holds
+
+    def reserve(self, digest: str, num_bytes: int, wait_s: float) -> None:
+        """Make room for an adapter about to be packed, evicting idle ones; waits for held ones to be released.
+
+        Raises ``StageError``. Follow with ``put`` or ``cancel``.
+        """
+        if num_bytes > self.capacity:
+            raise StageError(
+                "adapter_too_large_for_host",
+                f"The adapter takes {num_bytes} bytes, but the host arena has {self.capacity}.",
+                "Give the engine a larger --host-arena-mb, or train with a lower rank.",
+            )
+        deadline = time.monotonic() + wait_s
+        with self._changed:
+            while not self._evict_for(num_bytes):
+                if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                    raise StageError(
+                        "host_arena_full",
+                        f"Requests hold every adapter in the host arena of {self.capacity} bytes.",
+                        "Try again when requests have ended, or give the engine a larger --host-arena-mb.",
+                        passes=True,
+                    )
+            self._reserved[digest] = num_bytes
+
+    def cancel(self, digest: str) -> None:
+        """Give reserved room back. Harmless if there is none."""
+        with self._changed:
+            if self._reserved.pop(digest, None) is not None:
+                self._changed.notify_all()
+
+    def put(self, packed: PackedAdapter) -> None:
+        """The adapter takes its reserved place."""
+        with self._changed:
+            self._reserved.pop(packed.digest, None)
+            self._adapters[packed.digest] = packed
+            self._adapters.move_to_end(packed.digest)
+
+    def remove(self, digest: str) -> bool:
+        """Forget an adapter; True if it was here. Memory is freed when the last user of the object lets go."""
+        with self._changed:
+            found = self._adapters.pop(digest, None) is not None
+            if found:
+                self._changed.notify_all()
+            return found
+
+    def _evict_for(self, num_bytes: int) -> bool:
+        """Evict idle adapters until ``num_bytes`` fit; evicts nothing if that would not be enough."""
+        excess = self._used() + num_bytes - self.capacity
+        idle = [digest for digest in self._adapters if digest not in self._holds]
+        if sum(self._adapters[digest].num_bytes for digest in idle) < excess:
+            return False
+        for digest in idle:
+            if excess <= 0:
+                break
+            excess -= self._adapters.pop(digest).num_bytes
+            self.evictions += 1
+        return True
+
+    def _used(self) -> int:
+        return sum(packed.num_bytes for packed in self._adapters.values()) + sum(self._reserved.values())

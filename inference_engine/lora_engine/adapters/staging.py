@@ -1,0 +1,306 @@
+"""Bringing adapters up the tiers: artifact store → disk → host memory, beside the step loop.
+
+``AdapterTiers`` is what the scheduler asks (``AdapterSource``) and what the server drives.
+All work happens in two small pools of threads: one for staging, which may wait for a
+network, and one for adapters that are on disk and that a request waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum
+
+from lora_engine.request import RequestError
+
+from .artifact import Artifact
+from .disk_tier import DiskTier
+from .errors import StageError
+from .host_arena import HostArena
+from .layout import PackedAdapter
+from .packing import Packer
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_EVERY_S = 0.1
+_ERROR_KEPT_S = 5.0
+_LOAD_THREADS = 2
+
+
+class Phase(Enum):
+    """Where staging stands; the last is READY or FAILED."""
+
+    QUEUED = "queued"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """One step of staging; ``rank`` and ``pool_pages`` come with READY, ``error`` with FAILED."""
+
+    phase: Phase
+    bytes_done: int = 0
+    bytes_total: int = 0
+    error: StageError | None = None
+    rank: int = 0
+    pool_pages: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.phase in (Phase.READY, Phase.FAILED)
+
+
+class StageJob:
+    """The shared work on one digest: one thread publishes, any number of streams watch."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._lock = threading.Lock()
+        self._latest = StageEvent(Phase.QUEUED)
+        self._published = 0.0
+        self._watchers: list[Callable[[StageEvent], None]] = []
+
+    def publish(self, event: StageEvent) -> None:
+        """Tell everybody; of several progress reports within 100 ms only the first is told."""
+        with self._lock:
+            now = time.monotonic()
+            repeats = event.phase is self._latest.phase and not event.is_last
+            if repeats and now - self._published < _PROGRESS_EVERY_S:
+                return
+            self._latest, self._published = event, now
+            for watcher in self._watchers:
+                watcher(event)
+
+    def progress(self, done: int, total: int) -> None:
+        self.publish(StageEvent(Phase.DOWNLOADING, done, total))
+
+    async def watch(self) -> AsyncGenerator[StageEvent, None]:
+        """Where it stands, then every event up to the last."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[StageEvent]()
+
+        def tell(event: StageEvent) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        with self._lock:
+            event = self._latest
+            self._watchers.append(tell)
+        try:
+            yield event
+            while not event.is_last:
+                event = await queue.get()
+                yield event
+        finally:
+            with self._lock:
+                self._watchers.remove(tell)
+
+
+class AdapterTiers:
+    """The tiers below the device, as one source of adapters.
+
+    ``on_change`` is called, from any thread, whenever an adapter arrived in host memory or
+    failed to: a request may be waiting for it.
+    """
+
+    def __init__(
+        self,
+        disk: DiskTier,
+        arena: HostArena,
+        packer: Packer,
+        *,
+        parallelism: int = 4,
+        wait_for_room_s: float = 30.0,
+    ) -> None:
+        self.disk = disk
+        self.arena = arena
+        self.on_change: Callable[[], None] = lambda: None
+        self._packer = packer
+        self._wait_for_room_s = wait_for_room_s
+        self._stagers = ThreadPoolExecutor(parallelism, "stage")
+        self._loaders = ThreadPoolExecutor(_LOAD_THREADS, "load")
+        self._lock = threading.Lock()
+        self._jobs: dict[str, StageJob] = {}
+        self._loads: set[str] = set()
+        self._locks: dict[str, threading.Lock] = {}
+        self._errors: dict[str, tuple[StageError, float]] = {}
+        self._inspected: set[str] = set()  # found valid since this process started
+        self._dropped: set[str] = set()  # forgotten as soon as no request holds them
+
+    # For the scheduler: quick, from the step thread.
+
+    def knows(self, digest: str) -> bool:
+        if digest in self._dropped:
+            return False
+        return self.arena.has(digest) or self.disk.has(digest) or digest in self._jobs
+
+    def get(self, digest: str) -> PackedAdapter | None:
+        return self.arena.get(digest)
+
+    def request_load(self, digest: str) -> None:
+        if digest in self._loads or not self.disk.has(digest):
+            return  # on its way already, from disk or from the store
+        with self._lock:
+            if digest in self._loads:
+                return
+            self._loads.add(digest)
+        self._loaders.submit(self._load_for_request, digest)
+
+    def load_error(self, digest: str) -> RequestError | None:
+        failed = self._errors.get(digest)
+        if failed is None:
+            return None
+        error, when = failed
+        if time.monotonic() - when > _ERROR_KEPT_S:  # the next request may try again
+            self._errors.pop(digest, None)
+            return None
+        return error.as_request_error()
+
+    # For the server.
+
+    def hold(self, digest: str) -> None:
+        """A request needs the adapter until ``release``: keep it in every tier where it is."""
+        self.arena.hold(digest)
+        self.disk.pin(digest)
+
+    def release(self, digest: str) -> None:
+        self.disk.unpin(digest)
+        if not self.arena.release(digest) and digest in self._dropped:
+            self._forget(digest)
+
+    async def stage(self, artifact: Artifact) -> AsyncGenerator[StageEvent, None]:
+        """Bring an adapter into host memory; events as they happen, the last READY or FAILED.
+
+        Everybody who stages the same digest watches the same work; it goes on when they leave.
+        """
+        packed = self.arena.get(artifact.digest)
+        if packed is not None and artifact.digest not in self._dropped:
+            yield _ready(packed)
+            return
+        async with aclosing(self._job(artifact).watch()) as events:
+            async for event in events:
+                yield event
+
+    def drop(self, digest: str) -> bool:
+        """Forget an adapter in host memory and on disk, as soon as no request holds it. True if it was here."""
+        was_here = self.knows(digest)
+        with self._lock:
+            self._dropped.add(digest)
+        if not self.arena.is_held(digest):
+            self._forget(digest)
+        return was_here
+
+    def close(self) -> None:
+        """Start nothing new. What is being fetched is left to the end of the process; its remains are removed then."""
+        self._stagers.shutdown(wait=False, cancel_futures=True)
+        self._loaders.shutdown(wait=False, cancel_futures=True)
+
+    # In the worker threads.
+
+    def _job(self, artifact: Artifact) -> StageJob:
+        with self._lock:
+            job = self._jobs.get(artifact.digest)
+            if job is None:
+                self._dropped.discard(artifact.digest)
+                self._errors.pop(artifact.digest, None)
+                job = self._jobs[artifact.digest] = StageJob(artifact)
+                self._stagers.submit(self._stage, job)
+            return job
+
+    def _stage(self, job: StageJob) -> None:
+        digest = job.artifact.digest
+        self.disk.pin(digest)
+        try:
+            with self._alone(digest):
+                last = _ready(self._fetch_and_load(job))
+        except Exception as cause:
+            last = StageEvent(Phase.FAILED, error=self._failed(digest, cause))
+        self.disk.unpin(digest)
+        with self._lock:
+            del self._jobs[digest]
+        job.publish(last)
+        self.on_change()
+
+    def _fetch_and_load(self, job: StageJob) -> PackedAdapter:
+        digest = job.artifact.digest
+        packed = self.arena.get(digest)
+        if packed is not None:
+            return packed
+        if not self.disk.has(digest):
+            job.publish(StageEvent(Phase.DOWNLOADING))
+            self.disk.add(job.artifact, self._packer.limits.max_bytes, job.progress)
+        num_bytes = self.disk.contents().get(digest, 0)
+        job.publish(StageEvent(Phase.VERIFYING, num_bytes, num_bytes))
+        return self._load(digest, lambda: job.publish(StageEvent(Phase.LOADING, num_bytes, num_bytes)))
+
+    def _load_for_request(self, digest: str) -> None:
+        try:
+            with self._alone(digest):
+                if not self.arena.has(digest):
+                    self._load(digest, lambda: None)
+        except Exception as cause:
+            self._failed(digest, cause)
+        with self._lock:
+            self._loads.discard(digest)
+        self.on_change()
+
+    def _load(self, digest: str, on_loading: Callable[[], None]) -> PackedAdapter:
+        """Disk → host memory. What this process has not checked before is checked down to every value."""
+        self.disk.verify(digest)
+        with self.disk.reading(digest) as folder:
+            manifest = self._packer.inspect(folder, check_finite=digest not in self._inspected)
+            self._inspected.add(digest)
+            on_loading()
+            self.arena.reserve(digest, self._packer.num_bytes(manifest), self._wait_for_room_s)
+            try:
+                packed = self._packer.pack(digest, folder, manifest)
+                self.arena.put(packed)
+            finally:
+                self.arena.cancel(digest)
+        return packed
+
+    def _alone(self, digest: str) -> threading.Lock:
+        """The lock of a digest, so that two threads never bring the same adapter up twice."""
+        with self._lock:
+            return self._locks.setdefault(digest, threading.Lock())
+
+    def _failed(self, digest: str, cause: Exception) -> StageError:
+        """Log the failure and keep it for requests that wait."""
+        if isinstance(cause, StageError):
+            log.warning("%s cannot be brought up: %s", digest, cause)
+            error = cause
+        else:
+            log.error("%s cannot be brought up", digest, exc_info=cause)
+            error = _unexpected(cause)
+        self._errors[digest] = (error, time.monotonic())
+        return error
+
+    def _forget(self, digest: str) -> None:
+        self.arena.remove(digest)
+        self.disk.remove(digest)
+        with self._lock:
+            self._dropped.discard(digest)
+            self._inspected.discard(digest)
+            self._locks.pop(digest, None)
+            self._errors.pop(digest, None)
+
+
+def _ready(packed: PackedAdapter) -> StageEvent:
+    return StageEvent(Phase.READY, packed.num_bytes, packed.num_bytes, rank=packed.rank, pool_pages=packed.num_pages)
+
+
+def _unexpected(cause: Exception) -> StageError:
+    return StageError(
+        "stage_failed",
+        f"The engine could not load the adapter ({type(cause).__name__}).",
+        "Stage it again; if it fails again, look at the engine's log.",
+        passes=True,
+    )
