@@ -100,4 +100,11 @@ def _explain(error: CommandFailed, arguments: tuple[str, ...]) -> Stop:
             "npm could not reach the package registry.",
             "Check the network, and your npm proxy settings if your site uses them; then run the command again.",
         )
-    return Stop(f"npm {' '.join(arguments)} failed:\n{error.tail()}\n", "The whole output is in var/log/setup.log.")
+    return Stop(f"npm {' '.join(arguments)} failed:\n{_what_npm_said(error)}\n", "See also var/log/setup.log.")
+
+
+def _what_npm_said(error: CommandFailed) -> str:
+    """npm prints its reason first and its manual last; other tools under it end with their reason."""
+    reasons = [line for line in error.output.splitlines() if line.startswith("npm error") and line != "npm error"]
+    by_npm = bool(reasons) and reasons[0].startswith("npm error code E") and "ELIFECYCLE" not in reasons[0]
+    return "\n".join(reasons[:6]) if by_npm else error.tail()
