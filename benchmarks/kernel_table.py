@@ -1,0 +1,144 @@
+"""Time of LoRA shrink and expand by rank, batch and distinct adapters, against the bytes they must read.
+
+    python benchmarks/kernel_table.py --out benchmarks/results/kernels.jsonl
+
+Llama-3.1-8B shapes, bfloat16. Each measurement replays a CUDA graph that walks eight layers, so
+that weights come from memory and not from the cache; the figure is the median time of one layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import torch
+from lora_kernels.lora import lora_expand, lora_shrink
+from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
+
+KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
+BANDWIDTH = 4.2e12  # bytes/s, device copy measured on this GPU
+GROUPS = {
+    "qkv": Group("qkv", 0, 4096, (4096, 1024, 1024)),
+    "o": Group("o", 3, 4096, (4096,)),
+    "gate_up": Group("gate_up", 4, 4096, (14336, 14336)),
+    "down": Group("down", 6, 14336, (4096,)),
+}
+
+
+@dataclass
+class Case:
+    """A batch of ``tokens`` decode tokens over ``adapters`` adapters with these ranks, round-robin."""
+
+    tokens: int
+    adapters: int
+    ranks: tuple[int, ...]
+
+
+def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
+    """Pool, tables and the bytes one layer of the group reads."""
+    layout, pages_needed, read = [], 0, 0
+    for index in range(case.adapters):
+        rank = case.ranks[index % len(case.ranks)]
+        cursor = rank * len(group.out_features) * group.in_features // KV_DIM
+        fields = []
+        for target, features in enumerate(group.out_features):
+            fields.append((target * rank * group.in_features // KV_DIM, cursor, rank))
+            cursor += rank * features // KV_DIM
+        layout.append((fields, -(-cursor // PAGE_CHUNKS)))
+        pages_needed = max(pages_needed, layout[-1][1])
+        read += cursor * KV_DIM * 2
+    total = sum(pages for _, pages in layout) + 1
+    pool = torch.randn(LAYERS, total, PAGE_CHUNKS * KV_DIM, device="cuda", dtype=torch.bfloat16) * 0.02
+    tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda")
+    order = (torch.randperm(total - 1) + 1).tolist()
+    for index, (fields, pages) in enumerate(layout):
+        modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
+        for offset, field in enumerate(fields):
+            modules[:, group.first_target + offset] = torch.tensor(field, dtype=torch.int32)
+        tables.write(index + 1, [order.pop() for _ in range(pages)], modules, torch.ones(LAYERS, len(TARGETS)))
+    return pool, tables, read
+
+
+def measure(run: Callable[[int], None], repeats: int = 20) -> float:
+    """Median microseconds of one layer, from graph replays."""
+    run(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for layer in range(LAYERS):
+            run(layer)
+    times = []
+    for _ in range(repeats):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop) * 1e3 / LAYERS)
+    return statistics.median(times)
+
+
+def bench(case: Case, group: Group, block: int) -> dict[str, float]:
+    pool, tables, read = build(case, group)
+    per_adapter = case.tokens // case.adapters
+    spans = [(i + 1, i * per_adapter, (i + 1) * per_adapter) for i in range(case.adapters)]
+    tiles = token_tiles(spans, block, sum(-(-per_adapter // block) for _ in spans)).cuda()
+    rows = max(case.ranks) * len(group.out_features)
+    x = torch.randn(case.tokens, group.in_features, device="cuda", dtype=torch.bfloat16)
+    h = torch.empty(case.tokens, rows, device="cuda", dtype=torch.bfloat16)
+    out = torch.randn(case.tokens, sum(group.out_features), device="cuda", dtype=torch.bfloat16)
+
+    def shrink(layer: int) -> None:
+        lora_shrink(x, pool[layer], h, tiles, tables, layer, group, KV_DIM, block_tokens=block, max_rows=rows)
+
+    def expand(layer: int) -> None:
+        lora_expand(h, pool[layer], out, tiles, tables, layer, group, KV_DIM, block_tokens=block)
+
+    def both(layer: int) -> None:
+        shrink(layer)
+        expand(layer)
+
+    times = {"shrink_us": measure(shrink), "expand_us": measure(expand), "both_us": measure(both)}
+    times["floor_us"] = read / BANDWIDTH * 1e6
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    rows = []
+    decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]
+    decode += [Case(64, 1, (16,)), Case(256, 8, (8, 16, 32, 64)), Case(64, 64, (128,))]
+    prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
+    print(f"{'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} {'floor':>8} ratio")
+    for block, cases, groups in ((16, decode, ("qkv", "o", "gate_up", "down")), (64, prefill, ("qkv", "o"))):
+        for name in groups:
+            for case in cases:
+                if name in ("gate_up", "down") and case.tokens != 64:
+                    continue
+                result = bench(case, GROUPS[name], block)
+                ranks = "/".join(map(str, case.ranks))
+                print(f"{name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
+                      f"{result['expand_us']:8.1f} {result['both_us']:8.1f} {result['floor_us']:8.1f} "
+                      f"{result['both_us'] / result['floor_us']:.2f}", flush=True)
+                rows.append({
+                    "workload": "kernels", "model": "llama-3.1-8b", "system": "lorikeet", "metric": "lora_layer_us",
+                    "case": f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}", "value": result["both_us"],
+                    "unit": "us", "floor": result["floor_us"], "gpu": torch.cuda.get_device_name(), "gpus": 1,
+                    "commit": commit, "date": date.today().isoformat(),
+                    "settings": {"shrink_us": result["shrink_us"], "expand_us": result["expand_us"], "block": block},
+                })
+    if arguments.out:
+        arguments.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
