@@ -1,0 +1,290 @@
+"""The inference websocket on a real web process and a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.seed import digest_of
+from lorikeet_testing.web import TenantAccess, WebProcess, eventually
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing import script
+
+SUPPORT = digest_of("acme", "support")
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour())
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    env = {"LORIKEET_SOCKET_MAX_GENERATIONS": "10"}
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "pirate", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
+    engine = engine_thread.engine
+    engine.behaviour.steps_per_second = 200
+    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
+    engine.submits.clear()
+    engine.aborts.clear()
+    yield engine
+    if not engine.running_server:
+        engine_thread.start()
+
+
+@pytest.fixture
+def acme(web: WebProcess) -> TenantAccess:
+    return web.tenants["acme"]
+
+
+@pytest_asyncio.fixture
+async def socket(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> AsyncIterator[ClientConnection]:
+    async with open_socket(web, acme.bearer) as connection:
+        assert (await receive(connection))["type"] == "hello"
+        yield connection
+
+
+def open_socket(web: WebProcess, headers: dict[str, str] | None = None, query: str = "") -> Any:
+    url = f"{web.url.replace('http', 'ws')}/ws/inference{query}"
+    return connect(url, additional_headers=headers, proxy=None)
+
+
+async def receive(socket: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(10):
+        frame: dict[str, Any] = json.loads(await socket.recv())
+    return frame
+
+
+async def generate(socket: ClientConnection, name: str, prompt: str, model: str = "support", **extra: Any) -> None:
+    request = {"model": model, "messages": [{"role": "user", "content": prompt}], **extra}
+    await socket.send(json.dumps({"type": "generate", "id": name, "request": request}))
+
+
+async def collect(socket: ClientConnection, names: set[str]) -> dict[str, list[dict[str, Any]]]:
+    frames: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    waiting = set(names)
+    while waiting:
+        frame = await receive(socket)
+        frames[frame["id"]].append(frame)
+        if frame["type"] in ("done", "error"):
+            waiting.discard(frame["id"])
+    return frames
+
+
+def expected(prompt: str, choice: int = 0) -> str:
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=prompt)])
+    return script.plan(pb.Submit(adapter_digest=SUPPORT, chat=chat), choice).text
+
+
+def text_of(frames: list[dict[str, Any]], choice: int = 0) -> str:
+    return "".join(frame["text"] for frame in frames if frame["type"] == "delta" and frame["choice"] == choice)
+
+
+def login_cookies(web: WebProcess, access: TenantAccess) -> str:
+    with httpx.Client(base_url=web.url, trust_env=False) as session:
+        token = session.get("/api/session").json()["csrf_token"]
+        body = {"email": access.email, "password": access.password}
+        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
+        return "; ".join(f"{name}={value}" for name, value in session.cookies.items())
+
+
+async def test_eight_generations_one_cancelled(socket: ClientConnection, engine: FakeEngine) -> None:
+    names = [f"g{number}" for number in range(8)]
+    for name in names:
+        await generate(socket, name, "words 5000" if name == "g3" else f"question {name}")
+    while (await_frame := await receive(socket)).get("id") != "g3" or await_frame["type"] != "delta":
+        pass
+    await socket.send(json.dumps({"type": "cancel", "id": "g3"}))
+    ended: dict[str, dict[str, Any]] = {}
+    while len(ended) < 8:
+        frame = await receive(socket)
+        if frame["type"] in ("done", "error"):
+            ended[frame["id"]] = frame
+    assert all(frame["type"] == "done" for frame in ended.values())
+    assert ended["g3"]["finish_reason"] == ["abort"]
+    assert 0 < ended["g3"]["usage"]["completion_tokens"] < 5000
+    assert all(ended[name]["finish_reason"] == ["stop"] for name in names if name != "g3")
+    assert len(engine.aborts) == 1
+
+
+async def test_frames_are_numbered_and_complete(socket: ClientConnection, engine: FakeEngine) -> None:
+    names = {f"g{number}" for number in range(8)}
+    for name in names:
+        await generate(socket, name, f"question {name}", n=2 if name == "g0" else 1)
+    for name, frames in (await collect(socket, names)).items():
+        assert frames[0]["type"] == "accepted"
+        assert frames[0]["request_id"].startswith("req_")
+        assert [frame["seq"] for frame in frames[1:]] == list(range(1, len(frames)))
+        assert text_of(frames) == expected(f"question {name}")
+        done = frames[-1]
+        assert done["type"] == "done"
+        assert done["usage"]["completion_tokens"] == sum(f["tokens"] for f in frames if f["type"] == "delta")
+        assert set(done["timings"]) == {"queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms"}
+        assert done["finish_reason"] == ["stop"] * (2 if name == "g0" else 1)
+    rows = {submit.request_id for submit in engine.submits}
+    assert len(rows) == 8
+
+
+async def test_completions_bodies_work_too(socket: ClientConnection) -> None:
+    body = {"model": "support", "prompt": ["say one two", "say three"]}
+    await socket.send(json.dumps({"type": "generate", "id": "c", "request": body}))
+    frames = (await collect(socket, {"c"}))["c"]
+    assert text_of(frames, 0) == "one two"
+    assert text_of(frames, 1) == "three"
+    assert frames[-1]["finish_reason"] == ["stop", "stop"]
+
+
+async def test_mistakes_leave_the_socket_open(socket: ClientConnection) -> None:
+    mistakes = [
+        "not json",
+        "[]",
+        "{}",
+        json.dumps({"type": "dance"}),
+        json.dumps({"type": "generate"}),
+        json.dumps({"type": "generate", "id": "x"}),
+        json.dumps({"type": "generate", "id": "x" * 100, "request": {}}),
+        "x" * (1 << 20) + "x",
+    ]
+    for mistake in mistakes:
+        await socket.send(mistake)
+        frame = await receive(socket)
+        assert frame["type"] == "error", frame
+        assert frame["error"]["code"] and frame["error"]["fix"]
+    await socket.send(b"\x00\x01")
+    assert (await receive(socket))["error"]["code"] == "malformed_message"
+    await socket.send(json.dumps({"type": "cancel", "id": "nobody"}))
+    await socket.send(json.dumps({"type": "ping"}))
+    assert (await receive(socket))["type"] == "pong"
+
+
+async def test_errors_of_a_generation(socket: ClientConnection) -> None:
+    await generate(socket, "unknown", "x", model="nonsense")
+    await generate(socket, "foreign", "x", model="sql")
+    await generate(socket, "bad", "x", temperature=9)
+    await generate(socket, "refused", "fail overloaded")
+    await generate(socket, "broken", "break 3")
+    frames = await collect(socket, {"unknown", "foreign", "bad", "refused", "broken"})
+    codes = {name: received[-1]["error"]["code"] for name, received in frames.items()}
+    assert codes == {
+        "unknown": "model_not_found",
+        "foreign": "model_not_found",
+        "bad": "invalid_value",
+        "refused": "overloaded",
+        "broken": "device_error",
+    }
+    assert frames["bad"][-1]["error"]["param"] == "temperature"
+    assert [frame["seq"] for frame in frames["broken"] if "seq" in frame] == list(range(1, len(frames["broken"])))
+
+
+async def test_ids_and_numbers_of_generations_are_limited(socket: ClientConnection) -> None:
+    for number in range(10):
+        await generate(socket, f"g{number}", "hang")
+    accepted = [await receive(socket) for _ in range(10)]
+    assert {frame["type"] for frame in accepted} == {"accepted"}
+    await generate(socket, "g0", "hello")
+    assert (await receive(socket))["error"]["code"] == "duplicate_id"
+    await generate(socket, "g10", "hello")
+    assert (await receive(socket))["error"]["code"] == "too_many_generations"
+
+
+async def test_closing_the_socket_aborts_everything(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine
+) -> None:
+    async with open_socket(web, acme.bearer) as socket:
+        for number in range(5):
+            await generate(socket, f"g{number}", "words 5000")
+        while len(engine.running) < 5:
+            await receive(socket)
+    submitted = {submit.request_id for submit in engine.submits}
+    await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 5, what="aborts")
+
+
+async def test_the_key_in_the_first_message(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
+    async with open_socket(web) as socket:
+        await socket.send(json.dumps({"type": "auth", "key": acme.key}))
+        assert (await receive(socket))["type"] == "hello"
+        await generate(socket, "g", "say hi")
+        assert text_of((await collect(socket, {"g"}))["g"]) == "hi"
+
+
+@pytest.mark.parametrize("first", [{"type": "auth", "key": "lk_x_y"}, {"type": "generate", "id": "a", "request": {}}])
+async def test_strangers_are_refused(web: WebProcess, first: dict[str, Any]) -> None:
+    async with open_socket(web) as socket:
+        await socket.send(json.dumps(first))
+        assert (await receive(socket))["error"]["code"] in {"invalid_api_key", "not_authenticated"}
+        with pytest.raises(ConnectionClosed) as closed:
+            await receive(socket)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 4401
+
+
+async def test_a_session_of_our_own_page(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
+    cookies = login_cookies(web, acme)
+    headers = {"Cookie": cookies, "Origin": web.url}
+    async with open_socket(web, headers, "?tenant=acme") as socket:
+        assert (await receive(socket))["type"] == "hello"
+        await generate(socket, "g", "say hi")
+        assert text_of((await collect(socket, {"g"}))["g"]) == "hi"
+        request = {"model": "sql", "messages": [{"role": "user", "content": "say hi"}]}
+        other = {"type": "generate", "id": "o", "tenant": "globex", "request": request}
+        await socket.send(json.dumps(other))
+        assert (await collect(socket, {"o"}))["o"][-1]["error"]["code"] == "tenant_not_found"
+    with pytest.raises(InvalidStatus):
+        async with open_socket(web, {"Cookie": cookies, "Origin": "https://evil.example"}):
+            pass
+
+
+async def test_a_slow_reader_gets_everything_and_holds_up_nobody(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    engine.behaviour.steps_per_second = 2000
+    async with connect(
+        f"{web.url.replace('http', 'ws')}/ws/inference", additional_headers=acme.bearer, proxy=None, max_queue=1
+    ) as slow:
+        await receive(slow)
+        await generate(slow, "slow", "words 3000")
+        await asyncio.sleep(1.0)
+        await generate(socket, "quick", "words 100")
+        assert (await collect(socket, {"quick"}))["quick"][-1]["type"] == "done"
+        frames = (await collect(slow, {"slow"}))["slow"]
+    assert text_of(frames) == expected("words 3000")
+    assert [frame["seq"] for frame in frames[1:]] == list(range(1, len(frames)))
+
+
+async def test_an_engine_that_dies(
+    socket: ClientConnection, engine: FakeEngine, engine_thread: FakeEngineThread
+) -> None:
+    await generate(socket, "g", "words 5000")
+    while (await receive(socket))["type"] != "delta":
+        pass
+    await asyncio.to_thread(engine_thread.stop)
+    error = (await collect(socket, {"g"}))["g"][-1]["error"]
+    assert error["code"] == "engine_disconnected"
+    assert error["retry_after_s"]
+    await asyncio.to_thread(engine_thread.start)
+    for attempt in range(100):
+        await generate(socket, f"again{attempt}", "say back")
+        if (await collect(socket, {f"again{attempt}"}))[f"again{attempt}"][-1]["type"] == "done":
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError("no recovery")

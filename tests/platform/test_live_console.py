@@ -1,0 +1,178 @@
+"""The console's websocket on a real web process: staging live, replay, who may listen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.web import TenantAccess, WebProcess
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(stage_seconds=0.2))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "pirate", "fake-base")
+    web.wait_until_ready("sql", tenant="globex")
+    yield web
+    web.stop()
+
+
+@pytest.fixture(scope="module")
+def cookies(web: WebProcess) -> dict[str, str]:
+    return {slug: login(web, access) for slug, access in web.tenants.items()}
+
+
+def login(web: WebProcess, access: TenantAccess) -> str:
+    with httpx.Client(base_url=web.url, trust_env=False) as session:
+        token = session.get("/api/session").json()["csrf_token"]
+        body = {"email": access.email, "password": access.password}
+        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
+        return "; ".join(f"{name}={value}" for name, value in session.cookies.items())
+
+
+def open_console(web: WebProcess, tenant: str, cookie: str = "", origin: str | None = None) -> Any:
+    headers = {"Origin": origin or web.url, **({"Cookie": cookie} if cookie else {})}
+    url = f"{web.url.replace('http', 'ws')}/ws/console?tenant={tenant}"
+    return connect(url, additional_headers=headers, proxy=None)
+
+
+async def receive(socket: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(10):
+        frame: dict[str, Any] = json.loads(await socket.recv())
+    return frame
+
+
+def restage(web: WebProcess, tenant: str, adapter: str) -> None:
+    url = f"{web.url}/api/tenants/{tenant}/adapters/{adapter}/versions/1/restage"
+    answer = httpx.post(url, headers=web.tenants[tenant].bearer, trust_env=False)
+    assert answer.status_code < 300, answer.text
+
+
+async def until_ready(socket: ClientConnection) -> list[dict[str, Any]]:
+    frames: list[dict[str, Any]] = []
+    while True:
+        frames.append(await receive(socket))
+        data = frames[-1].get("data", {})
+        if frames[-1]["event"] == "adapter.staging" and data["placement"]["phase"] == "ready":
+            return frames
+
+
+async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, cookies: dict[str, str]) -> None:
+    async with open_console(web, "acme", cookies["acme"]) as socket:
+        hello = await receive(socket)
+        assert hello["type"] == "hello"
+        await asyncio.to_thread(restage, web, "acme", "support")
+        frames = await until_ready(socket)
+        assert [frame["seq"] for frame in frames] == list(range(hello["seq"] + 1, frames[-1]["seq"] + 1))
+        staging = [frame["data"] for frame in frames if frame["event"] == "adapter.staging"]
+        assert {data["adapter"] for data in staging} == {"support"}
+        phases = [data["placement"]["phase"] for data in staging]
+        assert phases == ["queued", "downloading", "verifying", "loading", "ready"]
+        assert staging[-1]["placement"]["bytes_done"] == staging[-1]["placement"]["bytes_total"] == 1 << 20
+        await socket.send(json.dumps({"type": "replay", "after": hello["seq"]}))
+        replayed = []
+        while len(replayed) < len(frames):
+            replayed.append(await receive(socket))
+        assert replayed == frames
+        await socket.send(json.dumps({"type": "replay", "after": 1}))
+        while (frame := await receive(socket))["type"] != "reset":
+            pass
+        assert frame["seq"] >= frames[-1]["seq"]
+
+
+async def test_a_reconnecting_console_catches_up(web: WebProcess, cookies: dict[str, str]) -> None:
+    async with open_console(web, "acme", cookies["acme"]) as socket:
+        last = (await receive(socket))["seq"]
+    await asyncio.to_thread(restage, web, "acme", "pirate")
+    await asyncio.sleep(1.0)
+    async with open_console(web, "acme", cookies["acme"]) as socket:
+        hello = await receive(socket)
+        assert hello["seq"] > last
+        await socket.send(json.dumps({"type": "replay", "after": last}))
+        frames = [await receive(socket) for _ in range(hello["seq"] - last)]
+        assert [frame["seq"] for frame in frames] == list(range(last + 1, hello["seq"] + 1))
+
+
+async def test_a_tenant_hears_only_its_own(web: WebProcess, cookies: dict[str, str]) -> None:
+    async with open_console(web, "globex", cookies["globex"]) as socket:
+        await receive(socket)
+        await asyncio.to_thread(restage, web, "acme", "support")
+        frames = []
+        try:
+            async with asyncio.timeout(3.5):
+                while True:
+                    frames.append(json.loads(await socket.recv()))
+        except TimeoutError:
+            pass
+    assert {frame["event"] for frame in frames} == {"host.status"}
+    adapters = frames[-1]["data"]["adapters"]
+    assert [adapter["name"] for adapter in adapters] == ["sql@v1", None, None]
+    assert [bool(adapter["digest"]) for adapter in adapters] == [True, False, False]
+
+
+async def test_hosts_are_told_at_most_every_two_seconds(web: WebProcess, cookies: dict[str, str]) -> None:
+    async with open_console(web, "acme", cookies["acme"]) as socket:
+        await receive(socket)
+        moments = []
+        while len(moments) < 3:
+            if (await receive(socket))["event"] == "host.status":
+                moments.append(time.monotonic())
+    assert moments[-1] - moments[0] > 3.0
+
+
+async def test_ping_and_mistakes(web: WebProcess, cookies: dict[str, str]) -> None:
+    async with open_console(web, "acme", cookies["acme"]) as socket:
+        await receive(socket)
+        for mistake in ("", "{", "[]", '{"type":"replay"}', '{"type":"replay","after":"x"}', "x" * 10_000):
+            await socket.send(mistake)
+        await socket.send('{"type":"ping"}')
+        kinds = []
+        while "pong" not in kinds:
+            kinds.append((await receive(socket))["type"])
+        assert kinds.count("error") == 6
+
+
+@pytest.mark.parametrize(("tenant", "who", "code"), [("acme", "", 4401), ("acme", "globex", 4404), ("no", "acme", 4404)])
+async def test_who_may_not_listen(web: WebProcess, cookies: dict[str, str], tenant: str, who: str, code: int) -> None:
+    async with open_console(web, tenant, cookies.get(who, "")) as socket:
+        assert (await receive(socket))["type"] == "error"
+        with pytest.raises(ConnectionClosed) as closed:
+            await receive(socket)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == code
+
+
+async def test_a_foreign_page_gets_no_socket(web: WebProcess, cookies: dict[str, str]) -> None:
+    with pytest.raises(InvalidStatus):
+        async with open_console(web, "acme", cookies["acme"], "https://evil.example"):
+            pass
+
+
+async def test_the_hosts_page(web: WebProcess) -> None:
+    answer = httpx.get(f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["acme"].bearer, trust_env=False)
+    (host,) = answer.json()
+    assert host["name"] == "local"
+    assert host["state"] == "online"
+    assert host["model"] == "fake-base"
+    pool = host["pool"]
+    assert pool["total"] == pool["free"] + pool["kv"] + pool["cached_prefix"] + pool["adapter"] + pool["reserved"]
+    assert {adapter["name"] for adapter in host["adapters"]} == {"support@v1", "pirate@v1", None}
+    stranger = httpx.get(f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["globex"].bearer, trust_env=False)
+    assert stranger.status_code == 404
