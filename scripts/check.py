@@ -15,6 +15,7 @@ from launch.progress import Progress, Stop
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
 PACKAGES = ("control_plane", "lora_engine", "lora_kernels")
+TOOLS = ("scripts", "tests/scripts", "tests/contract", "tests/e2e", "tests/support", "benchmarks")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def checks() -> Sequence[Check]:
     packages = [argument for name in PACKAGES for argument in ("-p", name)]
     return [
         Check("mypy, the three packages", script("-m", "mypy", *packages)),
-        Check("mypy, scripts and tests", script("-m", "mypy", "scripts", "tests", "benchmarks")),
+        Check("mypy, scripts and the tests of the whole", script("-m", "mypy", *TOOLS)),
         Check("console: eslint", console_script("lint")),
         Check("console: types", console_script("typecheck")),
         Check("ruff", script("-m", "ruff", "check", ".")),
@@ -98,7 +99,7 @@ def main() -> int:
         findings = []
         for finding in pool.map(Check.find, checks()):
             mark = "✓" if finding.ok else "✗"
-            progress.say(f"  {mark} {finding.name:<34} {finding.seconds:.1f} s")
+            progress.say(f"  {mark} {finding.name:<42} {finding.seconds:.1f} s")
             findings.append(finding)
     failed = [finding for finding in findings if not finding.ok]
     for finding in failed:
