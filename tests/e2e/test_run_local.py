@@ -80,7 +80,7 @@ def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path,
 
 def test_stopping_in_the_middle_of_a_stream(platform: Launched) -> None:
     access = platform.start()
-    body = {"model": "lorikeet-demo", "prompt": "Once", "max_tokens": 1500, "stream": True, "ignore_eos": True}
+    body = {"model": "lorikeet-demo", "prompt": "Once", "max_tokens": 900, "stream": True, "ignore_eos": True}
     client = httpx.Client(base_url=access.url, headers=access.bearer, timeout=30, trust_env=False)
     with client, client.stream("POST", "/v1/completions", json=body) as stream:
         next(stream.iter_lines())
