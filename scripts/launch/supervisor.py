@@ -83,7 +83,8 @@ class LocalPlatform:
         self._listen_to_signals()
         self.engine.start()
         with self.progress.step("Database") as note:
-            note.text = self._manage("prepare", "migrate", "--no-input", "--verbosity", "1") or "ready"
+            done = self._manage("prepare", "migrate", "--no-input", "--verbosity", "1")
+            note.text = "migrated" if "Applying" in done else "up to date"
         self.web.start()
         with self.progress.step("Engine") as note:
             self._wait(self.engine, ENGINE_START_S, lambda: unix_socket_answers(self.options.engine_socket))
@@ -93,7 +94,8 @@ class LocalPlatform:
             note.text = self.options.url
         with self.progress.step("Demo tenant") as note:
             demo = self._seed()
-            note.text = "adapters ready"
+            ready = sum(state == "ready" for state in demo["adapters"].values())
+            note.text = f"{ready} of {len(demo['adapters'])} adapters ready"
         return demo
 
     def _check_the_ground(self) -> None:
@@ -133,7 +135,7 @@ class LocalPlatform:
         self.signals += 1
 
     def _manage(self, log_name: str, *arguments: str) -> str:
-        """Run a management command to its end; its output goes to var/log, its last line is returned."""
+        """Run a management command to its end; its output is returned, and kept in var/log."""
         with subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
             env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -148,10 +150,11 @@ class LocalPlatform:
                 f"`manage.py {arguments[0]}` failed:\n{tail}\n",
                 f"If the data in {self.options.var} is of no use to you, move it away and run the command again.",
             )
-        return output.strip().splitlines()[-1] if output.strip() else ""
+        return output.strip()
 
     def _seed(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._manage("seed", "seed_demo", "--json", "--url", self.options.url))
+        printed = self._manage("seed", "seed_demo", "--json", "--url", self.options.url)
+        answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
         return answer
 
     def _wait(self, child: Child, limit_s: float, ready: Callable[[], bool]) -> None:
