@@ -10,16 +10,17 @@ interface PageProps {
   note?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
-  className?: string;
+  /** Forms and settings read better in a narrow column. */
+  narrow?: boolean;
 }
 
 /** The frame of an ordinary page. */
-export function Page({ title, heading, note, actions, children, className }: PageProps) {
+export function Page({ title, heading, note, actions, children, narrow }: PageProps) {
   useTitle(title);
   return (
-    <div className={cn("mx-auto max-w-6xl animate-fade px-4 py-6 sm:px-7 sm:py-7", className)}>
+    <div className="mx-auto max-w-6xl animate-fade px-4 py-6 sm:px-7 sm:py-7">
       <PageHeader title={heading ?? title} note={note} actions={actions} />
-      {children}
+      <div className={cn(narrow && "max-w-3xl")}>{children}</div>
     </div>
   );
 }

@@ -150,10 +150,10 @@ function TenantSwitcher({ onSwitch }: { onSwitch: () => void }) {
       type="button"
       onClick={onSwitch}
       aria-haspopup="dialog"
-      aria-label={`Switch tenant, now ${current?.name ?? slug}`}
       data-testid="tenant-switcher"
       className="flex h-11 w-full items-center gap-2.5 rounded-lg px-1.5 text-left hover:bg-fill"
     >
+      <span className="sr-only">Switch tenant, now </span>
       {label}
       <ChevronsUpDown className="size-3.5 text-ink-3" aria-hidden />
     </button>
@@ -190,7 +190,7 @@ function UserRow() {
       </span>
       <span className="min-w-0 flex-1" title={user?.email}>
         <span className="block truncate text-sm leading-4 font-medium">{name}</span>
-        <span className="block truncate text-2xs text-ink-3">{user?.email}</span>
+        {user?.name && <span className="block truncate text-2xs text-ink-3">{user.email}</span>}
       </span>
       <Button
         variant="ghost"

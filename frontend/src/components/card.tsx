@@ -12,7 +12,7 @@ export function CardHeader({ title, note, actions }: { title: ReactNode; note?: 
         <h2 className="text-sm font-semibold">{title}</h2>
         {note && <p className="text-xs text-ink-3">{note}</p>}
       </div>
-      {actions && <div className="flex items-center gap-2">{actions}</div>}
+      {actions && <div className="-mr-1.5 flex items-center gap-2">{actions}</div>}
     </div>
   );
 }
@@ -36,13 +36,11 @@ export function Stats({ children, className }: { children: ReactNode; className?
 
 export function Stat({ label, value, note, aside }: { label: string; value: ReactNode; note?: ReactNode; aside?: ReactNode }) {
   return (
-    <div className="flex min-w-0 items-end justify-between gap-3 bg-surface px-4 py-3.5">
-      <div className="min-w-0">
-        <dt className="text-xs text-ink-3">{label}</dt>
-        <dd className="tnum mt-1 truncate text-2xl font-semibold tracking-tight">{value}</dd>
-        {note && <dd className="mt-0.5 truncate text-xs text-ink-3">{note}</dd>}
-      </div>
-      {aside}
+    <div className="relative min-w-0 bg-surface px-4 py-3.5">
+      <dt className="text-xs text-ink-3">{label}</dt>
+      <dd className="tnum mt-1 truncate text-2xl font-semibold tracking-tight">{value}</dd>
+      {note && <dd className="mt-0.5 truncate text-xs text-ink-3">{note}</dd>}
+      {aside && <dd className="absolute right-4 bottom-4">{aside}</dd>}
     </div>
   );
 }

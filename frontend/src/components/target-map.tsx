@@ -13,7 +13,7 @@ export function TargetMap({ targets }: { targets: readonly string[] }) {
           className={cn(
             "grid size-4.5 place-items-center rounded-sm",
             index === 4 && "ml-1",
-            targets.includes(target) ? "bg-accent-soft font-semibold text-accent-text" : "bg-fill text-transparent",
+            targets.includes(target) ? "bg-accent-soft font-semibold text-accent-text" : "bg-fill text-ink-3",
           )}
         >
           {target[0]}

@@ -200,7 +200,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
       </Td>
       <Td>
         {adapter.live_version ? <Badge>v{adapter.live_version}</Badge> : <span className="text-ink-3">none</span>}
-        <span className="ml-2 text-xs text-ink-3">{plural(adapter.versions_count, "version")}</span>
+        <span className="ml-2 hidden text-xs text-ink-3 md:inline">{plural(adapter.versions_count, "version")}</span>
       </Td>
       <Td className="tnum text-right">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
       <Td>

@@ -50,7 +50,7 @@ function HostCard({ host }: { host: Host }) {
         <h2 className="text-base font-semibold">{host.name}</h2>
         <Status tone={HOST_TONES[host.state]} label={host.state} live={host.running > 0} />
         <span className="text-sm text-ink-3">
-          {host.model} on {host.device}
+          {host.model ? `${host.model} on ${host.device}` : "never seen"}
         </span>
         <span className="ml-auto text-xs text-ink-3">
           seen <Ago at={host.last_seen} />
@@ -77,7 +77,7 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
     <div className="bg-surface px-4 py-3">
       <dt className="text-xs text-ink-3">{label}</dt>
       <dd className="tnum mt-0.5 text-lg font-semibold tracking-tight">
-        {value} {note && <span className="text-xs font-normal tracking-normal text-ink-3">{note}</span>}
+        {value} {note && <span className="hidden text-xs sm:inline font-normal tracking-normal text-ink-3">{note}</span>}
       </dd>
     </div>
   );

@@ -80,7 +80,7 @@ function Person({ member, you }: { member: Member; you: boolean }) {
         <span className="block truncate font-medium">
           {name} {you && <span className="font-normal text-ink-3">(you)</span>}
         </span>
-        <span className="block truncate text-xs text-ink-3">{member.email}</span>
+        {member.name && <span className="block truncate text-xs text-ink-3">{member.email}</span>}
       </span>
     </span>
   );

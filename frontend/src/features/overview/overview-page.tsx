@@ -225,7 +225,7 @@ function Hosts({ hosts }: { hosts: Host[] }) {
             <PoolBar pool={host.pool} />
             <p className="tnum flex justify-between gap-3 text-xs text-ink-3">
               <span className="truncate">
-                {host.model} on {host.device}
+                {host.model ? `${host.model} on ${host.device}` : "never seen"}
               </span>
               <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
             </p>

@@ -27,7 +27,7 @@ export function Composer({ running, onSend, onStop }: ComposerProps) {
     send();
   };
   return (
-    <div className="rounded-xl border border-line-2 bg-surface shadow-card focus-within:border-focus focus-within:ring-1 focus-within:ring-focus">
+    <div className="rounded-xl border border-line-2 bg-surface shadow-card transition-colors focus-within:border-focus">
       <textarea
         ref={area}
         data-testid="playground-input"

@@ -24,7 +24,7 @@ export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brie
           <Th>Model</Th>
           <Th>Outcome</Th>
           <Th className="text-right">Tokens</Th>
-          <Th className="text-right">First token</Th>
+          <Th className="hidden text-right sm:table-cell">First token</Th>
           {!brief && <Th className="text-right">Total</Th>}
           {!brief && <Th className="w-40">Time</Th>}
           <Th className="text-right">When</Th>
@@ -63,7 +63,7 @@ function Row({ row, brief, open, onToggle }: { row: RequestRow; brief: boolean; 
       <Td className="tnum text-right">
         {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
       </Td>
-      <Td className="tnum text-right">{row.first_token_ms > 0 ? milliseconds(row.first_token_ms) : <span className="text-ink-3">–</span>}</Td>
+      <Td className="tnum hidden text-right sm:table-cell">{row.first_token_ms > 0 ? milliseconds(row.first_token_ms) : <span className="text-ink-3">–</span>}</Td>
       {!brief && <Td className="tnum text-right">{milliseconds(totalMs(row))}</Td>}
       {!brief && (
         <Td>

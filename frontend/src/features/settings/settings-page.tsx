@@ -28,7 +28,7 @@ const DENSITIES: Choice<Density>[] = [
 export function SettingsPage() {
   const preferences = usePreferences();
   return (
-    <Page title="Settings" note="How the console looks on this browser, and where the API is." className="max-w-3xl!">
+    <Page title="Settings" note="How the console looks on this browser, and where the API is." narrow>
       <div className="grid gap-4">
         <Card>
           <CardHeader title="Theme" />

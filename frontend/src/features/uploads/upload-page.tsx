@@ -21,6 +21,7 @@ import { Follow } from "./follow";
 import { InspectionCard } from "./inspection";
 import { suggestName } from "./suggest-name";
 import { useSend } from "./use-send";
+import { WhatFits } from "./what-fits";
 
 export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });
@@ -31,9 +32,11 @@ export function UploadPage() {
     <Page
       title="Upload adapter"
       note="It is looked at here first, checked against the base model by the server, and then brought to every host."
-      className="max-w-3xl!"
     >
-      {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+      <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
+        {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+        <WhatFits />
+      </div>
     </Page>
   );
 }

@@ -1,0 +1,43 @@
+import { Check, X } from "lucide-react";
+import { Card, CardHeader } from "@/components/card";
+import { CodeBlock } from "@/components/code";
+
+const SERVED = [
+  "LoRA and rsLoRA, any rank from 1 to 256",
+  "Any of q, k, v, o, gate, up and down projections",
+  "rank_pattern, alpha_pattern, layers_to_transform",
+  "float32, float16 and bfloat16",
+];
+const REFUSED = ["DoRA, biases, modules_to_save", "Embeddings and the output head", "Pickles (.bin, .pt): they can run code"];
+
+const SAVE = `model.save_pretrained(
+    "my-adapter",
+    safe_serialization=True,
+)`;
+
+/** The rules in one glance, beside the form that applies them. */
+export function WhatFits() {
+  return (
+    <Card aria-label="What can be served">
+      <CardHeader title="What can be served" />
+      <ul className="grid gap-2 p-4 text-sm text-ink-2">
+        {SERVED.map((rule) => (
+          <li key={rule} className="flex gap-2.5">
+            <Check className="mt-0.5 size-4 shrink-0 text-accent-text" aria-label="served:" />
+            {rule}
+          </li>
+        ))}
+        {REFUSED.map((rule) => (
+          <li key={rule} className="flex gap-2.5">
+            <X className="mt-0.5 size-4 shrink-0 text-ink-3" aria-label="not served:" />
+            {rule}
+          </li>
+        ))}
+      </ul>
+      <div className="border-t p-4">
+        <p className="mb-2 text-xs text-ink-3">How PEFT writes the two files</p>
+        <CodeBlock code={SAVE} label="Python" />
+      </div>
+    </Card>
+  );
+}
