@@ -1,0 +1,85 @@
+"""Command-line options: one per field of ``EngineConfig``, with its default and its type."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import get_type_hints
+
+from lora_engine import __version__
+from lora_engine.config import EngineConfig
+
+TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
+_HELP = {
+    "model": "folder of the base model in Hugging Face format",
+    "listen": "unix:/path.sock, or host:port (other machines need a host token)",
+    "data_dir": "folder for the disk tier of adapters and the usage journal",
+    "model_name": "name that clients see; the folder's name if empty",
+    "device": "cpu, cuda or cuda:N",
+    "dtype": "float32, bfloat16, float16 or auto",
+    "threads": "CPU threads for tensor work; 0 leaves it to torch",
+    "pool_mb": "MiB of the page pool; 0 takes what a GPU has left",
+    "gpu_memory_fraction": "share of the GPU's memory that this process may use",
+    "host_arena_mb": "MiB of host memory for adapters",
+    "disk_tier_mb": "MiB of disk for adapters",
+    "page_tokens": "tokens per page",
+    "max_context": "longest prompt plus output in tokens; 0 is the model's own limit",
+    "max_running": "sequences in one batch",
+    "max_waiting": "sequences in the queue before requests are refused",
+    "step_tokens": "tokens that one step may process",
+    "max_lora_rank": "highest adapter rank that is accepted",
+    "order": "policy: who is next",
+    "admission": "policy: who may queue",
+    "mode": "policy: how a batch runs",
+    "metrics_port": "port of the Prometheus endpoint; 0 has none",
+    "drain_seconds": "how long running requests may go on after SIGTERM",
+    "stage_parallelism": "adapters staged at the same time",
+    "tls_certificate": "PEM certificate chain for TCP",
+    "tls_key": "PEM key of the certificate",
+    "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
+    "log_level": "DEBUG, INFO, WARNING or ERROR",
+}
+_MAY_BE_ZERO = frozenset({"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds"})
+
+
+def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
+    """Read the command line; exits with a message if it is wrong."""
+    parser = _parser()
+    values = vars(parser.parse_args(arguments))
+    for name, value in values.items():
+        if isinstance(value, int | float) and not (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
+            parser.error(f"--{name.replace('_', '-')} is {value}; it must be above 0")
+    config = EngineConfig(**values)
+    if (config.tls_certificate is None) != (config.tls_key is None):
+        parser.error("--tls-certificate and --tls-key go together")
+    return config
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lora_engine",
+        description="Serves many LoRA adapters of one base model over gRPC.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    kinds = get_type_hints(EngineConfig)
+    for field in fields(EngineConfig):
+        _add(parser, field, kinds[field.name])
+    return parser
+
+
+def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) -> None:
+    convert = kind if kind in (str, int, float) else Path
+    required = field.default is MISSING
+    default = os.environ.get(TOKEN_VARIABLE, "") if field.name == "host_token" else field.default
+    parser.add_argument(
+        f"--{field.name.replace('_', '-')}",
+        type=convert,
+        required=required,
+        # A secret from the environment does not belong into --help.
+        default=argparse.SUPPRESS if required else default,
+        help=_HELP[field.name] + (" (default: none)" if field.name == "host_token" else ""),
+    )

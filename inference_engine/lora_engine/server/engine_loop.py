@@ -1,0 +1,200 @@
+"""The step thread: the only thread that touches the engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+from lora_engine.memory import PoolStats
+from lora_engine.request import GenerationRequest, RequestError, RequestFinished, RequestUsage, StepOutput
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# While every request waits for its adapter there is nothing to run; loading wakes the thread earlier.
+_WAITING_POLL_S = 0.005
+
+
+class Resident(Protocol):
+    """An adapter in device pages."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+
+class EngineLike(Protocol):
+    """What the server needs of ``lora_engine.engine.Engine``."""
+
+    steps: int
+
+    def add_request(self, request: GenerationRequest) -> None: ...
+    def abort(self, request_id: str) -> None: ...
+    def has_work(self) -> bool: ...
+    def step(self) -> StepOutput: ...
+    def drop_adapter(self, digest: str) -> bool: ...
+    def pool_stats(self) -> PoolStats: ...
+    def resident_adapters(self) -> Iterable[Resident]: ...
+    @property
+    def num_running(self) -> int: ...
+    @property
+    def num_waiting(self) -> int: ...
+
+
+class EngineLoop:
+    """Runs ``engine.step`` while there is work; commands from other threads are carried out between steps.
+
+    ``deliver`` is called in this thread, once per step that produced something.
+    """
+
+    def __init__(self, engine: EngineLike, deliver: Callable[[StepOutput], None]) -> None:
+        self._engine = engine
+        self._deliver = deliver
+        self._inbox: deque[Callable[[StepOutput], None]] = deque()
+        self._wakeup = threading.Condition()
+        self._awake = False
+        self._stopping = False
+        self._live: dict[str, GenerationRequest] = {}
+        self._thread = threading.Thread(target=self._run, name="engine-steps")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the current step and wait for it."""
+        self._stopping = True
+        self.wake()
+        self._thread.join()
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Hand over a request. A refusal comes back as its ``RequestFinished``."""
+        self._post(lambda output: self._add(request, output))
+
+    def abort(self, request_id: str) -> None:
+        self._post(lambda _output: self._engine.abort(request_id))
+
+    def call(self, function: Callable[[EngineLike], T]) -> Future[T]:
+        """Run ``function(engine)`` between two steps."""
+        future: Future[T] = Future()
+        self._post(lambda _output: _fulfil(future, function, self._engine))
+        return future
+
+    def wake(self) -> None:
+        """Something changed that a waiting request may wait for."""
+        with self._wakeup:
+            self._awake = True
+            self._wakeup.notify()
+
+    def _post(self, command: Callable[[StepOutput], None]) -> None:
+        self._inbox.append(command)
+        self.wake()
+
+    # In the step thread.
+
+    def _run(self) -> None:
+        while not self._stopping:
+            output = self._carry_out()
+            busy = self._engine.has_work()
+            if busy:
+                self._step(output)
+            if output.deltas or output.finished:
+                self._hand_over(output)
+            elif not busy or not self._engine.num_running:
+                self._sleep(_WAITING_POLL_S if busy else None)
+
+    def _sleep(self, seconds: float | None) -> None:
+        with self._wakeup:
+            if not self._awake:
+                self._wakeup.wait(seconds)
+            self._awake = False
+
+    def _carry_out(self) -> StepOutput:
+        """Everything in the inbox, in order; what it produces at once goes out with the next step."""
+        output = StepOutput(self._engine.steps)
+        while self._inbox:
+            command = self._inbox.popleft()
+            try:
+                command(output)
+            except Exception:
+                log.exception("a command to the engine failed")
+        return output
+
+    def _add(self, request: GenerationRequest, output: StepOutput) -> None:
+        try:
+            self._engine.add_request(request)
+        except Exception as cause:
+            error = cause if isinstance(cause, RequestError) else _engine_error(cause)
+            if error is not cause:
+                log.exception("a request could not be added", extra={"request_id": request.request_id})
+            output.finished.append(_unfinished(request, "refused", error))
+        else:
+            self._live[request.request_id] = request
+
+    def _step(self, output: StepOutput) -> None:
+        try:
+            produced = self._engine.step()
+        except Exception as cause:
+            log.exception("an engine step failed; its %d requests fail with it", len(self._live))
+            produced = self._fail_all(cause)
+        output.step = produced.step
+        output.deltas += produced.deltas
+        output.finished += produced.finished
+
+    def _fail_all(self, cause: Exception) -> StepOutput:
+        """The engine does not know whose fault it was: end every request, with what it really used."""
+        for request_id in list(self._live):
+            self._try(lambda request_id=request_id: self._engine.abort(request_id))  # type: ignore[misc]
+        aborted = self._try(self._engine.step)
+        output = aborted or StepOutput(self._engine.steps)
+        ended = {finished.request_id: finished for finished in output.finished}
+        error = _engine_error(cause)
+        for request_id, request in self._live.items():
+            finished = ended.get(request_id)
+            if finished is None:
+                output.finished.append(_unfinished(request, "failed", error))
+            else:
+                finished.error = error
+                finished.usage.outcome = "failed"
+        return output
+
+    def _try(self, action: Callable[[], T]) -> T | None:
+        try:
+            return action()
+        except Exception:
+            log.exception("cleaning up after a failed step failed too")
+            return None
+
+    def _hand_over(self, output: StepOutput) -> None:
+        for finished in output.finished:
+            self._live.pop(finished.request_id, None)
+        self._deliver(output)
+
+
+def _fulfil(future: Future[T], function: Callable[[EngineLike], T], engine: EngineLike) -> None:
+    try:
+        future.set_result(function(engine))
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def _engine_error(cause: Exception) -> RequestError:
+    return RequestError(
+        "engine_error",
+        f"The engine failed while it worked on this request ({type(cause).__name__}).",
+        "Try again; if it fails again, send the request id to the operator.",
+        retry_after_ms=1000,
+    )
+
+
+def _unfinished(request: GenerationRequest, outcome: str, error: RequestError) -> RequestFinished:
+    usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest, outcome=outcome)
+    return RequestFinished(request.request_id, usage, error)

@@ -1,0 +1,367 @@
+"""The engine host as its clients see it. Lives on the event loop; the engine's own thread is ``EngineLoop``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lora_engine.adapters.artifact import Artifact
+from lora_engine.adapters.staging import AdapterTiers, Phase
+from lora_engine.memory import PoolStats
+from lora_engine.request import (
+    GenerationRequest,
+    RequestError,
+    RequestFinished,
+    RequestUsage,
+    StepOutput,
+)
+from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.wire import engine_pb2 as pb
+
+from .engine_loop import EngineLike, EngineLoop, Resident
+from .journal import UsageJournal
+from .metrics import HostMetrics
+from .session import ClientSession
+from .translation import (
+    delta_message,
+    error_message,
+    generation_request,
+    prompt_size,
+    stage_message,
+    usage_message,
+)
+
+log = logging.getLogger(__name__)
+
+# Longer prompts are tokenised off the event loop; in characters.
+_LONG_PROMPT = 4000
+_RATE_WINDOW_S = 2.0
+_STATUS_PATIENCE_S = 1.0
+
+
+@dataclass(slots=True)
+class Live:
+    """A request between Submit and Finished. ``session`` is None once its client is gone."""
+
+    submit: pb.Submit
+    session: ClientSession | None
+    submitted_unix: float
+    is_in_engine: bool = False
+    is_aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine's state between two steps."""
+
+    steps: int
+    running: int
+    waiting: int
+    pool: PoolStats
+    resident: tuple[Resident, ...]
+
+
+class EngineHost:
+    """Sessions, requests, staging and status of one engine process."""
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        tiers: AdapterTiers,
+        journal: UsageJournal,
+        description: pb.EngineDescription,
+    ) -> None:
+        self.description = description
+        self.boot_id = description.boot_id = uuid.uuid4().hex
+        self.journal = journal
+        self.metrics = HostMetrics()
+        self.draining = False
+        self._tokenizer = tokenizer
+        self._template = template
+        self._tiers = tiers
+        self._live: dict[str, Live] = {}
+        self._settling = 0  # finished requests whose usage is being written
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._text_threads = ThreadPoolExecutor(2, "text")
+        self._generated: deque[tuple[float, int]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._engine = EngineLoop(engine, lambda output: self._on_loop(self._take, output))
+        self._snapshot: Snapshot | None = None
+        tiers.on_change = self._engine.wake
+
+    def start(self) -> None:
+        self._engine.start()
+
+    def stop(self) -> None:
+        """End the step thread and write what the journal still holds."""
+        self._engine.stop()
+        self._text_threads.shutdown(cancel_futures=True)
+        self._tiers.close()
+        self.journal.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is running, and no usage is on its way to the journal."""
+        return not self._live and not self._settling
+
+    # Requests.
+
+    def submit(self, session: ClientSession, submit: pb.Submit) -> None:
+        """Take a request on. Whatever is wrong with it becomes its ``Finished``."""
+        live = Live(submit, session, time.time())
+        if error := self._refusal(submit):
+            self._refuse(live, error)
+            return
+        self._live[submit.request_id] = live
+        session.requests.add(submit.request_id)
+        if submit.adapter_digest:
+            self._tiers.hold(submit.adapter_digest)
+        if prompt_size(submit) > _LONG_PROMPT:
+            task = self._loop.create_task(self._prepare_long(live))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._prepare(live)
+
+    def abort(self, session: ClientSession, request_id: str) -> None:
+        """End a request of this session early; unknown ids are ignored."""
+        if request_id in session.requests and (live := self._live.get(request_id)):
+            self._abort(live)
+
+    def close_session(self, session: ClientSession) -> None:
+        """The client is gone: its requests end, and their usage waits in the journal."""
+        for request_id in session.requests:
+            if live := self._live.get(request_id):
+                live.session = None
+                self._abort(live)
+
+    def abort_all(self) -> None:
+        for live in list(self._live.values()):
+            self._abort(live)
+
+    def _refusal(self, submit: pb.Submit) -> RequestError | None:
+        request_id, digest = submit.request_id, submit.adapter_digest
+        if not request_id:
+            return RequestError("invalid_request", "The request has no id.", "Give every request a unique request_id.",
+                                param="request_id")  # fmt: skip
+        if request_id in self._live or request_id in self.journal:
+            return RequestError("duplicate_request", f"Request id {request_id} was used before.",
+                                "Use a new request id for every request.", param="request_id")  # fmt: skip
+        if self.draining:
+            return RequestError("draining", "This host is draining and takes no new requests.",
+                                "Send the request to another host, or try again.", retry_after_ms=1000)  # fmt: skip
+        if self.journal.failing:
+            return RequestError("journal_unavailable", "This host cannot write its usage journal.",
+                                "Free space on the engine host's disk.", retry_after_ms=5000)  # fmt: skip
+        if digest and not self._tiers.knows(digest):
+            error = self._tiers.load_error(digest)
+            return error or RequestError(
+                "adapter_not_found",
+                f"The adapter {digest[:80]} is not on this host.",
+                "Stage the adapter on this host, or send the request to a host that has it.",
+                param="model",
+                retry_after_ms=1000,
+            )
+        return None
+
+    def _refuse(self, live: Live, error: RequestError) -> None:
+        """Answer without the engine ever having seen the request; there is no usage to keep."""
+        submit = live.submit
+        usage = RequestUsage(submit.request_id, submit.tenant, submit.adapter_digest, outcome="refused",
+                             submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
+        self._answer(live, 0, RequestFinished(submit.request_id, usage, error), usage_message(usage))
+
+    def _prepare(self, live: Live) -> None:
+        self._enter_or_refuse(live, self._translate(live.submit))
+
+    async def _prepare_long(self, live: Live) -> None:
+        translated = await self._loop.run_in_executor(self._text_threads, self._translate, live.submit)
+        self._enter_or_refuse(live, translated)
+
+    def _translate(self, submit: pb.Submit) -> GenerationRequest | RequestError:
+        try:
+            return generation_request(submit, self._tokenizer, self._template)
+        except RequestError as error:
+            return error
+        except Exception:
+            log.exception("a request could not be read", extra={"request_id": submit.request_id})
+            return RequestError("invalid_request", "The engine could not read this request.",
+                                "Check the prompt and the sampling values.")  # fmt: skip
+
+    def _enter_or_refuse(self, live: Live, translated: GenerationRequest | RequestError) -> None:
+        if isinstance(translated, RequestError):
+            self._forget(live)
+            self._refuse(live, translated)
+        else:
+            self._enter(live, translated)
+
+    def _enter(self, live: Live, request: GenerationRequest) -> None:
+        if live.is_aborted:
+            usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest, outcome="aborted",
+                                 submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
+            self._settle(0, [RequestFinished(request.request_id, usage)])
+            return
+        live.is_in_engine = True
+        self._engine.submit(request)
+
+    def _abort(self, live: Live) -> None:
+        live.is_aborted = True
+        if live.is_in_engine:
+            self._engine.abort(live.submit.request_id)
+
+    def _forget(self, live: Live) -> None:
+        del self._live[live.submit.request_id]
+        if live.submit.adapter_digest:
+            self._tiers.release(live.submit.adapter_digest)
+
+    # What comes out of the engine.
+
+    def _take(self, output: StepOutput) -> None:
+        """One step's output, grouped into one message per session."""
+        tokens = 0
+        for delta in output.deltas:
+            tokens += len(delta.token_ids)
+            live = self._live.get(delta.request_id)
+            if live is not None and live.session is not None:
+                message = delta_message(delta, live.submit.echo_token_ids, self._tokenizer)
+                live.session.add_delta(output.step, message)
+        if tokens:
+            self._generated.append((time.monotonic(), tokens))
+        if output.finished:
+            self._settle(output.step, output.finished)
+
+    def _settle(self, step: int, finished: Iterable[RequestFinished]) -> None:
+        """Usage goes to the journal first; ``Finished`` leaves when it is there. Refusals used nothing."""
+        ended = [(self._live[item.request_id], item) for item in finished if item.request_id in self._live]
+        answers = []
+        for live, item in ended:
+            self._forget(live)
+            item.usage.submitted_unix = item.usage.submitted_unix or live.submitted_unix
+            item.usage.finished_unix = item.usage.finished_unix or time.time()
+            answers.append((live, item, usage_message(item.usage)))
+        used = [answer for answer in answers if answer[1].usage.outcome != "refused"]
+        for live, item, record in answers:
+            if item.usage.outcome == "refused":
+                self._answer(live, step, item, record)
+        if used:
+            self._settling += len(used)
+            records = [record for _, _, record in used]
+            self.journal.append(records, lambda: self._on_loop(self._settled, step, used))
+
+    def _settled(self, step: int, used: list[tuple[Live, RequestFinished, pb.UsageRecord]]) -> None:
+        self._settling -= len(used)
+        for live, item, record in used:
+            self._answer(live, step, item, record)
+
+    def _answer(self, live: Live, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
+        self.metrics.count(item)
+        error = error_message(item.error) if item.error else None
+        if item.error:
+            log.info("%s: %s", item.usage.outcome, item.error.message, extra=_context(live, item.error))
+        if live.session is not None:
+            message = pb.Finished(request_id=item.request_id, usage=record, error=error)
+            live.session.add_finished(step, message)
+
+    def _on_loop(self, function: object, *arguments: object) -> None:
+        """Continue on the event loop, from any thread; nothing if it has ended."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)  # type: ignore[arg-type]
+
+    # Adapters.
+
+    async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
+        artifact = Artifact(
+            request.digest, request.source_uri, dict(request.file_digests), dict(request.source_headers)
+        )
+        async for event in self._tiers.stage(artifact):
+            if event.phase in (Phase.READY, Phase.FAILED):
+                self.metrics.stages.add(1, result=event.phase.value)
+            yield stage_message(event)
+
+    async def drop(self, digest: str) -> bool:
+        """Forget an adapter in every tier, as soon as no request uses it."""
+        below = self._tiers.drop(digest)
+        on_device = await asyncio.wrap_future(self._engine.call(lambda engine: engine.drop_adapter(digest)))
+        return below or on_device
+
+    # State.
+
+    def drain(self, *, undo: bool = False) -> None:
+        self.draining = not undo
+
+    async def status(self) -> pb.HostStatus:
+        """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""
+        snapshot = await self._look()
+        pool = snapshot.pool
+        return pb.HostStatus(
+            boot_id=self.boot_id,
+            unix_time=time.time(),
+            steps=snapshot.steps,
+            running=snapshot.running,
+            waiting=snapshot.waiting,
+            draining=self.draining,
+            tokens_per_second=self._tokens_per_second(),
+            pool=pb.PoolPages(
+                total=pool.total,
+                free=pool.free,
+                kv=pool.kv,
+                cached_prefix=pool.cached_prefix,
+                adapter=pool.adapter,
+                reserved=pool.reserved,
+            ),
+            adapters=self._residency(snapshot.resident),
+            host_arena_bytes_used=self._tiers.arena.used,
+            unacknowledged_usage=len(self.journal),
+        )
+
+    async def _look(self) -> Snapshot:
+        asked = asyncio.wrap_future(self._engine.call(_snapshot))
+        patience = _STATUS_PATIENCE_S if self._snapshot else None
+        done, _ = await asyncio.wait([asked], timeout=patience)
+        if done:
+            self._snapshot = asked.result()
+        assert self._snapshot is not None
+        return self._snapshot
+
+    def _residency(self, resident: Iterable[Resident]) -> list[pb.AdapterResidency]:
+        """Every adapter once, at the tier nearest to the device."""
+        tiers = pb.AdapterResidency
+        found = {d: tiers(digest=d, tier=tiers.DISK, bytes=size) for d, size in self._tiers.disk.contents().items()}
+        for packed in self._tiers.arena.contents():
+            found[packed.digest] = tiers(
+                digest=packed.digest, tier=tiers.HOST, bytes=packed.num_bytes, rank=packed.rank
+            )
+        for slot in resident:
+            found[slot.digest] = tiers(
+                digest=slot.digest, tier=tiers.DEVICE, running=slot.running, bytes=slot.num_bytes, rank=slot.rank
+            )
+        return list(found.values())
+
+    def _tokens_per_second(self) -> float:
+        since = time.monotonic() - _RATE_WINDOW_S
+        while self._generated and self._generated[0][0] < since:
+            self._generated.popleft()
+        return sum(tokens for _, tokens in self._generated) / _RATE_WINDOW_S
+
+
+def _snapshot(engine: EngineLike) -> Snapshot:
+    return Snapshot(
+        engine.steps, engine.num_running, engine.num_waiting, engine.pool_stats(), tuple(engine.resident_adapters())
+    )
+
+
+def _context(live: Live, error: RequestError) -> dict[str, str]:
+    return {
+        "request_id": live.submit.request_id,
+        "tenant": live.submit.tenant,
+        "adapter_digest": live.submit.adapter_digest,
+        "code": error.code,
+    }

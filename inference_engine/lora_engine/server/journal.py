@@ -1,0 +1,170 @@
+"""Usage that survives: every finished request's record, until somebody says it is stored elsewhere.
+
+A record is committed before its ``Finished`` leaves the engine. The database is SQLite in
+WAL mode with ``synchronous=NORMAL``: a commit is in the operating system's hands, so nothing
+is lost when this process dies in any way; only a power failure within the seconds before a
+checkpoint could lose records, and those have been sent to a web process by then. (FULL would
+add a disk flush to the end of every request to close that gap.)
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from lora_engine.wire import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS usage (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that a reader may page by it
+    request_id TEXT NOT NULL UNIQUE,
+    record BLOB NOT NULL
+)
+"""
+_RETRY_S = 1.0
+
+
+class UsageJournal:
+    """Records by request id. All disk work is done by one thread of its own; appends are committed in batches."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._lock = threading.Lock()
+        self._pending: list[tuple[Sequence[pb.UsageRecord], Callable[[], None]]] = []
+        self._flushing = False
+        self._closed = False
+        self._ids: set[str] = set()
+        self.failing = False  # the last write failed: what was computed since is kept in memory only
+        self._thread.submit(self._open).result()
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._ids
+
+    def __len__(self) -> int:
+        """Records that nobody acknowledged."""
+        return len(self._ids)
+
+    def append(self, records: Sequence[pb.UsageRecord], done: Callable[[], None]) -> None:
+        """Write ``records``, then call ``done`` from the journal's thread. Sets each record's ``seq``.
+
+        If the disk refuses, ``done`` is called all the same and writing is tried again every second.
+        """
+        with self._lock:
+            self._ids.update(record.request_id for record in records)
+            self._pending.append((records, done))
+            if not self._flushing:
+                self._flushing = True
+                self._thread.submit(self._flush)
+
+    def pull(self, after_seq: int, limit: int) -> Future[list[pb.UsageRecord]]:
+        """Unacknowledged records in order of ``seq``, at most ``limit`` (0: 1000)."""
+        return self._thread.submit(self._pull, after_seq, limit or 1000)
+
+    def acknowledge(self, request_ids: Iterable[str]) -> Future[int]:
+        """Forget records; returns how many there were."""
+        return self._thread.submit(self._acknowledge, list(request_ids))
+
+    def close(self) -> None:
+        """Write what is pending and close the file."""
+        self._closed = True
+        self._thread.submit(self._close).result()
+        self._thread.shutdown()
+
+    # In the journal's thread.
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = self._connect()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):  # a full or read-only disk, not a damaged file
+                raise
+            aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+            self._path.rename(aside)
+            log.error("the usage journal is damaged (%s); it was moved to %s and a new one begun", error, aside)
+            self._db = self._connect()
+        self._ids = {row[0] for row in self._db.execute("SELECT request_id FROM usage")}
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute(_SCHEMA)
+        return db
+
+    def _flush(self) -> None:
+        with self._lock:
+            batch, self._pending, self._flushing = self._pending, [], False
+        if not batch:
+            return
+        try:
+            self._write([record for records, _ in batch for record in records])
+        except sqlite3.Error as error:
+            self._write_later(batch, error)
+        else:
+            self.failing = False
+        for _, done in batch:
+            done()
+
+    def _write(self, records: list[pb.UsageRecord]) -> None:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for record in records:
+                row = (record.request_id, record.SerializeToString())
+                cursor = db.execute("INSERT OR IGNORE INTO usage (request_id, record) VALUES (?, ?)", row)
+                record.seq = cursor.lastrowid or 0
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+    def _write_later(self, batch: list[tuple[Sequence[pb.UsageRecord], Callable[[], None]]], cause: Exception) -> None:
+        log.error("usage of %d requests cannot be written (%s); trying again", sum(len(r) for r, _ in batch), cause)
+        self.failing = True
+        with self._lock:
+            self._pending[:0] = [(records, _nothing) for records, _ in batch]
+        if not self._closed:
+            timer = threading.Timer(_RETRY_S, self._try_again)
+            timer.daemon = True
+            timer.start()
+
+    def _try_again(self) -> None:
+        if not self._closed:
+            self._thread.submit(self._flush)
+
+    def _pull(self, after_seq: int, limit: int) -> list[pb.UsageRecord]:
+        query = "SELECT seq, record FROM usage WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [_restore(seq, raw) for seq, raw in self._db.execute(query, (after_seq, limit))]
+
+    def _acknowledge(self, request_ids: list[str]) -> int:
+        self._db.execute("BEGIN IMMEDIATE")
+        gone = self._db.executemany("DELETE FROM usage WHERE request_id = ?", [(r,) for r in request_ids]).rowcount
+        self._db.execute("COMMIT")
+        self._ids.difference_update(request_ids)
+        return gone
+
+    def _close(self) -> None:
+        self._flush()
+        self._db.close()
+
+
+def _nothing() -> None:
+    """Whoever waited for this record was told when the write first failed."""
+
+
+def _restore(seq: int, raw: bytes) -> pb.UsageRecord:
+    record = pb.UsageRecord.FromString(raw)
+    record.seq = seq
+    return record

@@ -1,0 +1,138 @@
+"""Where the server listens: a private Unix socket or TCP, and how a second instance is kept away."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import IO
+
+import grpc
+import grpc.aio
+
+from lora_engine.config import EngineConfig
+
+from .service import TokenInterceptor
+
+_MAX_MESSAGE_BYTES = 64 << 20
+_MAX_SOCKET_PATH = 100  # the operating system's limit is 107
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),  # two engines on one port must be an error, not a lottery
+    ("grpc.keepalive_time_ms", 20_000),  # notice a web host that lost power
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+]
+
+
+class StartupError(Exception):
+    """The engine cannot start; the message says what to do."""
+
+
+class InstanceLock:
+    """A file locked while this process lives, however it ends."""
+
+    def __init__(self, path: Path, held_by_another: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = path.open("a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise StartupError(held_by_another) from None
+
+    def release(self) -> None:
+        self._file.close()
+
+
+def socket_path(listen: str) -> Path | None:
+    """The path of a ``unix:`` address, None for TCP. Raises ``StartupError`` for one that cannot be used."""
+    if not listen.startswith("unix:"):
+        return None
+    path = Path(listen.removeprefix("unix:").removeprefix("//")).absolute()
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        raise StartupError(f"The socket path {path} is too long; use one of at most {_MAX_SOCKET_PATH} bytes.")
+    return path
+
+
+def clear_stale_socket(path: Path) -> None:
+    """Remove the socket of a process that died. Raises ``StartupError`` if somebody answers, or it is no socket."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise StartupError(f"{path} exists and is no socket; choose another --listen, or remove it.")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(str(path)) == 0:
+            raise StartupError(f"Another engine listens on {path}; stop it first, or choose another --listen.")
+    path.unlink(missing_ok=True)
+
+
+def make_server(config: EngineConfig) -> grpc.aio.Server:
+    """A server without services or ports yet; checks every call's token if one is configured."""
+    interceptors = [TokenInterceptor(config.host_token)] if config.host_token else []
+    return grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
+
+
+def bind(server: grpc.aio.Server, config: EngineConfig) -> str:
+    """Open the configured address; returns it, with the port that was chosen. Raises ``StartupError``."""
+    path = socket_path(config.listen)
+    if path is not None:
+        return _bind_socket(server, path)
+    host, port = _split(config.listen)
+    if not _is_loopback(host) and not config.host_token:
+        raise StartupError(
+            f"Listening on {host} lets every machine that reaches it use this engine; set LORA_ENGINE_HOST_TOKEN (and "
+            "--tls-certificate), or listen on 127.0.0.1 or a Unix socket."
+        )
+    chosen = _open_port(server, config)
+    return f"{host}:{chosen}" if port == 0 else config.listen
+
+
+def _bind_socket(server: grpc.aio.Server, path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    clear_stale_socket(path)
+    # The socket must never be open to other users, not even for a moment.
+    previous = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise StartupError(f"The engine cannot listen on {path}: {error}. Check the folder's permissions.") from None
+    finally:
+        os.umask(previous)
+    return f"unix:{path}"
+
+
+def _open_port(server: grpc.aio.Server, config: EngineConfig) -> int:
+    try:
+        if config.tls_certificate and config.tls_key:
+            pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
+            return int(server.add_secure_port(config.listen, grpc.ssl_server_credentials([pair])))
+        return int(server.add_insecure_port(config.listen))
+    except (RuntimeError, OSError) as error:
+        raise StartupError(
+            f"The engine cannot listen on {config.listen}: {error}. If another process uses the port, stop it or "
+            "choose another --listen."
+        ) from None
+
+
+def _split(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or not host:
+        raise StartupError(f"{listen!r} is no address; use unix:/path.sock or host:port, e.g. 127.0.0.1:50051.")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

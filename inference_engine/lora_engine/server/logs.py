@@ -1,0 +1,48 @@
+"""Log lines: JSON for machines, plain for a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One object per line; what was passed as ``extra`` becomes fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_extras(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class PlainLines(logging.Formatter):
+    """``12:34:56 INFO message  request_id=…``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the library's name)
+        extras = " ".join(f"{name}={value}" for name, value in _extras(record).items() if value)
+        return super().formatMessage(record) + (f"  {extras}" if extras else "")
+
+
+def set_up(level: str) -> None:
+    """Log to standard error from now on. Raises ``ValueError`` for an unknown level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainLines() if sys.stderr.isatty() else JsonLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _extras(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}

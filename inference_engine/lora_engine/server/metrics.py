@@ -1,0 +1,152 @@
+"""Counters and gauges in Prometheus' text format, and the small web server that shows them."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from lora_engine.request import RequestFinished
+from lora_engine.wire import engine_pb2 as pb
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_TIERS = {pb.AdapterResidency.DISK: "disk", pb.AdapterResidency.HOST: "host", pb.AdapterResidency.DEVICE: "device"}
+
+
+class Counter:
+    """A total that only grows, by labels."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._values: Tally[str] = Tally()
+
+    def add(self, amount: float, **labels: str) -> None:
+        self._values[_labels(labels)] += amount  # type: ignore[assignment]
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self._name, "counter", self._text)
+        for labels, value in sorted(self._values.items()):
+            yield f"{self._name}{labels} {value:g}"
+
+
+class Histogram:
+    """Durations in seconds, in fixed buckets."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._counts = [0] * (len(_SECONDS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(_SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self._name, "histogram", self._text)
+        total = 0
+        for bound, count in zip((*_SECONDS, float("inf")), self._counts, strict=True):
+            total += count
+            yield f'{self._name}_bucket{{le="{"+Inf" if bound == float("inf") else f"{bound:g}"}"}} {total}'
+        yield f"{self._name}_sum {self._sum:g}"
+        yield f"{self._name}_count {total}"
+
+
+class HostMetrics:
+    """What a host counts itself; the rest is read from its latest status. Written by the event loop only."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("lora_engine_requests_total", "Requests that ended, by outcome.")
+        self.prompt_tokens = Counter("lora_engine_prompt_tokens_total", "Prompt tokens of requests that ended.")
+        self.completion_tokens = Counter("lora_engine_completion_tokens_total", "Generated tokens.")
+        self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
+        self.first_token = Histogram("lora_engine_first_token_seconds", "From submission to the first token.")
+        self.queue = Histogram("lora_engine_queue_seconds", "From submission to the first step.")
+        self.status = pb.HostStatus()
+
+    def count(self, finished: RequestFinished) -> None:
+        usage = finished.usage
+        self.requests.add(1, outcome=usage.outcome)
+        self.prompt_tokens.add(usage.prompt_tokens)
+        self.completion_tokens.add(usage.completion_tokens)
+        if usage.first_token_ms:
+            self.first_token.observe(usage.first_token_ms / 1000)
+            self.queue.observe(usage.queue_ms / 1000)
+
+    def text(self) -> str:
+        own = (self.requests, self.prompt_tokens, self.completion_tokens, self.stages, self.first_token, self.queue)
+        lines = [line for metric in own for line in metric.lines()]
+        return "\n".join([*lines, *_status_lines(self.status)]) + "\n"
+
+
+def _status_lines(status: pb.HostStatus) -> Iterator[str]:
+    yield from _gauge("steps", "Engine steps since start.", status.steps)
+    yield from _gauge("running", "Sequences in the running batch.", status.running)
+    yield from _gauge("waiting", "Sequences in the queue.", status.waiting)
+    yield from _gauge("draining", "1 while no new requests are taken.", int(status.draining))
+    yield from _gauge("tokens_per_second", "Tokens generated per second, over two seconds.", status.tokens_per_second)
+    yield from _gauge("host_arena_bytes", "Bytes of adapters in host memory.", status.host_arena_bytes_used)
+    yield from _gauge("unacknowledged_usage", "Usage records waiting in the journal.", status.unacknowledged_usage)
+    yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
+    for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):
+        yield f'lora_engine_pool_pages{{kind="{kind}"}} {getattr(status.pool, kind)}'
+    yield from _head("lora_engine_adapters", "gauge", "Adapters, by the tier nearest to the device.")
+    tally = Tally(_TIERS.get(adapter.tier, "unknown") for adapter in status.adapters)
+    for tier in _TIERS.values():
+        yield f'lora_engine_adapters{{tier="{tier}"}} {tally[tier]}'
+
+
+def _gauge(name: str, text: str, value: float) -> Iterator[str]:
+    yield from _head(f"lora_engine_{name}", "gauge", text)
+    yield f"lora_engine_{name} {value:g}"
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    inside = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
+    return f"{{{inside}}}" if inside else ""
+
+
+class MetricsServer:
+    """``/metrics`` and ``/livez`` on every interface, from a thread of its own."""
+
+    def __init__(self, port: int, text: Callable[[], str]) -> None:
+        handler = type("Handler", (_Handler,), {"text": staticmethod(text)})
+        self._server = ThreadingHTTPServer(("", port), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    text: Callable[[], str]
+
+    def do_GET(self) -> None:  # the library's name
+        pages: dict[str, Callable[[], str]] = {"/metrics": self.text, "/livez": lambda: "ok\n"}
+        body = pages.get(self.path)
+        payload = body().encode() if body else b"see /metrics and /livez\n"
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A scrape every few seconds is no news."""

@@ -1,0 +1,220 @@
+"""One engine process, from its command line to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.host_arena import HostArena
+from lora_engine.adapters.packing import PoolPacker
+from lora_engine.adapters.staging import AdapterTiers
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.config import ModelConfig, UnsupportedModel
+from lora_engine.model.loading import LoadedModel, load_model
+from lora_engine.peft_format import BaseGeometry, Limits
+from lora_engine.text import ChatTemplate, TokenizerError
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from . import arguments, logs
+from .host import EngineHost
+from .journal import UsageJournal
+from .listening import InstanceLock, StartupError, bind, make_server, socket_path
+from .metrics import MetricsServer
+from .service import EngineService
+
+log = logging.getLogger(__name__)
+
+_LAST_WORDS_S = 3.0
+_CLOSING_S = 0.25
+_METRICS_EVERY_S = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until a signal; returns the exit status. 2 means that it could not start, and said why."""
+    config = arguments.parse(argv)
+    try:
+        logs.set_up(config.log_level)
+        with ExitStack() as locks:
+            _take_locks(config, locks)
+            asyncio.run(_serve(config, load_model(config)))
+    except (StartupError, UnsupportedModel, TokenizerError, ValueError, OSError) as error:
+        log.debug("the engine cannot run", exc_info=True)
+        print(f"lora_engine: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # while the model was loading
+        return 130
+    return 0
+
+
+def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
+    """Before anything expensive: is the place free?"""
+    if path := socket_path(config.listen):
+        taken = f"Another engine listens on {path}; stop it first, or choose another --listen."
+        locks.callback(InstanceLock(path.with_name(path.name + ".lock"), taken).release)
+    taken = f"Another engine uses the data folder {config.data_dir}; stop it first, or choose another --data-dir."
+    locks.callback(InstanceLock(config.data_dir / "engine.lock", taken).release)
+
+
+async def _serve(config: EngineConfig, loaded: LoadedModel) -> None:
+    signals = StopSignals()
+    signals.install()
+    async with AsyncExitStack() as stack:
+        host = build_host(config, loaded)
+        stack.callback(host.stop)
+        server = make_server(config)
+        engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)  # type: ignore[no-untyped-call]
+        address = bind(server, config)
+        host.start()
+        if config.metrics_port:
+            await stack.enter_async_context(_metrics(config.metrics_port, host))
+        await server.start()
+        log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
+        await signals.first.wait()
+        await _wind_down(host, server, signals, config.drain_seconds)
+        if path := socket_path(config.listen):
+            path.unlink(missing_ok=True)
+    log.info("stopped")
+
+
+@dataclass
+class StopSignals:
+    """SIGTERM or SIGINT: the first asks to finish what runs, the second to stop at once."""
+
+    first: asyncio.Event = field(default_factory=asyncio.Event)
+    second: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def install(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received)
+
+    def _received(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSignals, drain_s: float) -> None:
+    """Let running requests end, abort what does not in time, and tell every client before closing."""
+    host.drain()
+    log.info("draining", extra={"seconds": drain_s})
+    if not await _idle_within(host, drain_s, signals.second):
+        log.warning("aborting requests that are still running")
+        host.abort_all()
+        await _idle_within(host, _LAST_WORDS_S, asyncio.Event())
+    await server.stop(_CLOSING_S)
+
+
+async def _idle_within(host: EngineHost, seconds: float, interrupted: asyncio.Event) -> bool:
+    deadline = time.monotonic() + seconds
+    while not host.idle and time.monotonic() < deadline and not interrupted.is_set():
+        await asyncio.sleep(0.02)
+    return host.idle
+
+
+@asynccontextmanager
+async def _metrics(port: int, host: EngineHost) -> AsyncIterator[None]:
+    try:
+        server = MetricsServer(port, host.metrics.text)
+    except OSError as error:
+        raise StartupError(
+            f"The metrics port {port} cannot be opened: {error.strerror}. Choose another --metrics-port."
+        ) from None
+    server.start()
+    refresh = asyncio.create_task(_refresh_metrics(host))
+    try:
+        yield
+    finally:
+        refresh.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await refresh
+        server.stop()
+
+
+async def _refresh_metrics(host: EngineHost) -> None:
+    while True:
+        host.metrics.status = await host.status()
+        await asyncio.sleep(_METRICS_EVERY_S)
+
+
+def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
+    """Put the parts of a host together, around a loaded model. Needs a running event loop."""
+    tiers = _build_tiers(config, loaded)
+    engine = Engine(config, tiers, loaded)
+    template = ChatTemplate.load(config.model)
+    return EngineHost(
+        engine,
+        loaded.tokenizer,
+        template,
+        tiers,
+        UsageJournal(config.data_dir / "usage.sqlite3"),
+        describe(engine, config, template),
+    )
+
+
+def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
+    packer = PoolPacker(
+        base_geometry(loaded),
+        Limits(max_rank=config.max_lora_rank),
+        loaded.pool.geometry,
+        loaded.targets,
+        loaded.pool.data.dtype,
+        pin=loaded.pool.data.is_cuda,
+    )
+    return AdapterTiers(
+        DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),
+        HostArena(config.host_arena_mb << 20),
+        packer,
+        parallelism=config.stage_parallelism,
+    )
+
+
+def base_geometry(loaded: LoadedModel) -> BaseGeometry:
+    """What adapters are validated against: the whole model, whatever share of it this rank holds."""
+    model: ModelConfig = loaded.model.config
+    return BaseGeometry(
+        name=loaded.name,
+        digest=loaded.digest,
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        intermediate_size=model.intermediate_size,
+        num_attention_heads=model.num_heads,
+        num_key_value_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        vocab_size=model.vocab_size,
+    )
+
+
+def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb.EngineDescription:
+    facts = engine.describe()
+    base = base_geometry(engine.loaded)
+    names = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+             "head_dim", "vocab_size")  # fmt: skip
+    return pb.EngineDescription(
+        engine_version=str(facts["engine_version"]),
+        base_model=str(facts["model"]),
+        base_digest=str(facts["base_digest"]),
+        model_family=str(facts["family"]),
+        device=str(facts["device"]),
+        dtype=str(facts["dtype"]),
+        max_context=int(facts["max_context"]),
+        max_running=int(facts["max_running"]),
+        max_lora_rank=int(facts["max_lora_rank"]),
+        page_tokens=int(facts["page_tokens"]),
+        page_bytes=int(facts["page_bytes"]),
+        pages_total=int(facts["pages_total"]),
+        host_arena_bytes=config.host_arena_mb << 20,
+        policies={name: str(facts[name]) for name in ("order", "admission", "mode")},
+        geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
+        chat_template_digest=template.digest,
+    )

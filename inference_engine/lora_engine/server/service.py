@@ -1,0 +1,127 @@
+"""The gRPC service: each method hands over to ``EngineHost``."""
+
+# ruff: noqa: N802  (the method names are those of the wire contract)
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from .host import EngineHost
+from .session import ClientSession
+
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_INTERVAL_MS = 2000
+_SHORTEST_INTERVAL_MS = 100
+
+
+class EngineService(engine_pb2_grpc.EngineServicer):
+    """``lorikeet.engine.v1.Engine``."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self._host = host
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
+        return self._host.description
+
+    async def Session(self, request_iterator: AsyncIterator[pb.ClientMessage], context: Any) -> None:
+        session = ClientSession()
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        try:
+            async for message in session.messages():
+                await context.write(message)
+        finally:
+            reader.cancel()
+            self._host.close_session(session)
+            log.info("session of %s ended", session.client_id or "an unnamed client")
+
+    async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
+        async for event in self._host.stage(request):
+            yield event
+
+    async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
+        return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
+        self._host.drain(undo=request.undo)
+        status = await self._host.status()
+        return pb.DrainReply(running=status.running, waiting=status.waiting)
+
+    async def PullUsage(self, request: pb.PullUsageRequest, context: Any) -> pb.PullUsageReply:
+        records = await asyncio.wrap_future(self._host.journal.pull(request.after_seq, request.limit))
+        return pb.PullUsageReply(records=records)
+
+    async def AckUsage(self, request: pb.AckUsageRequest, context: Any) -> pb.AckUsageReply:
+        gone = await asyncio.wrap_future(self._host.journal.acknowledge(request.request_ids))
+        return pb.AckUsageReply(acknowledged=gone)
+
+    async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
+        interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
+        while True:
+            yield await self._host.status()
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def _read(self, session: ClientSession, messages: AsyncIterator[pb.ClientMessage]) -> None:
+        async for message in messages:
+            kind = message.WhichOneof("kind")
+            if kind == "submit":
+                self._host.submit(session, message.submit)
+            elif kind == "abort":
+                self._host.abort(session, message.abort.request_id)
+            elif kind == "hello":
+                session.client_id = message.hello.client_id
+                session.welcome(self._host.boot_id)
+                log.info("session of %s began", session.client_id)
+        session.end_when_idle()
+
+
+class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+    """Refuses every call that does not carry the host's token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        metadata = dict(handler_call_details.invocation_metadata)
+        given = str(metadata.get("authorization", "")).encode()
+        handler = await continuation(handler_call_details)
+        if handler is None or hmac.compare_digest(given, self._expected):
+            return handler
+        return _refusal_like(handler)
+
+
+def _refusal_like(handler: Handler) -> Handler:
+    """A handler of the same kind that only refuses: gRPC looks at the kind before it calls."""
+
+    async def refuse(_request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the host token is missing or wrong")
+
+    async def refuse_stream(_request: Any, context: Any) -> AsyncIterator[None]:
+        await refuse(_request, context)
+        yield
+
+    makers = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, refuse),
+        (False, True): (grpc.unary_stream_rpc_method_handler, refuse_stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, refuse),
+        (True, True): (grpc.stream_stream_rpc_method_handler, refuse_stream),
+    }
+    make, behaviour = makers[handler.request_streaming, handler.response_streaming]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

@@ -1,0 +1,146 @@
+"""Between the wire's messages and the engine's plain data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from lora_engine.adapters.errors import StageError
+from lora_engine.adapters.staging import Phase, StageEvent
+from lora_engine.request import (
+    GenerationRequest,
+    RequestError,
+    RequestUsage,
+    SamplingParams,
+    Slo,
+    TokenDelta,
+    TokenLogprob,
+)
+from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.wire import engine_pb2 as pb
+
+MAX_STOPS = 64
+MAX_STOP_CHARS = 1000
+_PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
+_USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage))
+
+
+def prompt_size(submit: pb.Submit) -> int:
+    """Characters or tokens of the prompt: how long preparing it may take."""
+    if submit.HasField("chat"):
+        return sum(len(message.content) for message in submit.chat.messages)
+    return len(submit.text) + len(submit.token_ids.ids)
+
+
+def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate) -> GenerationRequest:
+    """Tokenise and translate. Raises ``RequestError``."""
+    return GenerationRequest(
+        request_id=submit.request_id,
+        prompt_token_ids=_prompt(submit, tokenizer, template),
+        sampling=_sampling(submit.sampling),
+        adapter_digest=submit.adapter_digest,
+        tenant=submit.tenant,
+        slo=Slo(submit.slo.first_token_ms, submit.slo.inter_token_ms, submit.slo.weight or 1.0),
+    )
+
+
+def _prompt(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate) -> list[int]:
+    kind = submit.WhichOneof("prompt")
+    if kind == "chat":
+        text = template.render([_message(message) for message in submit.chat.messages])
+        return tokenizer.encode(text, add_special_tokens=False)
+    if kind == "text":
+        return tokenizer.encode(submit.text, add_special_tokens=True)
+    if kind == "token_ids":
+        return list(submit.token_ids.ids)
+    message = "The request has no prompt."
+    raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
+
+
+def _message(message: pb.ChatMessage) -> dict[str, str]:
+    named = {"name": message.name} if message.name else {}
+    return {"role": message.role, "content": message.content, **named}
+
+
+def _sampling(wire: pb.Sampling) -> SamplingParams:
+    if len(wire.stop) > MAX_STOPS or any(len(text) > MAX_STOP_CHARS for text in wire.stop):
+        raise RequestError(
+            "invalid_value",
+            f"stop holds more than {MAX_STOPS} strings, or one of more than {MAX_STOP_CHARS} characters.",
+            "Send fewer or shorter stop strings.",
+            param="stop",
+        )
+    return SamplingParams(
+        max_tokens=wire.max_tokens,
+        temperature=wire.temperature,
+        top_p=wire.top_p or 1.0,
+        top_k=wire.top_k,
+        min_p=wire.min_p,
+        presence_penalty=wire.presence_penalty,
+        frequency_penalty=wire.frequency_penalty,
+        repetition_penalty=wire.repetition_penalty or 1.0,
+        seed=wire.seed if wire.HasField("seed") else None,
+        stop=tuple(wire.stop),
+        stop_token_ids=tuple(wire.stop_token_ids),
+        n=wire.n or 1,
+        logprobs=wire.logprobs,
+        top_logprobs=wire.top_logprobs,
+        ignore_eos=wire.ignore_eos,
+        logit_bias=dict(wire.logit_bias),
+        include_stop=wire.include_stop,
+    )
+
+
+def delta_message(delta: TokenDelta, echo_token_ids: bool, tokenizer: Tokenizer) -> pb.Delta:
+    return pb.Delta(
+        request_id=delta.request_id,
+        choice=delta.choice,
+        text=delta.text,
+        num_tokens=len(delta.token_ids),
+        token_ids=delta.token_ids if echo_token_ids else (),
+        logprobs=[_logprob(entry, tokenizer) for entry in delta.logprobs],
+        finish_reason=delta.finish_reason,
+    )
+
+
+def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> pb.TokenLogprob:
+    return pb.TokenLogprob(
+        token_id=entry.token_id,
+        token=tokenizer.token_text(entry.token_id),
+        token_bytes=tokenizer.token_bytes(entry.token_id),
+        logprob=entry.logprob,
+        top=[
+            pb.TopLogprob(
+                token_id=token_id,
+                token=tokenizer.token_text(token_id),
+                token_bytes=tokenizer.token_bytes(token_id),
+                logprob=logprob,
+            )
+            for token_id, logprob in entry.top
+        ],
+    )
+
+
+def usage_message(usage: RequestUsage) -> pb.UsageRecord:
+    return pb.UsageRecord(**{name: getattr(usage, name) for name in _USAGE_FIELDS})
+
+
+def error_message(error: RequestError | StageError) -> pb.EngineError:
+    retry_after_ms = (1000 if error.passes else 0) if isinstance(error, StageError) else error.retry_after_ms
+    return pb.EngineError(
+        code=error.code,
+        message=error.message,
+        fix=error.fix,
+        param="" if isinstance(error, StageError) else error.param,
+        retry_after_ms=retry_after_ms,
+    )
+
+
+def stage_message(event: StageEvent) -> pb.StageEvent:
+    return pb.StageEvent(
+        phase=_PHASES[event.phase],
+        bytes_done=event.bytes_done,
+        bytes_total=event.bytes_total,
+        error=error_message(event.error) if event.error else None,
+        rank=event.rank,
+        pool_pages=event.pool_pages,
+    )

@@ -1,0 +1,170 @@
+"""A host around an engine that generates letters: everything of the server is real, the model is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.host_arena import HostArena
+from lora_engine.adapters.layout import TargetShapes
+from lora_engine.adapters.packing import PoolPacker
+from lora_engine.adapters.staging import AdapterTiers
+from lora_engine.config import EngineConfig
+from lora_engine.memory import PoolStats
+from lora_engine.memory.page_pool import PoolGeometry
+from lora_engine.peft_format import TARGETS, Limits
+from lora_engine.request import (
+    GenerationRequest,
+    RequestError,
+    RequestFinished,
+    RequestUsage,
+    StepOutput,
+    TokenDelta,
+    TokenLogprob,
+)
+from lora_engine.server.host import EngineHost
+from lora_engine.server.journal import UsageJournal
+from lora_engine.server.listening import bind, make_server
+from lora_engine.server.service import EngineService
+from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+from lorikeet_testing.adapter_files import GEOMETRY
+from lorikeet_testing.engine_client import EngineClient, connected
+from lorikeet_testing.tiny_models import save_tokenizer
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('no robots') }}{% endif %}"
+    "{{ m.content }}{% endfor %}"
+)
+
+
+class LetterEngine:
+    """Implements ``EngineLike``: every request gets one token "x" per step and choice, after ``gate`` opens."""
+
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.steps = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.fail_next: list[Exception] = []
+        self.prompts: dict[str, GenerationRequest] = {}
+        self.dropped: list[str] = []
+        self.threads: set[int] = set()
+        self._step_s = step_s
+        self._running: dict[str, tuple[GenerationRequest, RequestUsage]] = {}
+        self._ended: list[RequestFinished] = []
+
+    num_waiting = 0
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def add_request(self, request: GenerationRequest) -> None:
+        self.threads.add(threading.get_ident())
+        request.sampling.validate(512)
+        if len(request.prompt_token_ids) > 10_000:
+            raise RequestError("context_length_exceeded", "too long", "shorten it", param="prompt")
+        self.prompts[request.request_id] = request
+        usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest,
+                             prompt_tokens=len(request.prompt_token_ids), submitted_unix=time.time())  # fmt: skip
+        self._running[request.request_id] = (request, usage)
+
+    def abort(self, request_id: str) -> None:
+        if request_id in self._running:
+            self._end(request_id, "aborted")
+
+    def has_work(self) -> bool:
+        return bool(self._running or self._ended)
+
+    def step(self) -> StepOutput:
+        self.threads.add(threading.get_ident())
+        self.steps += 1
+        if self.fail_next:
+            raise self.fail_next.pop()
+        time.sleep(self._step_s)
+        output = StepOutput(self.steps)
+        if self.gate.is_set():
+            for request, usage in list(self._running.values()):
+                self._advance(request, usage, output)
+        output.finished, self._ended = self._ended, []
+        return output
+
+    def _advance(self, request: GenerationRequest, usage: RequestUsage, output: StepOutput) -> None:
+        params = request.sampling
+        last = usage.completion_tokens // params.n + 1 == (params.max_tokens or 5)
+        for choice in range(params.n):
+            usage.completion_tokens += 1
+            logprobs = [TokenLogprob(87, -0.5, ((87, -0.5), (88, -1.5)))] if params.logprobs else []
+            output.deltas.append(
+                TokenDelta(request.request_id, choice, "x", [87], logprobs, "length" if last else "")
+            )
+        if last:
+            self._end(request.request_id, "finished")
+
+    def _end(self, request_id: str, outcome: str) -> None:
+        _, usage = self._running.pop(request_id)
+        self._ended.append(RequestFinished(request_id, replace(usage, outcome=outcome, finished_unix=time.time())))
+
+    def drop_adapter(self, digest: str) -> bool:
+        self.dropped.append(digest)
+        return False
+
+    def pool_stats(self) -> PoolStats:
+        return PoolStats(10, 9, 0, 0, 0, 1)
+
+    def resident_adapters(self) -> list[object]:
+        return []
+
+
+def make_tiers(root: Path) -> AdapterTiers:
+    pool = PoolGeometry(GEOMETRY.num_layers, 2, GEOMETRY.num_key_value_heads, GEOMETRY.head_dim)
+    shapes = TargetShapes({target: GEOMETRY.features(target) for target in TARGETS})
+    packer = PoolPacker(GEOMETRY, Limits(), pool, shapes, torch.float32, pin=False)
+    return AdapterTiers(DiskTier(root / "disk", 1 << 24), HostArena(1 << 24), packer)
+
+
+@pytest.fixture
+def engine() -> LetterEngine:
+    return LetterEngine()
+
+
+@pytest.fixture
+def config(tmp_path) -> EngineConfig:
+    return EngineConfig(model=tmp_path, listen=f"unix:{tmp_path}/e.sock", data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+async def host(tmp_path, engine, config) -> AsyncIterator[EngineHost]:
+    """Listens on ``config.listen`` until the test ends."""
+    save_tokenizer(tmp_path)
+    host = EngineHost(
+        engine,
+        Tokenizer.load(tmp_path),
+        ChatTemplate(TEMPLATE, {}),
+        make_tiers(tmp_path),
+        UsageJournal(config.data_dir / "usage.sqlite3"),
+        pb.EngineDescription(base_model="letters"),
+    )
+    server = make_server(config)
+    engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)
+    host.address = bind(server, config)
+    host.start()
+    await server.start()
+    yield host
+    engine.gate.set()
+    await server.stop(0)
+    host.stop()
+
+
+@pytest.fixture
+async def client(host, config) -> AsyncIterator[EngineClient]:
+    async with connected(host.address, config.host_token) as client:
+        yield client

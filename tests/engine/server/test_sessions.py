@@ -1,0 +1,302 @@
+"""What a web process sees of a host: sessions, requests, refusals, usage."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing.adapter_files import make_tensors, save_adapter
+from lorikeet_testing.engine_client import text_request
+
+ABSENT = "sha256:" + "0" * 64
+
+
+async def eventually(condition, seconds: float = 10):
+    async with asyncio.timeout(seconds):
+        while not (result := condition()):
+            await asyncio.sleep(0.005)
+    return result
+
+
+async def pulled(client, count):
+    async with asyncio.timeout(10):
+        while len(records := await client.pull()) < count:
+            await asyncio.sleep(0.01)
+    return records
+
+
+async def test_many_requests_on_one_session(client, host, engine):
+    async with client.session() as session:
+        assert session.boot_id == host.boot_id == (await client.wait_ready()).boot_id
+        requests = [text_request(f"prompt {i}", max_tokens=1 + i % 7, n=1 + i % 2) for i in range(40)]
+        results = await asyncio.gather(*(session.run(request) for request in requests))
+    for request, result in zip(requests, results, strict=True):
+        sampling = request.sampling
+        assert result.text(sampling.n - 1) == "x" * sampling.max_tokens
+        assert result.tokens == result.usage.completion_tokens == sampling.max_tokens * sampling.n
+        assert result.usage.prompt_tokens == len(request.text)
+        assert result.usage.outcome == "finished"
+        assert result.deltas[-1].finish_reason == "length"
+        assert result.usage.seq > 0
+    assert len({result.usage.seq for result in results}) == 40
+    assert threading.get_ident() not in engine.threads
+    assert len(engine.threads) == 1
+
+
+async def test_one_message_per_step_for_all_requests(client, engine):
+    async with client.session() as session:
+        engine.gate.clear()
+        requests = [await session.submit(text_request("p", max_tokens=20)) for _ in range(8)]
+        await eventually(lambda: engine.num_running == 8)
+        engine.gate.set()
+        await asyncio.gather(*(request.done.wait() for request in requests))
+        with_deltas = [step for step in session.steps if step.deltas]
+    assert len(with_deltas) <= 20
+    numbers = [step.step for step in session.steps]
+    assert numbers == sorted(numbers)
+
+
+async def test_prompts_of_every_kind(client, engine):
+    chat = text_request("")
+    chat.chat.messages.add(role="user", content="hello")
+    ids = text_request("")
+    ids.token_ids.ids.extend([1, 2, 3])
+    async with client.session() as session:
+        text = text_request("hello")
+        for request in (text, chat, ids):
+            assert (await session.run(request)).error.code == ""
+    prompts = [engine.prompts[request.request_id].prompt_token_ids for request in (text, chat, ids)]
+    assert prompts[0] == prompts[1]
+    assert prompts[2] == [1, 2, 3]
+
+
+async def test_sampling_arrives_as_it_was_meant(client, engine):
+    async with client.session() as session:
+        plain = text_request("p", max_tokens=2)
+        full = text_request("p", max_tokens=2, temperature=0.5, top_p=0.25, top_k=3, seed=0, stop=["a"], n=2,
+                            logit_bias={5: -1.0}, stop_token_ids=[7], logprobs=True, top_logprobs=2)  # fmt: skip
+        await session.run(plain)
+        result = await session.run(full)
+    params = engine.prompts[plain.request_id].sampling
+    assert (params.top_p, params.repetition_penalty, params.n, params.seed) == (1.0, 1.0, 1, None)
+    params = engine.prompts[full.request_id].sampling
+    assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.5, 0.25, 3, 0)
+    assert (params.stop, params.stop_token_ids, params.logit_bias) == (("a",), (7,), {5: -1.0})
+    (logprob,) = result.deltas[0].logprobs
+    assert [entry.token_id for entry in logprob.top] == [87, 88]
+    assert logprob.token.encode() == logprob.token_bytes
+
+
+async def test_token_ids_only_when_asked(client):
+    async with client.session() as session:
+        quiet, echo = text_request("p"), text_request("p")
+        echo.echo_token_ids = True
+        assert not (await session.run(quiet)).deltas[0].token_ids
+        assert list((await session.run(echo)).deltas[0].token_ids) == [87]
+
+
+def bad_requests():
+    no_prompt = text_request("x")
+    no_prompt.ClearField("text")
+    no_id = text_request("x")
+    no_id.request_id = ""
+    robot = text_request("x")
+    robot.chat.messages.add(role="robot", content="beep")
+    return {
+        "no prompt": (no_prompt, "empty_prompt"),
+        "no id": (no_id, "invalid_request"),
+        "template": (robot, "invalid_messages"),
+        "adapter": (text_request("x", digest=ABSENT), "adapter_not_found"),
+        "long": (text_request("x" * 20_000), "context_length_exceeded"),
+        "temperature": (text_request("x", temperature=9), "invalid_value"),
+        "nan": (text_request("x", top_p=float("nan")), "invalid_value"),
+        "stops": (text_request("x", stop=["s"] * 65), "invalid_value"),
+    }
+
+
+@pytest.mark.parametrize("name", bad_requests())
+async def test_bad_requests_are_answered_and_the_host_goes_on(client, host, name):
+    request, code = bad_requests()[name]
+    async with client.session() as session:
+        refused = await session.run(request)
+        assert refused.error.code == code
+        assert refused.error.message and refused.error.fix
+        assert refused.usage.outcome == "refused"
+        assert (await session.run(text_request("ok"))).usage.outcome == "finished"
+    assert len(await client.pull()) == 1
+    assert await eventually(lambda: host.idle)
+
+
+async def test_request_ids_are_never_used_twice(client, engine):
+    async with client.session() as session, client.session() as other:
+        engine.gate.clear()
+        request = text_request("p")
+        first = await session.submit(request)
+        await eventually(lambda: engine.num_running)
+        assert (await other.run(request)).error.code == "duplicate_request"
+        engine.gate.set()
+        await first.done.wait()
+        assert first.usage.outcome == "finished"
+        other.requests.clear()
+        assert (await other.run(request)).error.code == "duplicate_request"
+    (record,) = await client.pull()
+    assert record.completion_tokens == 8
+
+
+async def test_abort_keeps_what_was_computed(client, engine):
+    async with client.session() as session:
+        request = text_request("p", max_tokens=1_000_000)
+        running = await session.submit(request)
+        await running.first_delta.wait()
+        await session.abort("unknown")
+        await session.abort(request.request_id)
+        await asyncio.wait_for(running.done.wait(), 10)
+        assert running.usage.outcome == "aborted"
+        assert running.usage.completion_tokens >= running.tokens > 0
+        assert not running.finished.HasField("error")
+    assert len(await client.pull()) == 1
+
+
+async def test_only_the_own_session_may_abort(client, engine):
+    async with client.session() as session, client.session() as other:
+        request = text_request("p", max_tokens=1_000_000)
+        running = await session.submit(request)
+        await running.first_delta.wait()
+        await other.abort(request.request_id)
+        await other.run(text_request("p"))
+        assert not running.done.is_set()
+
+
+async def test_a_long_prompt_can_be_aborted_while_it_is_read(client, host, engine):
+    async with client.session() as session:
+        request = text_request("x" * 9000, max_tokens=1_000_000)
+        running = await session.submit(request)
+        await session.abort(request.request_id)
+        await asyncio.wait_for(running.done.wait(), 10)
+        assert running.usage.outcome == "aborted"
+
+
+async def test_a_lost_session_aborts_its_requests_and_keeps_their_usage(client, host, engine):
+    async with client.session() as session:
+        for _ in range(3):
+            await (await session.submit(text_request("p", max_tokens=1_000_000))).first_delta.wait()
+    await eventually(lambda: host.idle)
+    records = await pulled(client, 3)
+    assert {record.outcome for record in records} == {"aborted"}
+    assert all(record.completion_tokens for record in records)
+
+
+async def test_a_half_closed_session_ends_with_its_last_request(client):
+    async with client.session() as session:
+        requests = [await session.submit(text_request("p")) for _ in range(3)]
+        await session.half_close()
+        await asyncio.wait_for(session.ended(), 10)
+        assert all(request.usage.outcome == "finished" for request in requests)
+
+
+async def test_a_failing_step_fails_its_requests_and_no_others(client, engine):
+    async with client.session() as session:
+        hit = await session.submit(text_request("p", max_tokens=1_000_000))
+        await hit.first_delta.wait()
+        engine.fail_next.append(RuntimeError("device on fire"))
+        await asyncio.wait_for(hit.done.wait(), 10)
+        assert hit.error.code == "engine_error"
+        assert hit.usage.outcome == "failed"
+        assert hit.usage.completion_tokens > 0
+        assert (await session.run(text_request("p"))).usage.outcome == "finished"
+
+
+async def test_a_step_that_fails_twice_still_answers(client, engine):
+    async with client.session() as session:
+        hit = await session.submit(text_request("p", max_tokens=1_000_000))
+        await hit.first_delta.wait()
+        engine.fail_next.extend([RuntimeError("one"), RuntimeError("two")])
+        await asyncio.wait_for(hit.done.wait(), 10)
+        assert hit.error.code == "engine_error"
+        assert (await session.run(text_request("p"))).usage.outcome == "finished"
+
+
+async def test_usage_waits_until_it_is_acknowledged(client, host):
+    async with client.session() as session:
+        for _ in range(5):
+            await session.run(text_request("p"))
+    records = await client.pull()
+    assert [record.seq for record in records] == sorted(record.seq for record in records)
+    assert await client.pull(after_seq=records[2].seq) == records[3:]
+    assert await client.pull(limit=2) == records[:2]
+    ack = pb.AckUsageRequest(request_ids=[records[0].request_id, "unknown"])
+    assert (await client.stub.AckUsage(ack)).acknowledged == 1
+    assert (await client.stub.AckUsage(ack)).acknowledged == 0
+    assert await client.pull() == records[1:]
+    assert (await client.status()).unacknowledged_usage == 4
+
+
+async def test_draining_refuses_new_requests_only(client, engine):
+    async with client.session() as session:
+        engine.gate.clear()
+        running = await session.submit(text_request("p"))
+        await eventually(lambda: engine.num_running)
+        reply = await client.stub.Drain(pb.DrainRequest())
+        assert reply.running == 1
+        refused = await session.run(text_request("p"))
+        assert refused.error.code == "draining"
+        assert refused.error.retry_after_ms > 0
+        assert (await client.status()).draining
+        engine.gate.set()
+        await asyncio.wait_for(running.done.wait(), 10)
+        assert running.usage.outcome == "finished"
+        await client.stub.Drain(pb.DrainRequest(undo=True))
+        assert (await session.run(text_request("p"))).usage.outcome == "finished"
+
+
+async def test_heartbeats(client):
+    watch = client.stub.Watch(pb.WatchRequest(interval_ms=100))
+    async with client.session() as session:
+        running = await session.submit(text_request("p", max_tokens=1_000_000))
+        await running.first_delta.wait()
+        statuses = [await watch.read() for _ in range(4)]
+    watch.cancel()
+    last = statuses[-1]
+    assert last.steps > statuses[0].steps
+    assert last.tokens_per_second > 0
+    assert last.running == 1
+    pool = last.pool
+    assert pool.free + pool.kv + pool.cached_prefix + pool.adapter + pool.reserved == pool.total
+
+
+async def test_staging_serving_and_dropping_an_adapter(client, host, engine, tmp_path):
+    folder = save_adapter(tmp_path / "adapter", make_tensors())
+    digests = folder_digests(folder)
+    digest = adapter_digest(digests)
+    stage = {"digest": digest, "source_uri": f"file://{folder}", "file_digests": digests}
+    events = await client.stage(**stage)
+    assert events[-1].phase == pb.StageEvent.READY
+    assert (events[-1].rank, events[-1].pool_pages > 0) == (4, True)
+    async with client.session() as session:
+        assert (await session.run(text_request("p", digest=digest))).usage.adapter_digest == digest
+    (resident,) = (await client.status()).adapters
+    assert (resident.digest, resident.tier, resident.rank) == (digest, pb.AdapterResidency.HOST, 4)
+    assert (await client.stub.DropAdapter(pb.DropAdapterRequest(digest=digest))).was_resident
+    assert engine.dropped == [digest]
+    async with client.session() as session:
+        assert (await session.run(text_request("p", digest=digest))).error.code == "adapter_not_found"
+    bad = await client.stage(**(stage | {"digest": ABSENT}))
+    assert bad[-1].phase == pb.StageEvent.FAILED
+    assert bad[-1].error.code == "digest_mismatch"
+
+
+async def test_metrics_tell_what_happened(client, host):
+    async with client.session() as session:
+        await session.run(text_request("pppp"))
+        await session.run(text_request("p", digest=ABSENT))
+    host.metrics.status = await host.status()
+    text = host.metrics.text()
+    assert 'lora_engine_requests_total{outcome="finished"} 1' in text
+    assert 'lora_engine_requests_total{outcome="refused"} 1' in text
+    assert "lora_engine_completion_tokens_total 8" in text
+    assert 'lora_engine_pool_pages{kind="free"} 9' in text
+    assert 'lora_engine_first_token_seconds_bucket{le="+Inf"}' in text
