@@ -5,7 +5,9 @@ The database is SQLite, or PostgreSQL where LORIKEET_TEST_DATABASE_URL names a s
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from rest_framework.test import APIClient
 
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
-from control_plane.adapters import actions, uploads, validation
+from control_plane.adapters import actions, uploads, validate_process, validation
 from control_plane.adapters.incoming import SpooledFile
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.audit.actor import SYSTEM
@@ -44,12 +46,14 @@ Committing = Callable[[], AbstractContextManager[Any]]
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     from django.conf import settings
+    from django.db import connections
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     database = settings.DATABASES["default"]
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
         database.update(dj_database_url.parse(url), OPTIONS={})
         database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
+        del connections["default"]  # made for the engine of the settings
     else:
         # A file: threads of one test must see one database, which one in memory would not give them.
         name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
@@ -171,18 +175,27 @@ Upload_ = Callable[..., Upload]
 
 
 @pytest.fixture
-def upload(host: EngineHost, queue: Queue, committing: Committing) -> Upload_:
-    """Send files through the action, validate them in the child process, return the decided upload."""
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validate without the child process, which costs a second each time and has tests of its own."""
+
+    def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, json.dumps(validate_process.validate(json.loads(request))), "")
+
+    monkeypatch.setattr(validation, "_run", run)
+
+
+@pytest.fixture
+def upload(host: EngineHost, queue: Queue, committing: Committing, in_process: None) -> Upload_:
+    """Send files through the action, validate them, return the decided upload."""
 
     def send(org: Org, name: str = "support", files: dict[str, bytes] | None = None, **options: Any) -> Upload:
+        contents = files or peft_files.adapter_files(**options)
         with committing():
             received = uploads.receive_upload(
                 acting=org.principal(),
                 name=name,
                 description="",
-                files=[
-                    spool(file, content) for file, content in (files or peft_files.adapter_files(**options)).items()
-                ],
+                files=[spool(file, content) for file, content in contents.items()],
             )
             validation.validate(str(received.pk))
         return Upload.objects.select_related("version").get(pk=received.pk)

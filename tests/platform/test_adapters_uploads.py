@@ -234,3 +234,22 @@ def test_version_is_immutable(acme: Any, upload: Any) -> None:
         version.save()
     version.state = VersionState.FAILED
     version.save(update_fields=["state"])
+
+
+def test_text_that_databases_refuse(acme: Any, upload: Any) -> None:
+    config = config_bytes(base_model_name_or_path="nul \0 and half a pair \ud800")
+    decided = upload(acme, files={**adapter_files(), CONFIG_FILE: config})
+    assert decided.state in (UploadState.ACCEPTED, UploadState.REFUSED)
+    assert "\0" not in str(decided.report) + str(decided.reason)
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b", "a" * 300, "%F0%9F%A6%9C", "..%2f..", "A B"])
+def test_strange_names_in_addresses(acme: Any, name: str) -> None:
+    for path in (f"adapters/{name}", f"adapters/{name}/versions/1"):
+        assert acme.client().get(acme.path(path)).status_code == 404
+    assert acme.client().get(f"/api/tenants/{name}/adapters").status_code == 404
+
+
+def test_large_version_number(acme: Any, upload: Any) -> None:
+    upload(acme)
+    assert acme.client().get(acme.path(f"adapters/support/versions/{10**30}")).status_code == 404

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from lorikeet_testing.peft_files import adapter_files
 
+from control_plane.db import run_db
 from control_plane.http.body_guard import BODY_MAX_BYTES, MULTIPART_OVERHEAD, BodyGuard
 from control_plane.http.handler import Handler
 from control_plane.tenants.roles import Role
@@ -89,15 +89,15 @@ async def test_nobody(acme: Any) -> None:
 
 
 async def test_foreign_tenant_and_weak_role(acme: Any, globex: Any) -> None:
-    _, foreign = await sync_to_async(globex.key)()
-    _, weak = await sync_to_async(acme.key)(role=Role.VIEWER)
+    _, foreign = await run_db(globex.key)
+    _, weak = await run_db(acme.key, role=Role.VIEWER)
     for text, status in ((foreign, 404), (weak, 403)):
         exchange = await send(acme.path("uploads"), [b"x"], [MULTIPART, bearer(text)], declared=1)
         assert (exchange.status, exchange.taken) == (status, 0)
 
 
 async def test_declared_too_large(acme: Any, small_limit: int) -> None:
-    _, text = await sync_to_async(acme.key)()
+    _, text = await run_db(acme.key)
     headers = [MULTIPART, bearer(text)]
     exchange = await send(acme.path("uploads"), [b"x"], headers, declared=small_limit + 1)
     assert (exchange.status, exchange.taken) == (413, 0)
@@ -108,7 +108,7 @@ async def test_declared_too_large(acme: Any, small_limit: int) -> None:
 
 
 async def test_chunked_too_large(acme: Any, small_limit: int, lorikeet: Any) -> None:
-    _, text = await sync_to_async(acme.key)()
+    _, text = await run_db(acme.key)
     chunks = [b"x" * (64 << 10)] * 200
     exchange = await send(acme.path("uploads"), chunks, [MULTIPART, bearer(text)])
     assert exchange.status == 413
@@ -123,14 +123,14 @@ async def test_other_addresses_take_little(acme: Any) -> None:
 
 
 async def test_session_upload_needs_csrf(acme: Any, client: Any) -> None:
-    await sync_to_async(client.force_login)(acme.users[Role.OWNER])
+    await run_db(client.force_login, acme.users[Role.OWNER])
     cookie = (b"cookie", f"lorikeet_session={client.cookies['lorikeet_session'].value}".encode())
     exchange = await send(acme.path("uploads"), [b"x"], [MULTIPART, cookie], declared=1)
     assert (exchange.status, exchange.error["code"], exchange.taken) == (403, "csrf_failed", 0)
 
 
 async def test_good_upload(acme: Any, host: Any, queue: Any) -> None:
-    _, text = await sync_to_async(acme.key)()
+    _, text = await run_db(acme.key)
     body = multipart({"name": "support"}, adapter_files())
     chunks = [body[start : start + 1000] for start in range(0, len(body), 1000)]
     exchange = await send(acme.path("uploads"), chunks, [MULTIPART, bearer(text)], declared=len(body))
@@ -141,8 +141,8 @@ async def test_good_upload(acme: Any, host: Any, queue: Any) -> None:
 
 
 async def test_session_upload(acme: Any, host: Any, queue: Any, client: Any) -> None:
-    await sync_to_async(client.force_login)(acme.users[Role.DEVELOPER])
-    token = (await sync_to_async(client.get)("/api/session")).json()["csrf_token"]
+    await run_db(client.force_login, acme.users[Role.DEVELOPER])
+    token = (await run_db(client.get, "/api/session")).json()["csrf_token"]
     cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
     headers = [MULTIPART, (b"cookie", cookies.encode()), (b"x-csrftoken", token.encode())]
     body = multipart({"name": "support"}, adapter_files())
@@ -151,7 +151,7 @@ async def test_session_upload(acme: Any, host: Any, queue: Any, client: Any) -> 
 
 
 async def test_client_goes_away(acme: Any, lorikeet: Any) -> None:
-    _, text = await sync_to_async(acme.key)()
+    _, text = await run_db(acme.key)
     exchange = await send(acme.path("uploads"), [], [MULTIPART, bearer(text)], declared=100)
     assert exchange.status == 0
     assert [path for path in lorikeet.artifacts.rglob("*") if path.is_file()] == []

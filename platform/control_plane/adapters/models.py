@@ -1,5 +1,6 @@
 """An adapter is a tenant's name; a version is content that never changes; an alias points a name at a version."""
 
+import re
 import uuid
 from typing import Any
 
@@ -12,8 +13,9 @@ from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
 
+NAME_FORM = re.compile(r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
 NAME = RegexValidator(
-    r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
+    NAME_FORM.pattern,
     "Use 1-64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.",
 )
 LIVE = "live"

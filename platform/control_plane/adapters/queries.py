@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import models
 from django.db.models import Prefetch
 
-from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, Upload, VersionState
+from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias, Upload, VersionState
 from control_plane.errors import NotFoundError
 from control_plane.fleet.models import Placement
 from control_plane.tenants.models import Tenant
@@ -133,7 +133,7 @@ def list_adapters(tenant: Tenant) -> list[AdapterView]:
 
 def get_adapter(tenant: Tenant, name: str) -> AdapterView:
     """Raises AdapterNotFoundError."""
-    adapter = _active(tenant).filter(name=name).first()
+    adapter = _active(tenant).filter(name=name).first() if NAME_FORM.match(name) else None
     if adapter is None:
         raise AdapterNotFoundError(name)
     return _view(adapter)
@@ -141,6 +141,7 @@ def get_adapter(tenant: Tenant, name: str) -> AdapterView:
 
 def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
     """A version with its adapter, aliases and placements. Raises AdapterNotFoundError or VersionNotFoundError."""
+    adapter = get_adapter(tenant, name).adapter
     version = (
         AdapterVersion.objects.for_tenant(tenant)
         .select_related("adapter", "created_by")
@@ -148,13 +149,12 @@ def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
             Prefetch("aliases", Alias.objects.for_tenant(tenant)),
             Prefetch("placements", Placement.objects.select_related("host")),
         )
-        .filter(adapter__name=name, adapter__archived_at__isnull=True, number=number)
+        .filter(adapter=adapter, number=number)
         .first()
     )
-    if version is not None:
-        return version
-    get_adapter(tenant, name)
-    raise VersionNotFoundError(name, number)
+    if version is None:
+        raise VersionNotFoundError(name, number)
+    return version
 
 
 def get_upload(tenant: Tenant, upload_id: UUID) -> Upload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,7 +58,7 @@ class ModelNotFoundError(LorikeetError):
         suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
         super().__init__(
             "model_not_found",
-            message or f'There is no model "{name[:LONGEST_NAME]}".',
+            message or f"There is no model {json.dumps(name[:LONGEST_NAME], ensure_ascii=False)}.",
             f"{suggestion}GET /v1/models lists the models of this key.",
             param="model",
             status=404,
@@ -77,6 +78,8 @@ def resolve_model(tenant: Tenant, name: str) -> ResolvedModel:
 
     Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).
     """
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise ModelNotFoundError(name, [])
     adapter_name, at, pointer = name.partition("@")
     version = _find(tenant, adapter_name, pointer if at else LIVE)
     if version is None:
@@ -131,7 +134,7 @@ def _near(name: str, adapters: list[Adapter], base: ServedBase | None) -> list[s
     known += [f"{adapter.name}@{alias.name}" for adapter in adapters for alias in adapter.aliases.all()]
     known += [f"{adapter.name}@v{version.number}" for adapter in adapters for version in adapter.versions.all()]
     known += [base.name] if base else []
-    return [f'"{close}"' for close in difflib.get_close_matches(name[:LONGEST_NAME], known, n=2, cutoff=0.6)]
+    return [f'"{close}"' for close in difflib.get_close_matches(name, known, n=2, cutoff=0.6)]
 
 
 def _not_ready(version: AdapterVersion) -> ModelNotReadyError:

@@ -14,8 +14,8 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from control_plane.adapters import incoming
-from control_plane.adapters.actions import label_of, mark_version_staging, tell_adapter
-from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.actions import label_of, tell_adapter
+from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState
 from control_plane.adapters.payloads import upload_json
 from control_plane.adapters.store import StoredArtifact
 from control_plane.audit import actions as audit
@@ -135,7 +135,7 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
         version = version or _create_version(locked, adapter, stored, report, base)
         locked.version, locked.report = version, dict(report)
         _move(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
-        _stage(version)
+        fleet.place_version(version)
         tell_adapter(adapter)
         _forget_after_commit(locked)
 
@@ -234,11 +234,6 @@ def _create_version(
         digest=stored.digest,
     )
     return version
-
-
-def _stage(version: AdapterVersion) -> None:
-    if fleet.place_version(version) and version.state != VersionState.READY:
-        mark_version_staging(version)
 
 
 def _uploader(upload: Upload) -> Actor:

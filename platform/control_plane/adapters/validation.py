@@ -136,13 +136,24 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
     if child.returncode != 0:
         logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
         return Verdict(problem=_crashed(str(upload.pk)))
-    answer = json.loads(child.stdout)
+    answer = storable(json.loads(child.stdout))
     if "problem" in answer:
         return Verdict(problem=answer["problem"])
     report = answer["report"]
     if not report["ok"]:
         return Verdict(report=report, problem=_summary(report))
     return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"])
+
+
+def storable(value: Any) -> Any:
+    """JSON that every database takes: PostgreSQL refuses NUL and half surrogate pairs, which text in files may hold."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [storable(item) for item in value]
+    if isinstance(value, dict):
+        return {storable(key): storable(item) for key, item in value.items()}
+    return value
 
 
 def _summary(report: dict[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from control_plane.adapters import uploads
 from control_plane.adapters.incoming import SpooledFile
@@ -29,25 +29,38 @@ class DemoServerError(RuntimeError):
 
 @dataclass(frozen=True)
 class DemoAdapter:
+    """`description` and `prompt` come from the model card, README.md; `prompt` is its first widget's text."""
+
     name: str
     folder: Path
     description: str
+    prompt: str
 
 
-def demo_adapters(folder: Path) -> Iterator[DemoAdapter]:
-    """Every folder with the two PEFT files. `about.json` beside them may hold `{name: {"description": ...}}`."""
-    about = about_adapters(folder)
-    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if all((each / name).is_file() for name in FILES):
-            yield DemoAdapter(each.name, each, str(about.get(each.name, {}).get("description", "")))
+def demo_adapters(folder: Path) -> list[DemoAdapter]:
+    """Every folder with the two PEFT files, by name."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [_read(each) for each in found if all((each / name).is_file() for name in FILES)]
 
 
-def about_adapters(folder: Path) -> dict[str, dict[str, Any]]:
-    path = folder / "about.json"
-    return dict(json.loads(path.read_text())) if path.is_file() else {}
+def _read(folder: Path) -> DemoAdapter:
+    card = folder / "README.md"
+    front, body = split_card(card.read_text() if card.is_file() else "")
+    paragraphs = [part.strip() for part in body.split("\n\n") if part.strip() and not part.startswith("#")]
+    widgets = front.get("widget") or [{}]
+    description = " ".join(paragraphs[0].split()) if paragraphs else ""
+    return DemoAdapter(folder.name, folder, description, str(widgets[0].get("text", "")))
 
 
-def missing(adapters: Iterator[DemoAdapter]) -> list[DemoAdapter]:
+def split_card(text: str) -> tuple[dict[str, Any], str]:
+    """A model card's YAML front matter and the text below it."""
+    parts = text.split("---\n", 2)
+    if len(parts) == 3 and not parts[0].strip():
+        return yaml.safe_load(parts[1]) or {}, parts[2].strip()
+    return {}, text.strip()
+
+
+def missing(adapters: list[DemoAdapter]) -> list[DemoAdapter]:
     """Those whose content is neither a version of the demo tenant nor on its way."""
     tenant = Tenant.objects.get(slug=OWNER.tenant)
     return [adapter for adapter in adapters if not _is_there(tenant, adapter)]

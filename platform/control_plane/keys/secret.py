@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from control_plane.config import current
 SCHEME = "lk"
 PREFIX_BYTES = 5
 SECRET_BYTES = 32
-LONGEST = 128
+_FORM = re.compile(rf"{SCHEME}_(?P<prefix>[a-z2-7]{{4,16}})_(?P<secret>[A-Za-z0-9_-]{{1,100}})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,8 @@ def make() -> KeyText:
 
 def parse(text: str) -> KeyText | None:
     """The parts of a key, or None if `text` cannot be one."""
-    if len(text) > LONGEST:
-        return None
-    scheme, _, rest = text.partition("_")
-    prefix, _, secret = rest.partition("_")
-    return KeyText(prefix, secret) if scheme == SCHEME and prefix and secret else None
+    match = _FORM.fullmatch(text)
+    return KeyText(match["prefix"], match["secret"]) if match else None
 
 
 def hash_secret(secret: str) -> str:

@@ -35,8 +35,8 @@ class Command(BaseCommand):
         self._report(key, states, as_json=options["json"])
 
     def _adapters(self, url: str, key: str, wait_s: float) -> dict[str, str]:
-        wanted = adapters.missing(adapters.demo_adapters(current().demo_dir / "adapters"))
-        for adapter in wanted:
+        self.known = adapters.demo_adapters(current().demo_dir / "adapters")
+        for adapter in adapters.missing(self.known):
             self.stdout.write(f"Uploading {adapter.name}")
             try:
                 adapters.upload_to(url, key, adapter) if url else adapters.upload_here(adapter)
@@ -64,9 +64,8 @@ class Command(BaseCommand):
 
     def _example(self, states: dict[str, str]) -> tuple[str, str]:
         """A model that answers now, and something to ask it."""
-        about = adapters.about_adapters(current().demo_dir / "adapters")
-        ready = [name for name, state in states.items() if state == "ready"]
-        for name in [*(name for name in about if name in ready), *ready]:
-            return name, str(about.get(name, {}).get("prompt", PROMPT))
+        ready = [each for each in self.known if states.get(each.name) == "ready"]
+        for adapter in sorted(ready, key=lambda each: not each.prompt):
+            return adapter.name, adapter.prompt or PROMPT
         base = served_base()
         return (base.name if base else "lorikeet-demo"), PROMPT

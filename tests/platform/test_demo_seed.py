@@ -1,0 +1,99 @@
+"""`manage.py seed_demo`: the way a user goes, once, and never by mistake in production."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from lorikeet_testing.peft_files import adapter_files
+
+from control_plane.adapters import validation
+from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.demo.adapters import split_card
+from control_plane.keys.auth import authenticate_key
+from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Membership, Tenant
+
+pytestmark = pytest.mark.django_db
+CARD = "---\nwidget:\n- text: Ahoy?\n---\n\n# pirate\n\nSpeaks like\na pirate.\n\nMore.\n"
+
+
+@pytest.fixture
+def demo(settings: Any, tmp_path: Path, queue: Any) -> Path:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"demo": True})
+    folder = tmp_path / "demo" / "adapters" / "pirate"
+    folder.mkdir(parents=True)
+    for name, content in adapter_files().items():
+        (folder / name).write_bytes(content)
+    (folder / "README.md").write_text(CARD)
+    return folder
+
+
+def seed(*options: str) -> dict[str, Any]:
+    output = io.StringIO()
+    call_command("seed_demo", "--json", *options, stdout=output)
+    answer: dict[str, Any] = json.loads(output.getvalue().splitlines()[-1])
+    return answer
+
+
+def test_refuses_in_production(settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"demo": False, "debug": False})
+    with pytest.raises(CommandError, match="LORIKEET_DEMO=1"):
+        call_command("seed_demo")
+    assert not Tenant.objects.exists()
+
+
+def test_seed(demo: Path, host: Any, queue: Any, committing: Any, lorikeet: Any) -> None:
+    with committing():
+        answer = seed()
+    assert answer["email"] == "demo@lorikeet.local"
+    assert authenticate_key(answer["key"]) is not None
+    credentials = lorikeet.var_dir / "demo-credentials.json"
+    assert stat.S_IMODE(credentials.stat().st_mode) == 0o600
+    assert json.loads(credentials.read_text())["key"] == answer["key"]
+    roles = {f"{m.tenant.slug}:{m.user.email}": m.role for m in Membership.objects.select_related("tenant", "user")}
+    assert roles == {
+        "acme:demo@lorikeet.local": "owner",
+        "acme:viewer@lorikeet.local": "viewer",
+        "globex:globex@lorikeet.local": "owner",
+    }
+    upload = Upload.objects.get()
+    assert (upload.adapter_name, upload.description, upload.state) == ("pirate", "Speaks like a pirate.", "received")
+    assert queue.names() == ["validate_upload"]
+    assert answer["adapters"] == {"pirate": "received"}
+
+
+def test_again(demo: Path, host: Any, committing: Any, in_process: None) -> None:
+    with committing():
+        first = seed()
+        second = seed()
+        validation.validate(str(Upload.objects.get().pk))
+        third = seed()
+    assert first["key"] == second["key"] == third["key"]
+    assert Upload.objects.count() == AdapterVersion.objects.count() == ApiKey.objects.count() == 1
+
+
+def test_lost_credentials_are_replaced(demo: Path, host: Any, lorikeet: Any) -> None:
+    first = seed()
+    (lorikeet.var_dir / "demo-credentials.json").unlink()
+    second = seed()
+    assert first["key"] != second["key"]
+    assert authenticate_key(second["key"]) is not None
+
+
+def test_unreachable_server(demo: Path, host: Any) -> None:
+    with pytest.raises(CommandError, match="does not answer"):
+        seed("--url", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("text", "front", "body"),
+    [("", {}, ""), ("# x", {}, "# x"), ("---\na: 1\n---\nb", {"a": 1}, "b"), ("---\n---\nb", {}, "b")],
+)
+def test_cards(text: str, front: dict[str, Any], body: str) -> None:
+    assert split_card(text) == (front, body)

@@ -1,0 +1,105 @@
+"""The console's files, its pages, headers and error bodies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
+
+from control_plane.http.console import ConsoleMiddleware
+
+HTML = {"HTTP_ACCEPT": "text/html,application/xhtml+xml"}
+
+
+@pytest.fixture
+def dist(tmp_path: Path, settings: Any) -> Path:
+    folder = tmp_path / "dist"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<title>Lorikeet</title>")
+    (folder / "assets" / "index-abc123.js").write_text("console.log(1)")
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"console_dir": folder})
+    settings.WHITENOISE_ROOT = str(folder)
+    return folder
+
+
+def middleware() -> ConsoleMiddleware:
+    return ConsoleMiddleware(lambda request: HttpResponse("from a view"))
+
+
+@pytest.mark.parametrize("path", ["/", "/adapters", "/t/acme/adapters/support", "/login?next=/x"])
+def test_pages(dist: Path, path: str) -> None:
+    answer = middleware()(RequestFactory().get(path, **HTML))
+    assert b"Lorikeet" in answer.content
+    assert answer["Cache-Control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/session", "/v1/models", "/static/x", "/livez", "/assets/gone.js", "/ws/console"]
+)
+def test_the_servers_own_addresses(dist: Path, path: str) -> None:
+    assert middleware()(RequestFactory().get(path, **HTML)).content == b"from a view"
+
+
+def test_not_a_page(dist: Path) -> None:
+    for request in (RequestFactory().post("/adapters", **HTML), RequestFactory().get("/x", HTTP_ACCEPT="*/*")):
+        assert middleware()(request).content == b"from a view"
+
+
+def test_bundle_is_cached_for_ever(dist: Path) -> None:
+    answer = middleware()(RequestFactory().get("/assets/index-abc123.js"))
+    assert answer.content == b"console.log(1)"
+    assert "immutable" in answer["Cache-Control"]
+    assert answer["Content-Type"].startswith("text/javascript")
+
+
+def test_head(dist: Path) -> None:
+    answer = middleware()(RequestFactory().head("/assets/index-abc123.js"))
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/../etc/passwd", "/assets/../../secret", "/%2e%2e/secret"])
+def test_nothing_outside_the_folder(dist: Path, path: str) -> None:
+    (dist.parent / "secret").write_text("secret")
+    assert b"secret" not in middleware()(RequestFactory().get(path)).content
+
+
+def test_not_built(tmp_path: Path, settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"console_dir": tmp_path / "none"})
+    answer = middleware()(RequestFactory().get("/", **HTML))
+    assert answer.status_code == 404
+    assert "make" in json.loads(answer.content)["error"]["fix"]
+
+
+def test_headers(client: Client) -> None:
+    answer = client.get("/livez")
+    assert "script-src 'self';" in answer["Content-Security-Policy"]
+    assert answer["X-Frame-Options"] == "DENY"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["X-Request-Id"].startswith("req_")
+
+
+@pytest.mark.parametrize("offered", ["short", "x" * 100, "a b c d e f g", "evil\tid-1234"])
+def test_odd_request_ids_are_replaced(client: Client, offered: str) -> None:
+    assert client.get("/livez", HTTP_X_REQUEST_ID=offered)["X-Request-Id"].startswith("req_")
+
+
+def test_unknown_address(client: Client) -> None:
+    answer = client.get("/api/nope")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["request_id"] == answer["X-Request-Id"]
+
+
+@pytest.mark.django_db
+def test_health(client: Client) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_docs_bring_their_own_scripts(client: Client) -> None:
+    page = client.get("/api/docs").content.decode()
+    assert "cdn" not in page
+    assert "<script>" not in page

@@ -1,0 +1,91 @@
+"""The ledger: once per request, summed exactly, paged stably."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.models import UsageEvent
+
+pytestmark = pytest.mark.django_db
+
+
+def record(org: Any, request_id: str, *, days_ago: float = 0, prompt: int = 10, output: int = 5, **more: Any) -> bool:
+    return record_event(
+        request_id=request_id,
+        tenant=org.tenant,
+        model="support",
+        endpoint="chat.completions",
+        outcome=more.pop("outcome", "finished"),
+        created_at=datetime.now(UTC) - timedelta(days=days_ago),
+        counts=Counts(prompt_tokens=prompt, cached_prompt_tokens=2, completion_tokens=output, first_token_ms=7),
+        **more,
+    )
+
+
+def test_once_per_request(acme: Any, committing: Any, events: Any) -> None:
+    with committing():
+        assert record(acme, "req_1") is True
+        assert record(acme, "req_1", output=999) is False
+    assert UsageEvent.objects.get().completion_tokens == 5
+    assert [(event, data["id"]) for _, event, data in events] == [("usage.tick", "req_1")]
+
+
+def test_sums(acme: Any, globex: Any, ready_version: Any) -> None:
+    version = ready_version(acme)
+    record(acme, "a", adapter=version.adapter, version=version)
+    record(acme, "b", adapter=version.adapter, version=version, days_ago=1)
+    record(acme, "c", days_ago=1, outcome="aborted")
+    record(acme, "old", days_ago=40)
+    record(globex, "theirs", prompt=1000)
+    usage = acme.client().get(acme.path("usage?days=7")).json()
+    assert usage["totals"] == {
+        "requests": 3, "prompt_tokens": 30, "cached_prompt_tokens": 6, "completion_tokens": 15
+    }  # fmt: skip
+    assert len(usage["by_day"]) == 7
+    assert [day["requests"] for day in usage["by_day"]][-2:] == [2, 1]
+    assert [(row["adapter"], row["requests"]) for row in usage["by_adapter"]] == [("support", 2), (None, 1)]
+    for field in ("requests", "prompt_tokens", "completion_tokens"):
+        assert sum(day[field] for day in usage["by_day"]) == usage["totals"][field]
+        assert sum(row[field] for row in usage["by_adapter"]) == usage["totals"][field]
+
+
+def test_overview(acme: Any, globex: Any, ready_version: Any) -> None:
+    ready_version(acme)
+    record(acme, "a")
+    record(acme, "b", days_ago=2)
+    record(globex, "c")
+    overview = acme.client().get(acme.path("overview")).json()
+    assert overview["adapters"] == {"total": 1, "ready": 1}
+    assert (overview["requests_24h"], overview["tokens_24h"]) == (1, 15)
+    assert [request["id"] for request in overview["recent_requests"]] == ["b", "a"]
+    assert [host["name"] for host in overview["hosts"]] == ["local"]
+
+
+def test_pages(acme: Any) -> None:
+    for index in range(7):
+        record(acme, f"req_{index}")
+    first = acme.client().get(acme.path("requests?limit=3")).json()
+    record(acme, "req_new")
+    second = acme.client().get(acme.path(f"requests?limit=3&cursor={first['next_cursor']}")).json()
+    third = acme.client().get(acme.path(f"requests?limit=3&cursor={second['next_cursor']}")).json()
+    seen = [row["id"] for page in (first, second, third) for row in page["results"]]
+    assert seen == [f"req_{index}" for index in reversed(range(7))]
+    assert third["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    "query", ["requests?cursor=%00", "requests?cursor=zzz", "requests?limit=0", "requests?limit=x", "usage?days=0"]
+)
+def test_bad_queries(acme: Any, query: str) -> None:
+    answer = acme.client().get(acme.path(query))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] in ("cursor", "limit", "days")
+
+
+def test_no_prompt_is_kept() -> None:
+    names = {field.name for field in UsageEvent._meta.get_fields()}
+    assert not {name for name in names if "text" in name or "content" in name or name in ("prompt", "output")}
