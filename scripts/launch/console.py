@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from launch.packages import ensure_node_package
@@ -20,10 +21,15 @@ NOT_SOURCES = {"node_modules", "dist", "coverage", "test-results", ".vite"}
 NPM_NETWORK_SIGNS = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET", "network")
 
 
-def build_console(progress: Progress) -> None:
-    """Bring frontend/dist up to date with the console's sources. Does nothing when it is."""
+def build_console(progress: Progress, packages: Future[None] | None = None) -> None:
+    """Bring frontend/dist up to date with the console's sources. Does nothing when it is.
+
+    `packages` is their installation if it was begun before.
+    """
     stamp = Stamp(FRONTEND / "dist" / ".built-from", digest_of(_sources()))
     with progress.step("Console", slow="the first build takes a minute") as note:
+        if packages is not None:
+            packages.result()
         if stamp.holds():
             note.text = "up to date"
             return
@@ -31,6 +37,11 @@ def build_console(progress: Progress) -> None:
         npm("run", "build")
         stamp.write()
         note.text = "built"
+
+
+def begin_console_packages(pool: Executor) -> Future[None] | None:
+    """Let npm fetch while pip does. Where Node itself comes with pip, that has to wait."""
+    return pool.submit(install_console_packages) if _machines_node() else None
 
 
 def install_console_packages() -> None:
@@ -49,20 +60,26 @@ def npm(*arguments: str) -> str:
     bin_dir = node_bin_dir()
     env = {"PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}", "CI": "1"}
     try:
-        return run_logged([str(bin_dir / "npm"), *arguments], cwd=FRONTEND, env=env)
+        return run_logged("setup-console", [str(bin_dir / "npm"), *arguments], cwd=FRONTEND, env=env)
     except CommandFailed as error:
         raise _explain(error, arguments) from error
 
 
 def node_bin_dir() -> Path:
     """A folder with `node` and `npm`: the machine's own if it is new enough, else the one from PyPI."""
-    node, npm_path = shutil.which("node"), shutil.which("npm")
-    if node and npm_path and _version(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
-        return Path(node).parent
+    if machines := _machines_node():
+        return machines
     own = var_dir() / "node"
     if not ((own / "node").exists() and (own / "npm").exists()):
         _link_node_package(own, ensure_node_package())
     return own
+
+
+def _machines_node() -> Path | None:
+    node, npm_path = shutil.which("node"), shutil.which("npm")
+    if node and npm_path and _version(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
+        return Path(node).parent
+    return None
 
 
 def _link_node_package(into: Path, package: Path) -> None:
@@ -100,7 +117,7 @@ def _explain(error: CommandFailed, arguments: tuple[str, ...]) -> Stop:
             "npm could not reach the package registry.",
             "Check the network, and your npm proxy settings if your site uses them; then run the command again.",
         )
-    return Stop(f"npm {' '.join(arguments)} failed:\n{_what_npm_said(error)}\n", "See also var/log/setup.log.")
+    return Stop(f"npm {' '.join(arguments)} failed:\n{_what_npm_said(error)}\n", "See also var/log/setup-console.log.")
 
 
 def _what_npm_said(error: CommandFailed) -> str:

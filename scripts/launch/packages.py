@@ -112,7 +112,7 @@ def _create_venv() -> None:
     with_pip = importlib.util.find_spec("ensurepip") is not None
     command = [sys.executable, "-m", "venv", *([] if with_pip else ["--without-pip"]), str(VENV)]
     try:
-        run_logged(command)
+        run_logged("setup-python", command)
     except CommandFailed as error:
         raise Stop(
             f"Creating the virtual environment failed:\n{error.tail()}\n",
@@ -145,7 +145,7 @@ def _install_pip() -> None:
     if hashlib.sha256(data).hexdigest() != PIP_SHA256:
         raise Stop(f"What {PIP_WHEEL} answered is not pip {PIP_VERSION}.", "Install it: apt install python3-venv.")
     wheel.write_bytes(data)
-    run_logged([str(venv_python()), f"{wheel}/pip", "install", "--no-index", str(wheel)])
+    run_logged("setup-python", [str(venv_python()), f"{wheel}/pip", "install", "--no-index", str(wheel)])
     wheel.unlink()
 
 
@@ -153,7 +153,7 @@ def _pip_install(arguments: list[str], torch: str) -> None:
     command = [str(venv_python()), "-m", "pip", *arguments, "--constraint", str(CONSTRAINTS)]
     quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "3"]
     try:
-        run_logged([*command, *quiet])
+        run_logged("setup-python", [*command, *quiet])
     except CommandFailed as error:
         raise explain_pip_failure(error, torch) from error
 
@@ -170,11 +170,11 @@ def explain_pip_failure(error: CommandFailed, torch: str) -> Stop:
         return Stop(
             "pip could not reach the package index.",
             "Check the network, and PIP_INDEX_URL or HTTPS_PROXY if your site uses them; then run the command again. "
-            "Details: var/log/setup.log",
+            "Details: var/log/setup-python.log",
         )
     if torch and "No matching distribution found for torch" in text:
         return Stop(
             f"There is no build of {torch} for Python {platform.python_version()} on {platform.platform()}.",
             "Choose one that exists, e.g. make run TORCH=torch==2.12.0, or another Python: make run PYTHON=python3.12.",
         )
-    return Stop(f"pip failed:\n{error.tail()}\n", "The whole output is in var/log/setup.log.")
+    return Stop(f"pip failed:\n{error.tail()}\n", "The whole output is in var/log/setup-python.log.")

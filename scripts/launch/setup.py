@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from launch.console import build_console
+from launch.console import begin_console_packages, build_console
 from launch.packages import EXTRAS, install_packages
 from launch.paths import GIB, require_space, require_writable, var_dir
 from launch.progress import Progress, Stop
@@ -23,8 +24,10 @@ def prepare(arguments: Sequence[str]) -> int:
     try:
         require_space(var_dir(), DATA_SPACE, "Lorikeet's data")
         require_writable(var_dir(), "LORIKEET_VAR_DIR")
-        install_packages(purpose, progress)
-        build_console(progress)
+        with ThreadPoolExecutor(1) as pool:
+            console_packages = begin_console_packages(pool)
+            install_packages(purpose, progress)
+            build_console(progress, console_packages)
     except Stop as stop:
         print(f"\n{stop.message}\n{stop.fix}", file=sys.stderr)
         return 1

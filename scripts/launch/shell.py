@@ -1,4 +1,4 @@
-"""Run a command into the setup log; when it fails, show the end of what it said."""
+"""Run a command into a log of its own; when it fails, show the end of what it said."""
 
 from __future__ import annotations
 
@@ -28,9 +28,14 @@ class CommandFailed(Exception):  # noqa: N818 - a finding, turned into a `Stop` 
         return "\n".join(self.output.strip().splitlines()[-lines:])
 
 
-def run_logged(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """Return what `command` printed, also appended to var/log/setup.log. Raises CommandFailed."""
-    log = log_dir() / "setup.log"
+def run_logged(
+    log_name: str, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    """Return what `command` printed, also appended to var/log/<log_name>.log. Raises CommandFailed.
+
+    Commands that run at the same time need different logs.
+    """
+    log = log_dir() / f"{log_name}.log"
     with log.open("a") as out:
         out.write(f"\n$ {' '.join(command)}   ({datetime.now().isoformat(timespec='seconds')})\n")
         out.flush()

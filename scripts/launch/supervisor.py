@@ -83,7 +83,7 @@ class LocalPlatform:
         self._listen_to_signals()
         self.engine.start()
         with self.progress.step("Database") as note:
-            done = self._manage("prepare", "migrate", "--no-input", "--verbosity", "1")
+            done = self._manage("database", "migrate", "--no-input", "--verbosity", "1")
             note.text = "migrated" if "Applying" in done else "up to date"
         self.web.start()
         with self.progress.step("Engine") as note:
@@ -153,7 +153,7 @@ class LocalPlatform:
         return output.strip()
 
     def _seed(self) -> dict[str, Any]:
-        printed = self._manage("seed", "seed_demo", "--json", "--url", self.options.url)
+        printed = self._manage("demo", "seed_demo", "--json", "--url", self.options.url)
         answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
         return answer
 

@@ -84,10 +84,10 @@ def _may_use_apt() -> bool:
 def _apt_install(missing: list[Program]) -> None:
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
-        run_logged(["apt-get", "update"], env=env)
-        run_logged(["apt-get", "install", "-y", "--no-install-recommends", *(each.apt for each in missing)], env=env)
+        run_logged("setup-system", ["apt-get", "update"], env=env)
+        run_logged("setup-system", ["apt-get", "install", "-y", "--no-install-recommends", *(each.apt for each in missing)], env=env)
         if chromium() is None:  # Ubuntu has no Chromium package: Playwright brings one with what it depends on
-            run_logged([sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], env=env)
+            run_logged("setup-system", [sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], env=env)
     except CommandFailed as error:
         raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", str(_what_to_install(missing).fix)) from error
 

@@ -50,9 +50,9 @@ def test_an_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
 def test_a_failing_command_keeps_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORIKEET_VAR_DIR", str(tmp_path))
     with pytest.raises(CommandFailed) as failed:
-        run_logged([sys.executable, "-c", "print('one'); print('two'); raise SystemExit(4)"])
+        run_logged("trial", [sys.executable, "-c", "print('one'); print('two'); raise SystemExit(4)"])
     assert failed.value.tail(1) == "two"
-    assert "one\ntwo" in (tmp_path / "log" / "setup.log").read_text()
+    assert "one\ntwo" in (tmp_path / "log" / "trial.log").read_text()
 
 
 def test_stamps_follow_contents(tmp_path: Path) -> None:
