@@ -82,14 +82,17 @@ def _may_use_apt() -> bool:
 
 
 def _apt_install(missing: list[Program]) -> None:
-    env = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
-        run_logged("setup-system", ["apt-get", "update"], env=env)
-        run_logged("setup-system", ["apt-get", "install", "-y", "--no-install-recommends", *(each.apt for each in missing)], env=env)
+        _as_root("apt-get", "update")
+        _as_root("apt-get", "install", "-y", "--no-install-recommends", *(program.apt for program in missing))
         if chromium() is None:  # Ubuntu has no Chromium package: Playwright brings one with what it depends on
-            run_logged("setup-system", [sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], env=env)
+            _as_root(sys.executable, "-m", "playwright", "install", "--with-deps", "chromium")
     except CommandFailed as error:
-        raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", str(_what_to_install(missing).fix)) from error
+        raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", _what_to_install(missing).fix) from error
+
+
+def _as_root(*command: str) -> None:
+    run_logged("setup-system", command, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
 def _what_to_install(missing: list[Program]) -> Stop:
