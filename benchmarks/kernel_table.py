@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
-from lora_kernels.lora import lora_expand, lora_shrink
+from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
 KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
@@ -89,16 +89,16 @@ def bench(case: Case, group: Group, block: int) -> dict[str, float]:
     per_adapter = case.tokens // case.adapters
     spans = [(i + 1, i * per_adapter, (i + 1) * per_adapter) for i in range(case.adapters)]
     tiles = token_tiles(spans, block, sum(-(-per_adapter // block) for _ in spans)).cuda()
-    rows = max(case.ranks) * len(group.out_features)
+    shape = LoraShape(block, max(case.ranks))
     x = torch.randn(case.tokens, group.in_features, device="cuda", dtype=torch.bfloat16)
-    h = torch.empty(case.tokens, rows, device="cuda", dtype=torch.bfloat16)
+    h = shape.workspace(case.tokens, group.in_features, len(group.out_features), "cuda")
     out = torch.randn(case.tokens, sum(group.out_features), device="cuda", dtype=torch.bfloat16)
 
     def shrink(layer: int) -> None:
-        lora_shrink(x, pool[layer], h, tiles, tables, layer, group, KV_DIM, block_tokens=block, max_rows=rows)
+        lora_shrink(x, pool[layer], h, tiles, tables, layer, group, KV_DIM, shape)
 
     def expand(layer: int) -> None:
-        lora_expand(h, pool[layer], out, tiles, tables, layer, group, KV_DIM, block_tokens=block)
+        lora_expand(h, pool[layer], out, tiles, tables, layer, group, KV_DIM, shape)
 
     def both(layer: int) -> None:
         shrink(layer)

@@ -10,14 +10,130 @@ a block of columns never crosses a chunk, so one page lookup serves a row of a b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
-MAX_BLOCK_K = 256
-MAX_BLOCK_N = 256
+FEW_TOKENS = 16  # tiles up to this size use the bandwidth-bound form
+FEW_SHARE = 2048  # input elements of a row that one program reads
+FEW_ROWS = 4  # rows of A that one program reads
+FEW_RANK_BLOCK = 16  # rows of B in flight in one program
+FEW_COLUMNS = 512  # columns of B that one program reads
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _shrink_few_kernel(
+    x_ptr, pool_ptr, h_ptr, tiles_ptr, pages_ptr, modules_ptr,
+    layer, x_stride, h_stride, split_stride, pages_stride, slot_stride,
+    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_TARGETS: tl.constexpr,
+    IN: tl.constexpr, KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_K: tl.constexpr,
+):
+    """A few tokens per adapter: the rows' whole share of the input is in flight at once, no loop over it."""
+    row_block, split = tl.program_id(0), tl.program_id(2)
+    tile = tiles_ptr + tl.program_id(1) * 3
+    slot = tl.load(tile)
+    start = tl.load(tile + 1)
+    length = tl.load(tile + 2)
+    if length == 0:
+        return
+    meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
+    num_rows = 0
+    for target in tl.static_range(NUM_TARGETS):
+        num_rows += tl.load(meta + target * FIELDS + 2)
+    if row_block * BLOCK_R >= num_rows:
+        return
+    rows = row_block * BLOCK_R + tl.arange(0, BLOCK_R)
+    rows_ok = rows < num_rows
+    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
+    chunk = tl.load(meta) + rows[:, None] * ROW_CHUNKS + (column // KV_DIM)[None, :]
+    page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS,
+                   mask=rows_ok[:, None] & (column < IN)[None, :], other=0)
+    place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + (column % KV_DIM)[None, :]
+    inner = tl.arange(0, BLOCK_K)
+    columns = column[:, None] + inner[None, :]
+    columns_ok = columns < IN
+    a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :],
+                mask=rows_ok[:, None, None] & columns_ok[None, :, :], other=0.0)
+    for token in range(start, start + length):
+        x = tl.load(x_ptr + tl.cast(token, tl.int64) * x_stride + columns, mask=columns_ok, other=0.0)
+        products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
+        shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
+        tl.store(h_ptr + split * split_stride + tl.cast(token, tl.int64) * h_stride + rows, shrunk, mask=rows_ok)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _expand_few_kernel(
+    h_ptr, pool_ptr, out_ptr, tiles_ptr, pages_ptr, modules_ptr, scales_ptr,
+    layer, h_stride, split_stride, out_stride, pages_stride, slot_stride, scale_stride,
+    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_ALL_TARGETS: tl.constexpr,
+    NUM_TARGETS: tl.constexpr, OUT_0: tl.constexpr, OUT_1: tl.constexpr, OUT_2: tl.constexpr,
+    KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr,
+):
+    """A few tokens per adapter: B's block streams once per token, from memory first, from the cache after."""
+    tile = tiles_ptr + tl.program_id(1) * 3
+    slot = tl.load(tile)
+    start = tl.load(tile + 1)
+    length = tl.load(tile + 2)
+    if length == 0:
+        return
+    BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
+    block = tl.program_id(0)
+    target = 0
+    out_features = OUT_0
+    out_start = 0
+    if NUM_TARGETS > 1:
+        if block >= BLOCKS_0:
+            block -= BLOCKS_0
+            target = 1
+            out_features = OUT_1
+            out_start = OUT_0
+            if NUM_TARGETS > 2:
+                if block >= BLOCKS_1:
+                    block -= BLOCKS_1
+                    target = 2
+                    out_features = OUT_2
+                    out_start = OUT_0 + OUT_1
+    meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
+    rank = tl.load(meta + target * FIELDS + 2)
+    if rank == 0:
+        return
+    shrunk_start = 0
+    for other in tl.static_range(NUM_TARGETS):
+        if other < target:
+            shrunk_start += tl.load(meta + other * FIELDS + 2)
+    scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
+    column = block * BLOCK_N
+    columns = tl.arange(0, BLOCK_N)
+    columns_ok = column + columns < out_features
+    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
+    first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
+    splits = tl.arange(0, SPLITS)
+    for token in range(start, start + length):
+        acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
+        for r in range(0, rank, BLOCK_R):
+            rows = r + tl.arange(0, BLOCK_R)
+            rows_ok = rows < rank
+            chunk = first_chunk + rows * row_chunks
+            page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+            place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+            b = tl.load(pool_ptr + place[:, None] + columns[None, :],
+                        mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)
+            partial = tl.load(
+                h_ptr + splits[:, None] * split_stride + tl.cast(token, tl.int64) * h_stride
+                + shrunk_start + rows[None, :], mask=rows_ok[None, :], other=0.0)
+            shrunk = tl.sum(partial, axis=0).to(b.dtype).to(tl.float32)
+            acc += tl.sum(b.to(tl.float32) * shrunk[:, None], axis=0)
+        place_out = out_ptr + tl.cast(token, tl.int64) * out_stride + out_start + column + columns
+        base = tl.load(place_out, mask=columns_ok, other=0.0).to(tl.float32)
+        tl.store(place_out, (base + acc * scale).to(out_ptr.dtype.element_ty), mask=columns_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -59,7 +175,7 @@ def _shrink_kernel(
         x = tl.load(x_ptr + tokens.to(tl.int64)[None, :] * x_stride + (k + columns)[:, None],
                     mask=tokens_ok[None, :] & columns_ok[:, None], other=0.0)
         acc = tl.dot(a, x, acc, input_precision="ieee")
-    tl.store(h_ptr + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None], acc.to(h_ptr.dtype.element_ty),
+    tl.store(h_ptr + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None], acc,
              mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
@@ -124,64 +240,107 @@ def _expand_kernel(
                     mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)
         h = tl.load(h_ptr + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
                     mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0)
-        acc = tl.dot(h, b, acc, input_precision="ieee")
+        acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     out_ptrs = out_ptr + tokens[:, None] * out_stride + out_start + column + columns[None, :]
     out_ok = tokens_ok[:, None] & columns_ok[None, :]
     base = tl.load(out_ptrs, mask=out_ok, other=0.0)
     tl.store(out_ptrs, (base.to(tl.float32) + acc * scale).to(out_ptr.dtype.element_ty), mask=out_ok)
 
 
+@dataclass(frozen=True, slots=True)
+class LoraShape:
+    """What a launch is sized for: everything that a captured graph fixes.
+
+    ``block_tokens`` is the tile size given to ``token_tiles``: ``FEW_TOKENS`` chooses the form for a few
+    tokens per adapter (decode, bound by bandwidth), larger ones the form on matrix units (prefill).
+    ``max_rank`` bounds the rank of every module in the batch.
+    """
+
+    block_tokens: int
+    max_rank: int
+
+    @property
+    def few(self) -> bool:
+        return self.block_tokens <= FEW_TOKENS
+
+    def splits(self, in_features: int) -> int:
+        """Parts of the input whose partial sums ``h`` holds; a power of two."""
+        return triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE)) if self.few else 1
+
+    def workspace(self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str) -> torch.Tensor:
+        """``h`` for any group with at most that many input features and targets."""
+        rows = self.max_rank * max_targets
+        return torch.empty(self.splits(max_in_features), tokens, rows, dtype=torch.float32, device=device)
+
+
 def lora_shrink(
     x: torch.Tensor, pool: torch.Tensor, h: torch.Tensor, tiles: torch.Tensor, tables: SlotTables, layer: int,
-    group: Group, kv_dim: int, *, block_tokens: int, max_rows: int,
+    group: Group, kv_dim: int, shape: LoraShape,
 ) -> None:
-    """``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of each token's adapter.
+    """``sum over splits of h[split, token, row] = A[row] . x[token]`` for every row of the group's targets.
 
-    ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h [tokens, >= max_rows]`` in
-    ``x``'s dtype: only the columns below the adapter's total rank are written. ``tiles [n, 3]`` int32 from
-    ``token_tiles`` with ``block_tokens``. ``max_rows`` bounds the total rank of the group's targets over the
-    adapters in the batch. Raises ``ValueError`` for shapes that do not fit.
+    ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h`` from ``shape.workspace``,
+    float32: only the columns below the adapter's total rank are written. ``tiles [n, 3]`` int32 from
+    ``token_tiles`` with ``shape.block_tokens``. Raises ``ValueError`` for shapes that do not fit.
     """
-    if not tiles.shape[0] or not max_rows:
+    if not tiles.shape[0] or not shape.max_rank:
         return
     _check(x, pool, kv_dim, group.in_features, "x")
-    if h.shape[1] < max_rows or h.shape[0] < x.shape[0] or h.stride(1) != 1:
-        raise ValueError(f"h is {tuple(h.shape)}, but needs [{x.shape[0]}, {max_rows}] with contiguous rows")
-    block_r = 16 if max_rows <= 16 or block_tokens <= 16 else 32
-    grid = (triton.cdiv(max_rows, block_r), tiles.shape[0])
-    _shrink_kernel[grid](
-        x, pool, h, tiles, tables.pages, tables.modules,
-        layer, x.stride(0), h.stride(0), tables.pages.stride(0), tables.modules.stride(0),
+    max_rows, splits = shape.max_rank * len(group.out_features), shape.splits(group.in_features)
+    if h.shape[0] < splits or h.shape[1] < x.shape[0] or h.shape[2] < max_rows or h.stride(2) != 1:
+        raise ValueError(f"h is {tuple(h.shape)}, but needs [{splits}, {x.shape[0]}, {max_rows}] with contiguous rows")
+    common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS, FIELDS=MODULE_FIELDS, FIRST=group.first_target,
         NUM_TARGETS=len(group.out_features), IN=group.in_features, KV_DIM=kv_dim, PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        BLOCK_T=block_tokens, BLOCK_R=block_r, BLOCK_K=_block(kv_dim, MAX_BLOCK_K if block_tokens <= 16 else 128),
-        num_warps=4, num_stages=4 if block_tokens <= 16 else 3,
     )
+    if shape.few:
+        block_k = _block(kv_dim, FEW_SHARE)
+        _shrink_few_kernel[(triton.cdiv(max_rows, FEW_ROWS), tiles.shape[0], splits)](
+            x, pool, h, tiles, tables.pages, tables.modules,
+            layer, x.stride(0), h.stride(1), h.stride(0), tables.pages.stride(0), tables.modules.stride(0),
+            BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // block_k, BLOCK_K=block_k, num_warps=4, **common,
+        )
+    else:
+        block_r = min(32, max(16, triton.next_power_of_2(max_rows)))
+        _shrink_kernel[(triton.cdiv(max_rows, block_r), tiles.shape[0])](
+            x, pool, h, tiles, tables.pages, tables.modules,
+            layer, x.stride(0), h.stride(1), tables.pages.stride(0), tables.modules.stride(0),
+            BLOCK_T=shape.block_tokens, BLOCK_R=block_r, BLOCK_K=_block(kv_dim, 128), num_warps=4, num_stages=3, **common,
+        )
 
 
 def lora_expand(
     h: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, tiles: torch.Tensor, tables: SlotTables, layer: int,
-    group: Group, kv_dim: int, *, block_tokens: int,
+    group: Group, kv_dim: int, shape: LoraShape,
 ) -> None:
     """``out[token] += scale * B^T h[token]`` in place, each target in its own columns.
 
     ``out [tokens, sum(out_features)]``; the rest as for ``lora_shrink``. Raises ``ValueError`` for shapes that do
     not fit.
     """
-    if not tiles.shape[0]:
+    if not tiles.shape[0] or not shape.max_rank:
         return
     _check(out, pool, kv_dim, sum(group.out_features), "out")
-    block_n = _block(kv_dim, MAX_BLOCK_N if block_tokens <= 16 else 128)
     outs = (*group.out_features, 0, 0)[:3]
+    block_r = FEW_RANK_BLOCK if shape.few else 16
+    block_n = _block(kv_dim, FEW_COLUMNS if shape.few else 128)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
-    _expand_kernel[grid](
-        h, pool, out, tiles, tables.pages, tables.modules, tables.scales,
-        layer, h.stride(0), out.stride(0), tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0),
+    common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS, FIELDS=MODULE_FIELDS, FIRST=group.first_target,
         NUM_ALL_TARGETS=len(TARGETS), NUM_TARGETS=len(group.out_features), OUT_0=outs[0], OUT_1=outs[1], OUT_2=outs[2],
-        KV_DIM=kv_dim, PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        BLOCK_T=block_tokens, BLOCK_R=16, BLOCK_N=block_n, num_warps=4, num_stages=3,
+        KV_DIM=kv_dim, PAGE_CHUNKS=pool.shape[1] // kv_dim, BLOCK_R=block_r, BLOCK_N=block_n, num_warps=4,
     )
+    strides = (tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
+    if shape.few:
+        _expand_few_kernel[grid](
+            h, pool, out, tiles, tables.pages, tables.modules, tables.scales,
+            layer, h.stride(1), h.stride(0), out.stride(0), *strides, SPLITS=shape.splits(group.in_features), **common,
+        )
+    else:
+        _expand_kernel[grid](
+            h, pool, out, tiles, tables.pages, tables.modules, tables.scales,
+            layer, h.stride(1), out.stride(0), *strides, BLOCK_T=shape.block_tokens, num_stages=3, **common,
+        )
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

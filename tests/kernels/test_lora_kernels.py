@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from lora_kernels.lora import lora_expand, lora_shrink
+from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
 from lora_kernels.reference import lora_delta
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
@@ -37,7 +37,7 @@ class Adapters:
         self.pool = self.pool.to(DEVICE)
         for name in ("pages", "modules", "scales"):
             setattr(self.tables, name, getattr(self.tables, name).to(DEVICE))
-        self.max_rows = 3 * max(ranks)
+        self.max_rank = max(ranks)
 
     def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
         modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
@@ -66,12 +66,13 @@ def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, b
     x = torch.randn(tokens, group.in_features, device=DEVICE).to(dtype)
     base = torch.randn(tokens, sum(group.out_features), device=DEVICE).to(dtype)
     tiles = token_tiles(spans, block, 64).to(DEVICE)
+    shape = LoraShape(block, adapters.max_rank)
     for layer in range(LAYERS):
-        h = torch.full((tokens, adapters.max_rows), float("nan"), device=DEVICE, dtype=dtype)
+        h = shape.workspace(tokens, 150, 3, DEVICE).fill_(float("nan"))
         out = base.clone()
-        common = (adapters.tables, layer, group, KV_DIM)
-        lora_shrink(x, adapters.pool[layer], h, tiles, *common, block_tokens=block, max_rows=adapters.max_rows)
-        lora_expand(h, adapters.pool[layer], out, tiles, *common, block_tokens=block)
+        common = (tiles, adapters.tables, layer, group, KV_DIM, shape)
+        lora_shrink(x, adapters.pool[layer], h, *common)
+        lora_expand(h, adapters.pool[layer], out, *common)
         slots = torch.tensor([slot for slot, start, stop in spans for _ in range(start, stop)])
         delta = lora_delta(x, adapters.pool[layer], adapters.tables, layer, group, slots, KV_DIM)
         want = base.double() + delta
@@ -109,11 +110,12 @@ def test_results_do_not_depend_on_the_batch() -> None:
 
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
         tiles = token_tiles(spans, 16, 16).to(DEVICE)
-        h = torch.zeros(len(rows), adapters.max_rows, device=DEVICE, dtype=x.dtype)
+        shape = LoraShape(16, adapters.max_rank)
+        h = shape.workspace(len(rows), 150, 3, DEVICE)
         out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
-        common = (adapters.tables, 0, group, KV_DIM)
-        lora_shrink(rows, adapters.pool[0], h, tiles, *common, block_tokens=16, max_rows=adapters.max_rows)
-        lora_expand(h, adapters.pool[0], out, tiles, *common, block_tokens=16)
+        common = (tiles, adapters.tables, 0, group, KV_DIM, shape)
+        lora_shrink(rows, adapters.pool[0], h, *common)
+        lora_expand(h, adapters.pool[0], out, *common)
         return out
 
     mixed = run(x, [(1 + i // 2, i, i + 1) for i in range(8)])
@@ -127,7 +129,7 @@ def test_a_batch_without_adapters_launches_nothing() -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(5))
     out = torch.randn(40, 128, device=DEVICE).to(DTYPES[0])
     before = out.clone()
-    lora_expand(out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, block_tokens=16)
+    lora_expand(out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8))
     assert torch.equal(out, before)
 
 
@@ -136,6 +138,6 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     x = torch.randn(2, 95, device=DEVICE).to(DTYPES[0])
     tiles = token_tiles([(1, 0, 2)], 16, 1).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous rows of 96"):
-        lora_shrink(x, adapters.pool[0], x, tiles, adapters.tables, 0, GROUPS[0], KV_DIM, block_tokens=16, max_rows=8)
+        lora_shrink(x, adapters.pool[0], x, tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8))
     with pytest.raises(ValueError, match="do not fit into 1"):
         token_tiles([(1, 0, 40)], 16, 1)
