@@ -33,6 +33,7 @@ from launch.paths import ROOT, require_space, require_writable
 from launch.ports import require_free
 from launch.progress import Progress, Stop
 from launch.setup import DATA_SPACE
+from launch.stamps import Stamp, digest_of
 
 ENGINE_START_S = 300.0
 WEB_START_S = 60.0
@@ -83,8 +84,7 @@ class LocalPlatform:
         self._listen_to_signals()
         self.engine.start()
         with self.progress.step("Database") as note:
-            done = self._manage("database", "migrate", "--no-input", "--verbosity", "1")
-            note.text = "migrated" if "Applying" in done else "up to date"
+            note.text = self._migrate()
         self.web.start()
         with self.progress.step("Engine") as note:
             self._wait(self.engine, ENGINE_START_S, lambda: unix_socket_answers(self.options.engine_socket))
@@ -151,6 +151,19 @@ class LocalPlatform:
                 f"If the data in {self.options.var} is of no use to you, move it away and run the command again.",
             )
         return output.strip()
+
+    def _migrate(self) -> str:
+        """Django looks through every app to find nothing to do; the stamp knows it in no time."""
+        stamp = Stamp(self.options.var / "run" / "migrated", digest_of(self._database_inputs()))
+        if stamp.holds() and (self.options.var / "lorikeet.sqlite3").exists():
+            return "up to date"
+        self._manage("database", "migrate", "--no-input", "--verbosity", "1")
+        stamp.write()
+        return "migrated"
+
+    def _database_inputs(self) -> list[str | bytes | Path]:
+        migrations = sorted((ROOT / "platform").glob("**/migrations/*.py"))
+        return [self._env.get("LORIKEET_DATABASE_URL", ""), ROOT / "constraints.txt", *migrations]
 
     def _seed(self) -> dict[str, Any]:
         printed = self._manage("demo", "seed_demo", "--json", "--url", self.options.url)
