@@ -140,7 +140,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "resume-uploads": {"task": "control_plane.adapters.tasks.resume_uploads", "schedule": 30.0},
+    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_waits_for_the_first_host(acme: Any, queue: Any, committing: Any, django
 
     queue.calls.clear()
     resume_uploads()
-    assert queue.calls == [("control_plane.adapters.tasks.validate_upload", (answer.json()["id"],))]
+    assert queue.calls == [("adapters.validate_upload", (answer.json()["id"],))]
 
 
 def test_orphans_are_taken_up_again(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
@@ -253,3 +254,17 @@ def test_strange_names_in_addresses(acme: Any, name: str) -> None:
 def test_large_version_number(acme: Any, upload: Any) -> None:
     upload(acme)
     assert acme.client().get(acme.path(f"adapters/support/versions/{10**30}")).status_code == 404
+
+
+def test_sweep(acme: Any, host: EngineHost, queue: Any, committing: Any, lorikeet: Any) -> None:
+    with committing():
+        waiting = post(acme, adapter_files()).json()["id"]
+    left = lorikeet.artifacts / "uploads" / "11111111-1111-1111-1111-111111111111"
+    left.mkdir()
+    part = lorikeet.artifacts / "incoming" / "x.part"
+    part.write_bytes(b"x")
+    assert uploads.sweep() == 0, "too fresh"
+    for path in (left, part, left.parent / waiting):
+        os.utime(path, (1, 1))
+    assert uploads.sweep() == 2
+    assert [path.name for path in left.parent.iterdir()] == [waiting]

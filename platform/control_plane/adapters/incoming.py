@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,8 +37,22 @@ def keep(upload_id: UUID, files: list[TemporaryUploadedFile]) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Remove an upload's folder. What cannot be removed now is removed by the next `resume_uploads`."""
+    """Remove an upload's folder. What cannot be removed now is left to `sweep`."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(undecided: set[str], older_than_s: float = 3600.0) -> int:
+    """Remove what crashes left behind: spooled parts, and folders of uploads that are not `undecided`. How many."""
+    uploads = [path for path in _old(current().artifacts / "uploads", older_than_s) if path.name not in undecided]
+    parts = _old(current().artifacts / "incoming", 24 * older_than_s)
+    for path in [*uploads, *parts]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return len(uploads) + len(parts)
+
+
+def _old(folder: Path, older_than_s: float) -> list[Path]:
+    before = time.time() - older_than_s
+    return [path for path in folder.iterdir() if path.lstat().st_mtime < before] if folder.is_dir() else []
 
 
 class SpooledFile(TemporaryUploadedFile):

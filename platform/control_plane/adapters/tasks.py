@@ -5,14 +5,15 @@ from celery import shared_task
 from control_plane.adapters import uploads, validation
 
 
-@shared_task
+@shared_task(name="adapters.validate_upload")
 def validate_upload(upload_id: str) -> None:
     """Decide one upload."""
     validation.validate(upload_id)
 
 
-@shared_task
+@shared_task(name="adapters.resume_uploads")
 def resume_uploads(orphans: bool = False) -> None:
     """Queue again what waits for a task: after a restart, a lost worker, or when the first host appears."""
     for upload_id in uploads.undecided_uploads(orphans=orphans):
         validate_upload.delay(str(upload_id))
+    uploads.sweep()

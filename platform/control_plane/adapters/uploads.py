@@ -152,6 +152,12 @@ def undecided_uploads(*, orphans: bool) -> list[UUID]:
     return list((waiting if orphans else waiting.filter(settled)).order_by("created_at").values_list("pk", flat=True))
 
 
+def sweep() -> int:
+    """Remove files of uploads that are decided or were never recorded. Returns how many things."""
+    undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
+    return incoming.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
+
+
 def _lost_before() -> datetime:
     return timezone.now() - timedelta(seconds=2 * current().validate_wall_s)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import grpc.aio
 from django.db import DatabaseError
 
+from control_plane.adapters.tasks import resume_uploads
 from control_plane.db import run_db
 from control_plane.fleet import actions
 from control_plane.fleet.endpoint import Endpoint
@@ -69,6 +70,7 @@ class HostWatcher:
         if is_new or not self._online:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
             await run_db(enqueue, reconcile, self.name)
+            await run_db(enqueue, resume_uploads)
         self._online = True
 
     async def _went_offline(self) -> None:
