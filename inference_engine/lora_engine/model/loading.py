@@ -76,7 +76,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> PagePool:
     """The page pool: ``pool_mb`` if set, else what a measured step leaves of the GPU."""
-    geometry, device = model.pool_geometry(config.page_tokens), model.weights.embedding.device
+    geometry, device = model.shape.pool_geometry(config.page_tokens), model.device
     page_bytes = geometry.page_bytes(model.dtype)
     if config.pool_mb or device.type == "cpu":
         available = (config.pool_mb or CPU_POOL_MB) * 2**20
@@ -93,8 +93,8 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
 
 def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
     """Bytes the pool may take: run one full-size prefill step and see what is left of the card."""
-    device = model.weights.embedding.device
-    tokens = min(config.step_tokens, model.cos.shape[0])
+    device = model.device
+    tokens = min(config.step_tokens, model.shape.cos.shape[0])
     scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -1,0 +1,85 @@
+"""What differs between devices: everything in a layer but the base model's matrix products."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+
+from lora_engine.memory.page_pool import PagePool
+
+from .attention import AttentionPlan, attend, plan_attention, write_kv
+from .batch import StepBatch
+from .lora import add_lora
+from .rope import rotate
+from .shape import ModelShape
+from .weights import LayerWeights
+
+Plan = TypeVar("Plan")
+
+
+class Ops(Protocol[Plan]):
+    """The operations of one backend. A plan is what all layers of one step share."""
+
+    def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
+
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+        """``residual += delta`` in place, then its RMS norm times ``weight``; both ``[tokens, hidden]``."""
+
+    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: Plan) -> None:
+        """Add every token's adapter's delta of a target group to ``out [tokens, features]`` in place."""
+
+    def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
+        """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """``silu(gate) * up`` of ``[tokens, 2 * inner]``."""
+
+
+class TorchPlan:
+    """The batch, its pool, and what the torch attention shares between layers."""
+
+    def __init__(self, batch: StepBatch, pool: PagePool, shape: ModelShape) -> None:
+        self.batch = batch
+        self.pool = pool
+        self.cos, self.sin = shape.cos[batch.positions][:, None], shape.sin[batch.positions][:, None]
+        self.attention: AttentionPlan = plan_attention(batch, pool, tuple(set(shape.windows)), shape.cos.dtype)
+
+
+class TorchOps:
+    """Plain torch: the CPU's backend, and the reference of the others on any device."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        self.shape = shape
+
+    def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
+        return TorchPlan(batch, pool, self.shape)
+
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+        if delta is not None:
+            residual.add_(delta)
+        return self._norm(residual, weight)
+
+    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TorchPlan) -> None:
+        add_lora(group, layer, x, out, plan.batch.lora)
+
+    def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        s = self.shape
+        heads = qkv.view(qkv.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
+        q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        if weights.q_norm is not None and weights.k_norm is not None:
+            q, k = self._norm(q, weights.q_norm), self._norm(k, weights.k_norm)
+            q, k = rotate(q, plan.cos, plan.sin), rotate(k, plan.cos, plan.sin)
+        else:  # q and k are neighbours: rotate them together
+            both = rotate(heads[:, : s.heads + s.kv_heads], plan.cos, plan.sin)
+            q, k = both.split((s.heads, s.kv_heads), dim=1)
+        write_kv(plan.pool, layer, plan.batch.key_cells, k.flatten(1), v.flatten(1))
+        return attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=1)
+        return F.silu(gate) * up
+
+    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
