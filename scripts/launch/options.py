@@ -20,14 +20,15 @@ LONGEST_SOCKET_PATH = 100
 class Options:
     """Settings of one embedded platform.
 
-    host, port: where the web process listens. model, device, dtype, threads,
-    pool_mb, host_arena_mb: handed to the engine as they are.
+    host, port: where the web process listens. model_name: what callers put
+    into "model" for the base. The others are handed to the engine as they are.
     """
 
     host: str
     port: int
     var: Path
     model: Path
+    model_name: str
     device: str
     dtype: str
     threads: int
@@ -36,13 +37,16 @@ class Options:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> Options:
+        demo_model = ROOT / "demo" / "model"
+        model = Path(env.get("MODEL") or demo_model).resolve()
         return cls(
             host=env.get("HOST") or "127.0.0.1",
             port=_number(env, "PORT", 8000),
             var=var_dir(),
-            model=Path(env.get("MODEL") or ROOT / "demo" / "model").resolve(),
+            model=model,
+            model_name=env.get("MODEL_NAME") or ("lorikeet-demo" if model == demo_model else model.name),
             device=env.get("DEVICE") or "cpu",
-            dtype=env.get("DTYPE") or "float32",
+            dtype=env.get("DTYPE") or "auto",
             threads=_number(env, "THREADS", min(os.cpu_count() or 1, 8)),
             pool_mb=_number(env, "POOL_MB", 256),
             host_arena_mb=_number(env, "HOST_ARENA_MB", 512),

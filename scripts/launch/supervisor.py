@@ -38,6 +38,7 @@ from launch.stamps import Stamp, digest_of
 ENGINE_START_S = 300.0
 WEB_START_S = 60.0
 STOP_S = 8.0
+DRAIN_S = 5
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_AFTER_S = 60.0
 
@@ -88,7 +89,7 @@ class LocalPlatform:
         self.web.start()
         with self.progress.step("Engine") as note:
             self._wait(self.engine, ENGINE_START_S, lambda: unix_socket_answers(self.options.engine_socket))
-            note.text = f"{self.options.model.name} on {self.options.device}, {self.options.dtype}"
+            note.text = f"{self.options.model_name} on {self.options.device}"
         with self.progress.step("Web") as note:
             self._wait(self.web, WEB_START_S, lambda: http_answers(self.options, "/livez"))
             note.text = self.options.url
@@ -241,6 +242,7 @@ def engine_command(options: Options) -> list[str]:
     return [
         sys.executable, "-m", "lora_engine",
         "--model", str(options.model),
+        "--model-name", options.model_name,
         "--listen", f"unix:{options.engine_socket}",
         "--data-dir", str(options.var / "engine"),
         "--host-arena-mb", str(options.host_arena_mb),
@@ -248,6 +250,7 @@ def engine_command(options: Options) -> list[str]:
         "--device", options.device,
         "--dtype", options.dtype,
         "--threads", str(options.threads),
+        "--drain-seconds", str(DRAIN_S),
     ]  # fmt: skip
 
 

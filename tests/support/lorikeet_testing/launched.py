@@ -139,5 +139,5 @@ def _read_proc(path: Path) -> str:
 
 def _without_settings(env: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment without what would configure the product."""
-    product = {"PORT", "HOST", "MODEL", "DEVICE", "DTYPE", "THREADS", "POOL_MB", "HOST_ARENA_MB"}
+    product = {"PORT", "HOST", "MODEL", "MODEL_NAME", "DEVICE", "DTYPE", "THREADS", "POOL_MB", "HOST_ARENA_MB"}
     return {name: value for name, value in env.items() if not name.startswith("LORIKEET_") and name not in product}

@@ -1,0 +1,36 @@
+"""Every error code that the engine can send has a status at the API."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from control_plane.config import REPOSITORY
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+
+ENGINE = REPOSITORY / "inference_engine" / "lora_engine"
+ERRORS = {"RequestError", "StageError"}
+# The engine's own failures, which a client can do nothing about.
+OWN_FAILURES = {"engine_error", "duplicate_request"}
+
+
+def raised_codes() -> Iterator[str]:
+    """The literal codes of every `RequestError(…)`, and of `StageError(…)`, which becomes one, in the engine."""
+    for path in ENGINE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                if node.args and isinstance(node.args[0], ast.Constant):
+                    yield str(node.args[0].value)
+
+
+def test_the_engine_raises_codes() -> None:
+    assert {"context_length_exceeded", "adapter_not_found"} <= set(raised_codes())
+
+
+@pytest.mark.parametrize("code", sorted(set(raised_codes()) - OWN_FAILURES))
+def test_every_code_has_a_status(code: str) -> None:
+    answer = errors.from_failure(HostError(code, "What happened.", "What to do."))
+    assert answer.status != 500, f"{code} would reach clients as a server error"
