@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from lorikeet_testing.adapter_files import GEOMETRY
+from lorikeet_testing.engine_client import EngineClient, connected
+from lorikeet_testing.tiny_models import save_tokenizer
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
@@ -36,9 +39,6 @@ from lora_engine.server.service import EngineService
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
-from lorikeet_testing.adapter_files import GEOMETRY
-from lorikeet_testing.engine_client import EngineClient, connected
-from lorikeet_testing.tiny_models import save_tokenizer
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('no robots') }}{% endif %}"

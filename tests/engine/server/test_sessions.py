@@ -6,11 +6,11 @@ import asyncio
 import threading
 
 import pytest
+from lorikeet_testing.adapter_files import make_tensors, save_adapter
+from lorikeet_testing.engine_client import text_request
 
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.wire import engine_pb2 as pb
-from lorikeet_testing.adapter_files import make_tensors, save_adapter
-from lorikeet_testing.engine_client import text_request
 
 ABSENT = "sha256:" + "0" * 64
 

@@ -1,0 +1,205 @@
+"""The whole engine process with a small random model: started, killed, drained, restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from lorikeet_testing.engine_client import connected, text_request
+from lorikeet_testing.tiny_models import save_adapter, save_model
+
+import lora_engine
+from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
+
+SOURCES = Path(lora_engine.__file__).parents[1]
+ADAPTERS = ("attention-r8", "mlp-r5", "patterns")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    reference = save_model("llama3-scaled-rope-tied", folder)
+    for name in ADAPTERS:
+        save_adapter(name, reference, folder.parent / name)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    return folder
+
+
+class EngineProcess:
+    def __init__(self, model: Path, folder: Path, *options: str) -> None:
+        self.address = f"unix:{folder}/engine.sock"
+        self.log = folder / "engine.log"
+        command = [sys.executable, "-m", "lora_engine", "--model", str(model), "--listen", self.address,
+                   "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
+                   *options]  # fmt: skip
+        path = os.pathsep.join([str(SOURCES), str(SOURCES.parent / "kernels")])
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path})
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 30) -> int:
+        return self._process.wait(seconds)
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+@asynccontextmanager
+async def running(model, folder, *options):
+    process = EngineProcess(model, folder, *options)
+    try:
+        async with connected(process.address) as client:
+            await client.wait_ready()
+            yield process, client
+    except BaseException:
+        sys.stderr.write(process.log.read_text())
+        raise
+    finally:
+        process.end()
+
+
+async def stage(client, folder: Path) -> str:
+    digests = folder_digests(folder)
+    digest = adapter_digest(digests)
+    events = await client.stage(digest=digest, source_uri=f"file://{folder}", file_digests=digests)
+    assert events[-1].phase == pb.StageEvent.READY, events[-1]
+    return digest
+
+
+async def texts(session, digests) -> list[str]:
+    requests = [text_request(f"{i}: the prompt", digest=digests[i % len(digests)], max_tokens=12) for i in range(16)]
+    results = await asyncio.gather(*(session.run(request) for request in requests))
+    assert [result.error.code for result in results] == [""] * 16
+    return [result.text() for result in results]
+
+
+async def test_adapters_in_one_batch_and_from_disk_after_a_restart(model, tmp_path):
+    async with running(model, tmp_path) as (process, client):
+        description = await client.wait_ready()
+        assert description.base_model == "tiny"
+        assert description.geometry.num_layers == 3
+        digests = ["", *[await stage(client, model.parent / name) for name in ADAPTERS]]
+        async with client.session() as session:
+            before = await texts(session, digests)
+        assert len(set(before)) > 8
+        tiers = {adapter.digest: adapter.tier for adapter in (await client.status()).adapters}
+        assert tiers == dict.fromkeys(digests[1:], pb.AdapterResidency.DEVICE)
+        process.signal(signal.SIGKILL)
+        process.wait()
+    async with running(model, tmp_path) as (process, client):
+        tiers = {adapter.digest: adapter.tier for adapter in (await client.status()).adapters}
+        assert tiers == dict.fromkeys(digests[1:], pb.AdapterResidency.DISK)
+        async with client.session() as session:
+            assert await texts(session, digests) == before
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+async def test_no_usage_is_lost_by_kill_nine(model, tmp_path):
+    async with running(model, tmp_path) as (process, client):
+        async with client.session() as session:
+            requests = [text_request(f"p{i}", max_tokens=1 + 3 * i) for i in range(48)]
+            collected = [await session.submit(request) for request in requests]
+            await collected[20].done.wait()
+            process.signal(signal.SIGKILL)
+            process.wait()
+            with pytest.raises(BaseException, match=r".*"):
+                await session.ended()
+        seen = {c.usage.request_id: c.usage for c in collected if c.finished is not None}
+        assert len(seen) >= 20
+    async with running(model, tmp_path) as (process, client):
+        journal = {record.request_id: record for record in await client.pull()}
+        for request_id, usage in seen.items():
+            assert journal[request_id] == usage
+        reply = await client.stub.AckUsage(pb.AckUsageRequest(request_ids=list(journal)))
+        assert reply.acknowledged == len(journal)
+        assert await client.pull() == []
+
+
+async def test_sigterm_lets_requests_end_then_stops(model, tmp_path):
+    async with running(model, tmp_path) as (process, client), client.session() as session:
+        request = await session.submit(text_request("p", max_tokens=400, ignore_eos=True))
+        await request.first_delta.wait()
+        process.signal(signal.SIGTERM)
+        await asyncio.sleep(0.05)
+        refused = await session.run(text_request("p"))
+        assert refused.error.code == "draining"
+        await asyncio.wait_for(request.done.wait(), 30)
+        assert request.usage.outcome == "finished"
+        assert request.usage.completion_tokens == 400
+        assert await asyncio.to_thread(process.wait) == 0
+    assert not (tmp_path / "engine.sock").exists()
+
+
+async def test_the_drain_deadline_aborts(model, tmp_path):
+    async with running(model, tmp_path, "--drain-seconds", "0") as (process, client), client.session() as session:
+        requests = [await session.submit(text_request("p", max_tokens=400, ignore_eos=True)) for _ in range(8)]
+        await requests[0].first_delta.wait()
+        process.signal(signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(*(request.done.wait() for request in requests)), 30)
+        assert {request.usage.outcome for request in requests} <= {"aborted", "finished"}
+        assert await asyncio.to_thread(process.wait) == 0
+    async with running(model, tmp_path) as (process, client):
+        assert len(await client.pull()) == 8
+
+
+async def test_a_second_instance_says_so(model, tmp_path):
+    async with running(model, tmp_path) as (_, client):
+        second = EngineProcess(model, tmp_path)
+        try:
+            assert await asyncio.to_thread(second.wait) == 2
+        finally:
+            second.end()
+        assert "Another engine listens on" in second.log.read_text()
+        assert (await client.wait_ready()).base_model == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--model", "/nowhere"), "config.json"),
+        (("--order", "best"), "choose one of"),
+        (("--dtype", "int3"), "unknown dtype"),
+        (("--log-level", "LOUD"), "level"),
+    ],
+)
+async def test_what_keeps_it_from_starting(model, tmp_path, options, words):
+    process = EngineProcess(model, tmp_path, *options)
+    try:
+        assert await asyncio.to_thread(process.wait, 60) == 2
+    finally:
+        process.end()
+    last = process.log.read_text().splitlines()[-1]
+    assert last.startswith("lora_engine: ")
+    assert words in last
+    assert "Traceback" not in process.log.read_text()
+
+
+async def test_metrics_and_json_logs(model, tmp_path, unused_tcp_port):
+    async with running(model, tmp_path, "--metrics-port", str(unused_tcp_port)) as (process, client):
+        async with client.session() as session:
+            await session.run(text_request("p", max_tokens=3, ignore_eos=True))
+            await session.run(text_request("p", digest="sha256:" + "0" * 64))
+        await asyncio.sleep(1.2)
+        url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+        assert "lora_engine_completion_tokens_total 3" in text
+        assert 'lora_engine_pool_pages{kind="total"}' in text
+    lines = [json.loads(line) for line in process.log.read_text().splitlines()]
+    assert any(line["message"].startswith("listening on") for line in lines)
+    (refusal,) = [line for line in lines if line["message"].startswith("refused")]
+    assert refusal["code"] == "adapter_not_found"
+    assert refusal["request_id"].startswith("req-")
