@@ -40,12 +40,11 @@ async def _flush_last_used() -> None:
 
 _sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
 
-_http = ByPath(gateway=GatewayHandler(), site=BodyGuard(Handler()))
+# /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
+_http = ByPath(gateway=GatewayHandler(), site=BodyGuard(cast(AsgiApp, Handler())))
 
 application = Lifespan(
-    ProtocolTypeRouter(
-        {"http": BodyGuard(cast(AsgiApp, Handler())), "websocket": AuthMiddlewareStack(URLRouter(_sockets))}
-    ),
+    ProtocolTypeRouter({"http": _http, "websocket": AuthMiddlewareStack(URLRouter(_sockets))}),
     startup=[_serve_events_here, embedded.start, background.start, gateway.start],
     shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )

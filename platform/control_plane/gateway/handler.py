@@ -18,6 +18,7 @@ from django.http.response import HttpResponseBase
 
 from control_plane import config
 from control_plane.gateway.errors import too_large
+from control_plane.gateway.streaming import EventStreamResponse
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
 
 Scope = dict[str, Any]
@@ -51,6 +52,15 @@ class GatewayHandler(ASGIHandler):
             await super().handle(scope, receive, send)
         except BodyTooLargeError:
             await self.send_response(too_large(config.current().request_max_bytes).response(), send)
+
+    async def send_response(self, response: HttpResponseBase, send: Send) -> None:
+        """A server may refuse to send because the client has gone. Django then leaves a stream as it is, never
+        begun and never closed, and the engine would go on for nobody."""
+        try:
+            await super().send_response(response, send)
+        finally:
+            if isinstance(response, EventStreamResponse):
+                await response.events.aclose()
 
     async def read_body(self, receive: Receive) -> BytesIO:
         """Counts what arrives, whatever Content-Length says."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane import config
@@ -26,8 +25,9 @@ from control_plane.gateway.completions import CompletionRequest
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.parameters import read_json, read_parameters
-from control_plane.gateway.responses import ChatShape, ChunkWriter, CompletionShape, Shape, error_event, whole
+from control_plane.gateway.responses import ChatShape, ChunkWriter, CompletionShape, Shape, whole
 from control_plane.gateway.runtime import runtime
+from control_plane.gateway.streaming import EventStream, EventStreamResponse
 from control_plane.http.request_id import set_request_id
 from control_plane.keys.auth import bearer_token
 
@@ -172,53 +172,3 @@ async def _stream(generation: Generation, writer: ChunkWriter) -> HttpResponseBa
         generation.close()
         raise
     return EventStreamResponse(EventStream(generation, batches, writer, first))
-
-
-class EventStream:
-    """The events of one answer. Closing it, on whatever thread and however early, aborts what still runs."""
-
-    def __init__(
-        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: ChunkWriter, first: list[Chunk]
-    ) -> None:
-        self._generation, self._batches, self._writer = generation, batches, writer
-        self._first: list[Chunk] | None = first
-        self._loop = asyncio.get_running_loop()
-        self._ended = False
-
-    def __aiter__(self) -> EventStream:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._ended:
-            raise StopAsyncIteration
-        try:
-            chunks = self._first if self._first is not None else await anext(self._batches, [])
-        except HostError as failure:
-            self._ended = True
-            return error_event(errors.from_failure(failure))
-        self._first = None
-        if chunks:
-            return self._writer.write(chunks)
-        self._ended = True
-        return self._writer.end()
-
-    async def aclose(self) -> None:
-        self._generation.close()
-
-    def close(self) -> None:
-        """Django calls this on a thread, after everything else."""
-        self._loop.call_soon_threadsafe(self._generation.close)
-
-
-class EventStreamResponse(StreamingHttpResponse):
-    """Hands the stream itself to the server: the generators that Django would wrap around it cost time for every
-    token and do not pass a close on to it."""
-
-    def __init__(self, events: EventStream) -> None:
-        super().__init__(events, content_type="text/event-stream; charset=utf-8")
-        self._events = events
-        self["Cache-Control"] = "no-cache"
-        self["X-Accel-Buffering"] = "no"
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._events

@@ -1,0 +1,58 @@
+"""A streamed answer on its way to the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from django.http import StreamingHttpResponse
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.generation import Generation
+from control_plane.gateway.responses import ChunkWriter, error_event
+
+
+class EventStream:
+    """The events of one answer. Closing it, however early, aborts what still runs."""
+
+    def __init__(
+        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: ChunkWriter, first: list[Chunk]
+    ) -> None:
+        self._generation, self._batches, self._writer = generation, batches, writer
+        self._first: list[Chunk] | None = first
+        self._ended = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            chunks = self._first if self._first is not None else await anext(self._batches, [])
+        except HostError as failure:
+            self._ended = True
+            return error_event(errors.from_failure(failure))
+        self._first = None
+        if chunks:
+            return self._writer.write(chunks)
+        self._ended = True
+        return self._writer.end()
+
+    async def aclose(self) -> None:
+        self._generation.close()
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """Hands the stream itself to the server: the generators that Django would wrap around it cost time for every
+    token and do not pass a close on to it."""
+
+    def __init__(self, events: EventStream) -> None:
+        super().__init__(events, content_type="text/event-stream; charset=utf-8")
+        self.events = events
+        self["Cache-Control"] = "no-cache"
+        self["X-Accel-Buffering"] = "no"
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.events
