@@ -19,11 +19,10 @@ OWN_FAILURES = {"engine_error", "duplicate_request"}
 
 def raised_codes() -> Iterator[str]:
     """The literal codes of every `RequestError(…)`, and of `StageError(…)`, which becomes one, in the engine."""
-    for path in ENGINE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
-                if node.args and isinstance(node.args[0], ast.Constant):
-                    yield str(node.args[0].value)
+    nodes = (node for path in ENGINE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+            yield from (str(part.value) for part in node.args[:1] if isinstance(part, ast.Constant))
 
 
 def test_the_engine_raises_codes() -> None:
