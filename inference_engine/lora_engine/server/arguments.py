@@ -20,6 +20,9 @@ _HELP = {
     "model_name": "name that clients see; the folder's name if empty",
     "device": "cpu, cuda or cuda:N",
     "dtype": "float32, bfloat16, float16 or auto",
+    "backend": "torch, triton or auto (triton on a GPU)",
+    "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",
+    "max_device_adapters": "adapters that may be in the page pool at the same time",
     "threads": "CPU threads for tensor work; 0 leaves it to torch",
     "pool_mb": "MiB of the page pool; 0 takes what a GPU has left",
     "gpu_memory_fraction": "share of the GPU's memory that this process may use",
@@ -50,7 +53,8 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
     parser = _parser()
     values = vars(parser.parse_args(arguments))
     for name, value in values.items():
-        if isinstance(value, int | float) and not (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
+        is_size = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_size and not (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
             parser.error(f"--{name.replace('_', '-')} is {value}; it must be above 0")
     config = EngineConfig(**values)
     if (config.tls_certificate is None) != (config.tls_key is None):
@@ -72,14 +76,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) -> None:
+    flag = f"--{field.name.replace('_', '-')}"
+    text = _HELP.get(field.name, "see EngineConfig")
+    if kind is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default, help=text)
+        return
     convert = kind if kind in (str, int, float) else Path
-    required = field.default is MISSING
-    default = os.environ.get(TOKEN_VARIABLE, "") if field.name == "host_token" else field.default
-    parser.add_argument(
-        f"--{field.name.replace('_', '-')}",
-        type=convert,
-        required=required,
+    if field.default is MISSING:
+        parser.add_argument(flag, type=convert, required=True, default=argparse.SUPPRESS, help=text)
+    elif field.name == "host_token":
         # A secret from the environment does not belong into --help.
-        default=argparse.SUPPRESS if required else default,
-        help=_HELP[field.name] + (" (default: none)" if field.name == "host_token" else ""),
-    )
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        parser.add_argument(flag, default=token, help=text + " (default: none)")
+    else:
+        parser.add_argument(flag, type=convert, default=field.default, help=text)

@@ -91,6 +91,11 @@ def test_arguments_are_the_config(monkeypatch):
     assert config == EngineConfig(model=Path("m"), listen="unix:/x", pool_mb=7, drain_seconds=1.5, host_token="secret")
 
 
+def test_switches_can_be_turned_off():
+    assert arguments.parse(["--model", "m"]).cuda_graphs
+    assert not arguments.parse(["--model", "m", "--no-cuda-graphs"]).cuda_graphs
+
+
 @pytest.mark.parametrize(
     "wrong", [[], ["--model", "m", "--page-tokens", "0"], ["--model", "m", "--host-arena-mb", "-1"],
               ["--model", "m", "--tls-key", "k"], ["--model", "m", "--gpu-memory-fraction", "nan"]]
@@ -100,6 +105,10 @@ def test_wrong_arguments_exit_with_a_message(wrong, capsys):
         arguments.parse(wrong)
     assert caught.value.code == 2
     assert "--" in capsys.readouterr().err
+
+
+def test_every_setting_is_explained():
+    assert set(arguments._HELP) == {field.name for field in dataclasses.fields(EngineConfig)}
 
 
 def test_help_does_not_show_the_token(monkeypatch, capsys):
