@@ -8,18 +8,18 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import script
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
+
+from lora_engine.wire import engine_pb2 as pb
 
 SUPPORT = digest_of("acme", "support")
 
@@ -46,6 +46,7 @@ def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactor
 def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
     engine = engine_thread.engine
     engine.behaviour.steps_per_second = 200
+    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
     engine.submits.clear()
     engine.aborts.clear()
     yield engine
@@ -145,9 +146,7 @@ def test_stop_and_length(client: OpenAI, engine: FakeEngine) -> None:
 
 
 def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.chat.completions.create(
-        model="support", messages=say("say one two"), logprobs=True, top_logprobs=2
-    )
+    answer = client.chat.completions.create(model="support", messages=say("say one two"), logprobs=True, top_logprobs=2)
     details = answer.choices[0].logprobs
     assert details is not None and details.content is not None
     assert [entry.token for entry in details.content] == ["one", " two"]
@@ -169,7 +168,10 @@ def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
 def test_sampling_reaches_the_engine(client: OpenAI, engine: FakeEngine) -> None:
     client.chat.completions.create(
         model="support",
-        messages=[{"role": "developer", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "say x"}]}],
+        messages=[
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "say x"}]},
+        ],
         temperature=0,
         top_p=0.5,
         presence_penalty=0.25,
@@ -288,12 +290,9 @@ def test_wrong_keys(web: WebProcess, key: str) -> None:
 
 
 def test_authentication_and_permission_errors(web: WebProcess) -> None:
-    with OpenAI(base_url=f"{web.url}/v1", api_key="lk_aaaaaaaa_wrong", max_retries=0) as client:
-        with pytest.raises(openai.AuthenticationError):
-            client.chat.completions.create(model="support", messages=say("hello"))
     view_only = web.tenants["acme"].view_only_key
-    with OpenAI(base_url=f"{web.url}/v1", api_key=view_only, max_retries=0) as client:
-        with pytest.raises(openai.PermissionDeniedError):
+    for key, error in (("lk_aaaaaaaa_wrong", openai.AuthenticationError), (view_only, openai.PermissionDeniedError)):
+        with OpenAI(base_url=f"{web.url}/v1", api_key=key, max_retries=0) as client, pytest.raises(error):
             client.chat.completions.create(model="support", messages=say("hello"))
 
 
@@ -401,6 +400,20 @@ def test_a_closed_connection_aborts(web: WebProcess, engine: FakeEngine, stream:
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
     eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 3, what="abort")
+
+
+def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeEngine) -> None:
+    """Before the first token, with it, after it: nothing may be left running for nobody."""
+    for attempt in range(40):
+        connection = http.client.HTTPConnection("127.0.0.1", web.port)
+        body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": True})
+        connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
+        eventually(lambda count=attempt + 1: len(engine.submits) >= count, 5, what="submit")
+        time.sleep(attempt % 8 * 0.001)
+        connection.close()
+    submitted = {submit.request_id for submit in engine.submits}
+    eventually(lambda: set(engine.aborts) == submitted, 5, what="an abort for each")
+    assert not engine.running
 
 
 async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeEngine) -> None:

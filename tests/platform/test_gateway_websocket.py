@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from lorikeet_testing import script
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import TenantAccess, WebProcess, eventually
@@ -17,7 +18,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from lora_engine.wire import engine_pb2 as pb
-from lorikeet_testing import script
 
 SUPPORT = digest_of("acme", "support")
 
@@ -208,9 +208,7 @@ async def test_ids_and_numbers_of_generations_are_limited(socket: ClientConnecti
     assert (await receive(socket))["error"]["code"] == "too_many_generations"
 
 
-async def test_closing_the_socket_aborts_everything(
-    web: WebProcess, acme: TenantAccess, engine: FakeEngine
-) -> None:
+async def test_closing_the_socket_aborts_everything(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
     async with open_socket(web, acme.bearer) as socket:
         for number in range(5):
             await generate(socket, f"g{number}", "words 5000")

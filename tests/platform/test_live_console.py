@@ -150,7 +150,9 @@ async def test_ping_and_mistakes(web: WebProcess, cookies: dict[str, str]) -> No
         assert kinds.count("error") == 6
 
 
-@pytest.mark.parametrize(("tenant", "who", "code"), [("acme", "", 4401), ("acme", "globex", 4404), ("no", "acme", 4404)])
+@pytest.mark.parametrize(
+    ("tenant", "who", "code"), [("acme", "", 4401), ("acme", "globex", 4404), ("no", "acme", 4404)]
+)
 async def test_who_may_not_listen(web: WebProcess, cookies: dict[str, str], tenant: str, who: str, code: int) -> None:
     async with open_console(web, tenant, cookies.get(who, "")) as socket:
         assert (await receive(socket))["type"] == "error"

@@ -6,6 +6,7 @@ import os
 import uuid
 
 import pytest
+
 from control_plane.live.ring import MemoryRing, RedisRing, Ring
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")

@@ -25,8 +25,6 @@ LONGEST_PAUSE_S = 60.0
 PROGRESS_EVERY_S = 0.25
 STUCK_AFTER = timedelta(minutes=2)
 UNOBSERVED_GRACE = timedelta(seconds=15)
-# The adapter itself is at fault: trying again cannot help.
-PERMANENT = frozenset({"adapter_invalid", "digest_mismatch", "rank_too_large", "base_mismatch", "adapter_too_large"})
 
 
 @shared_task(bind=True, name="fleet.stage_placement", max_retries=STAGE_ATTEMPTS - 1)
@@ -38,7 +36,8 @@ def stage_placement(self: Task, placement_id: str) -> None:
     try:
         stage(placement)
     except HostError as failure:
-        final = failure.code in PERMANENT or self.request.retries >= self.max_retries
+        # What a host does not expect to pass with time is the adapter's own fault: trying again cannot help.
+        final = failure.retry_after_s is None or self.request.retries >= self.max_retries
         actions.record_stage_failure(placement, failure, final=final)
         logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
         if not final:
@@ -65,6 +64,7 @@ def stage(placement: Placement) -> None:
             "staging_interrupted",
             f"Engine host {endpoint.name} ended the staging before it was ready.",
             "It is tried again by itself.",
+            retry_after_s=1.0,
         )
 
 

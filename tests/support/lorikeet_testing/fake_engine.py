@@ -25,6 +25,7 @@ from lorikeet_testing import script
 
 T = TypeVar("T")
 BASE_DIGEST = "sha256:" + "ba5e" * 16
+PERMANENT_STAGE_FAILURES = frozenset({"digest_mismatch", "invalid_artifact"})
 GEOMETRY = pb.BaseGeometry(
     num_layers=2,
     hidden_size=64,
@@ -166,7 +167,13 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             await asyncio.sleep(self.behaviour.stage_seconds / 4)
         code = self.behaviour.stage_failures.pop(request.digest, "")
         if code:
-            error = pb.EngineError(code=code, message="staging failed as scripted", fix="stage it again")
+            passes = code not in PERMANENT_STAGE_FAILURES
+            error = pb.EngineError(
+                code=code,
+                message="staging failed as scripted",
+                fix="stage it again",
+                retry_after_ms=1000 if passes else 0,
+            )
             yield pb.StageEvent(phase=pb.StageEvent.FAILED, bytes_total=total, error=error)
             return
         self.resident[request.digest] = request

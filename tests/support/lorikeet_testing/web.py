@@ -125,8 +125,8 @@ class WebProcess:
         """How many connections to the database the process holds."""
         assert self.process is not None
         folder = Path(f"/proc/{self.process.pid}/fd")
-        targets = [os.readlink(entry) for entry in folder.iterdir() if entry.exists()]
-        return sum(target.endswith("lorikeet.sqlite3") for target in targets)
+        targets = [entry.readlink() for entry in folder.iterdir() if entry.exists()]
+        return sum(target.name == "lorikeet.sqlite3" for target in targets)
 
     def wait_until_ready(self, *names: str, tenant: str = "acme") -> None:
         """Until the tenant's models are listed: staged by the worker inside the process."""
