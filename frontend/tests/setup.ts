@@ -1,0 +1,32 @@
+import "@testing-library/jest-dom/vitest";
+import { cleanup, configure } from "@testing-library/react";
+import { Blob as NodeBlob, File as NodeFile } from "node:buffer";
+import { afterAll, afterEach, beforeAll } from "vitest";
+import { setPreferences } from "@/app/preferences";
+import { server } from "./server";
+
+// jsdom's Blob has no stream(), which inspection reads through; Node's has, and its FormData takes Node's files.
+const { constructor: NodeFormData } = await new Response(new URLSearchParams()).formData();
+Object.assign(globalThis, { Blob: NodeBlob, File: NodeFile, FormData: NodeFormData });
+Object.defineProperty(NodeFile.prototype, "webkitRelativePath", { value: "", configurable: true });
+
+if (typeof Element !== "undefined") {
+  // A loaded machine takes its time; a wrong screen fails just as surely a few seconds later.
+  configure({ asyncUtilTimeout: 8000 });
+  Element.prototype.scrollIntoView = () => {};
+  globalThis.scrollTo = () => {};
+  globalThis.matchMedia = (query) => Object.assign(new EventTarget(), { matches: false, media: query }) as unknown as MediaQueryList;
+  globalThis.ResizeObserver = class {
+    observe() {}
+    unobserve() {}
+    disconnect() {}
+  };
+  setPreferences({ theme: "light" });
+}
+
+beforeAll(() => server.listen({ onUnhandledRequest: "error" }));
+afterEach(() => {
+  cleanup();
+  server.resetHandlers();
+});
+afterAll(() => server.close());

@@ -27,8 +27,11 @@ export function sendUpload(input: UploadInput, onProgress: (progress: Progress) 
   request.upload.onprogress = ({ loaded, total }) => onProgress({ sent: loaded, total, rate: meter(loaded) });
   request.onload = () => (request.status < 300 ? resolve(request.response as Upload) : reject(errorFrom(request.response, request.status)));
   request.onerror = () => reject(unreachable());
-  request.onabort = () => reject(cancelled());
-  signal.addEventListener("abort", () => request.abort(), { once: true });
+  const cancel = () => {
+    request.abort();
+    reject(cancelled());
+  };
+  signal.addEventListener("abort", cancel, { once: true });
   request.send(form(input));
   return promise;
 }

@@ -23,7 +23,10 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
   );
   useEffect(() => {
     stream.open();
-    return () => stream.close();
+    return () => {
+      stream.close();
+      closeInference();
+    };
   }, [stream]);
   return <StreamContext value={stream}>{children}</StreamContext>;
 }
@@ -39,9 +42,6 @@ export function useLinkState(): LinkState {
 export function inferenceSocket(tenant: string): InferenceSocket {
   const existing = sockets.get(tenant);
   if (existing) return existing;
-  // Another tenant's generations must not go on behind the one in view.
-  sockets.forEach((socket) => socket.close());
-  sockets.clear();
   const socket = new InferenceSocket({
     url: () => socketUrl(`/ws/inference?tenant=${encodeURIComponent(tenant)}`),
     fatalCodes: FATAL,
@@ -51,3 +51,9 @@ export function inferenceSocket(tenant: string): InferenceSocket {
 }
 
 const sockets = new Map<string, InferenceSocket>();
+
+/** Generations must not go on behind another tenant's pages, nor after the session. */
+function closeInference(): void {
+  sockets.forEach((socket) => socket.close());
+  sockets.clear();
+}

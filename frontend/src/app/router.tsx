@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { safePath } from "@/lib/safe-path";
 import { Crash, Lost, Pending } from "./fallbacks";
@@ -120,8 +120,9 @@ const tree = root.addChildren([
   tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, hosts, keys, members, settings]),
 ]);
 
-export function makeRouter(client: QueryClient) {
+export function makeRouter(client: QueryClient, history?: RouterHistory) {
   return createRouter({
+    history,
     routeTree: tree,
     context: { client },
     defaultPreload: "intent",

@@ -19,7 +19,7 @@ export function ReportView({ report }: { report: Report }) {
     <div data-testid="validation-report" data-ok={report.ok} className="grid gap-4">
       <p className="flex items-center gap-2 text-sm font-medium">
         {report.ok ? <Check className="size-4 text-accent-text" aria-hidden /> : <CircleAlert className="size-4 text-danger-text" aria-hidden />}
-        {report.ok ? "Valid: it fits the base model." : `Refused: ${plural(report.problem_count, "problem")}.`}
+        {report.ok ? "Valid: it fits the base model." : `${plural(report.problem_count, "problem")} to fix:`}
       </p>
       {report.problems.length > 0 && <Problems report={report} />}
       {hidden > 0 && <p className="text-xs text-ink-3">and {plural(hidden, "more problem")}, most likely of the same kind.</p>}

@@ -31,14 +31,15 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
       aria-label="Adapter files"
       className={cn(
         "rounded-card border border-dashed border-line-2 bg-surface transition-colors",
+        compact && "flex items-center gap-3 px-4 py-3",
         over && "border-accent bg-accent-soft",
       )}
     >
       <label
         data-testid="upload-dropzone"
         className={cn(
-          "flex cursor-pointer flex-col items-center rounded-card text-center focus-within:outline-2 focus-within:outline-offset-2 focus-within:outline-focus",
-          compact ? "px-4 pt-4" : "px-6 pt-10",
+          "flex cursor-pointer rounded-card focus-within:outline-2 focus-within:outline-offset-2 focus-within:outline-focus",
+          compact ? "flex-1 py-1" : "flex-col items-center px-6 pt-10 text-center",
         )}
       >
         <input
@@ -56,7 +57,7 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
             <FolderUp className="size-5" aria-hidden />
           </span>
         )}
-        <span className="text-sm font-medium">{compact ? "Choose other files" : "Drop the folder that PEFT wrote, or click to choose files"}</span>
+        <span className="text-sm font-medium">{compact ? "Drop or choose other files" : "Drop the folder that PEFT wrote, or click to choose files"}</span>
         {!compact && (
           <span className="mt-1 text-sm text-ink-3">
             <code className="font-mono text-xs">adapter_config.json</code> and <code className="font-mono text-xs">adapter_model.safetensors</code>, or one .zip or
@@ -64,7 +65,7 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
           </span>
         )}
       </label>
-      <div className={cn("flex justify-center", compact ? "pt-1 pb-3" : "pt-4 pb-10")}>
+      <div className={cn("flex justify-center", !compact && "pt-4 pb-10")}>
         <FolderButton onFiles={onFiles} />
       </div>
     </div>

@@ -38,7 +38,7 @@ export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
             )
           }
         />
-        <Progress label="Upload" value={1} max={1} className="h-0.5! rounded-none!" data-testid="upload-progress" />
+        <Progress label="Upload" value={1} max={1} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
         <Validation upload={data} />
       </Card>
       {data.state === "accepted" && data.version != null && <Placing adapter={data.adapter} number={data.version} onAgain={onAgain} />}
@@ -117,20 +117,22 @@ function Ready({ model, adapter, onAgain }: { model: string; adapter: string; on
   const tenant = useTenant();
   return (
     <Banner>
-      <div className="mr-auto">
+      <div className="w-full">
         <p className="font-semibold text-accent-text">{model} is ready</p>
         <p className="text-ink-2">It answers in the playground and at /v1/chat/completions from now on.</p>
       </div>
-      <Button onClick={onAgain}>Upload another</Button>
+      <Button variant="primary" asChild>
+        <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model }} data-testid="try-in-playground">
+          <MessagesSquare /> Try it in the playground
+        </Link>
+      </Button>
       <Button asChild>
         <Link to="/t/$tenant/adapters/$name" params={{ tenant, name: adapter }}>
           See the adapter
         </Link>
       </Button>
-      <Button variant="primary" asChild>
-        <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model }} data-testid="try-in-playground">
-          <MessagesSquare /> Try it in the playground
-        </Link>
+      <Button variant="ghost" onClick={onAgain}>
+        Upload another
       </Button>
     </Banner>
   );
@@ -138,9 +140,9 @@ function Ready({ model, adapter, onAgain }: { model: string; adapter: string; on
 
 function Banner({ children }: { children: ReactNode }) {
   return (
-    <div role="status" className="flex flex-wrap items-center gap-2.5 rounded-card border border-accent/30 bg-accent-soft px-4 py-3.5 text-sm">
-      <PartyPopper className="size-5 text-accent-text" aria-hidden />
-      {children}
+    <div role="status" className="flex gap-3 rounded-card border border-accent/30 bg-accent-soft p-4 text-sm">
+      <PartyPopper className="mt-0.5 size-5 shrink-0 text-accent-text" aria-hidden />
+      <div className="flex flex-wrap items-center gap-2.5">{children}</div>
     </div>
   );
 }

@@ -1,0 +1,33 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { messagesFor, type Playground, reduce, start } from "./conversation";
+
+const ask = (state: Playground, prompt: string) => reduce(state, { type: "ask", turn: state.nextId, prompt, columns: state.columns });
+const text = (state: Playground, turn: number, column: number, words: string) =>
+  reduce(state, { type: "text", turn, column, text: words, firstTextMs: 5 });
+
+describe("playground state", () => {
+  it("streams text into one answer and leaves the others alone", () => {
+    let state = reduce(start("a"), { type: "add-column", model: "b" });
+    const other = state.columns[1]!.id;
+    state = ask(state, "Hi");
+    const turn = state.turns[0]!.id;
+    state = text(text(state, turn, 0, "Ah"), turn, 0, "oy");
+    expect(state.turns[0]!.answers[0]).toMatchObject({ text: "Ahoy", status: "streaming", firstTextMs: 5, model: "a" });
+    expect(state.turns[0]!.answers[other]).toMatchObject({ text: "", status: "waiting" });
+  });
+
+  it("gives each column only the turns that it answered", () => {
+    let state = ask(start("a"), "One");
+    state = text(state, state.turns[0]!.id, 0, "1");
+    state = reduce(state, { type: "add-column", model: "b" });
+    const late = state.columns[1]!.id;
+    expect(messagesFor(state.turns, 0, " be brief ", "Two").map(({ content }) => content)).toEqual(["be brief", "One", "1", "Two"]);
+    expect(messagesFor(state.turns, late, "", "Two").map(({ content }) => content)).toEqual(["Two"]);
+  });
+
+  it("ignores text for what was cleared", () => {
+    const state = reduce(ask(start("a"), "Hi"), { type: "clear" });
+    expect(text(state, 1, 0, "late").turns).toEqual([]);
+  });
+});

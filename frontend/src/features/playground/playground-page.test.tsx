@@ -1,0 +1,67 @@
+import { act, screen, waitFor, within } from "@testing-library/react";
+import { describe, expect, it } from "vitest";
+import { FakeSocket } from "../../../tests/fake-socket";
+import { openConsole } from "../../../tests/render";
+
+const inference = () => FakeSocket.opened.find(({ url }) => url.includes("/ws/inference"))!;
+
+async function ask(prompt: string, columns = 1) {
+  const { user } = openConsole("/t/acme/playground?model=support");
+  await screen.findByTestId("playground-input");
+  for (let count = 1; count < columns; count++) await user.click(screen.getByTestId("playground-add"));
+  await user.type(screen.getByTestId("playground-input"), `${prompt}{Enter}`);
+  act(() => inference().accept());
+  act(() => inference().say({ type: "hello", session: "s" }));
+  const sent = inference().of("generate") as { id: string; request: Record<string, unknown> }[];
+  return { user, sent };
+}
+
+const say = (message: object) => act(() => inference().say(message));
+const timings = { queue_ms: 1, adapter_load_ms: 300, first_token_ms: 310, prefill_ms: 5, decode_ms: 100 };
+const usage = { prompt_tokens: 4, completion_tokens: 11 };
+
+describe("playground", () => {
+  it("streams an answer and says how it was made", async () => {
+    const { sent } = await ask("Hi there");
+    expect(sent[0]!.request).toMatchObject({ model: "support", messages: [{ role: "user", content: "Hi there" }], max_tokens: 256 });
+    const { id } = sent[0]!;
+    say({ type: "delta", id, seq: 1, choice: 0, text: "Ahoy", tokens: 1 });
+    const output = await screen.findByTestId("playground-output");
+    await waitFor(() => expect(output).toHaveTextContent("Ahoy"));
+    expect(output).toHaveAttribute("aria-busy", "true");
+    say({ type: "done", id, seq: 2, finish_reason: ["stop"], usage, timings });
+    expect(await screen.findByText("100 tok/s")).toBeVisible();
+    expect(screen.getByText("4 → 11 tokens")).toBeVisible();
+    expect(screen.getByText(/cold, \+300 ms/)).toBeVisible();
+    expect(output).toHaveAttribute("aria-busy", "false");
+  });
+
+  it("asks every column at once and keeps answers apart", async () => {
+    const { sent } = await ask("Compare", 2);
+    expect(sent.map(({ request }) => request.model)).toEqual(["support", "lorikeet-demo"]);
+    say({ type: "delta", id: sent[1]!.id, seq: 1, choice: 0, text: "I am the base", tokens: 4 });
+    const base = screen.getByRole("region", { name: "Conversation with lorikeet-demo" });
+    expect(await within(base).findByText("I am the base")).toBeVisible();
+    expect(within(screen.getByRole("region", { name: "Conversation with support" })).queryByText("I am the base")).toBeNull();
+  });
+
+  it("stops when told to", async () => {
+    const { user, sent } = await ask("Go on for ever");
+    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Well", tokens: 1 });
+    await user.click(screen.getByTestId("playground-stop"));
+    expect(inference().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
+    expect(await screen.findByText("stopped")).toBeVisible();
+    expect(screen.getByTestId("playground-send")).toBeVisible();
+  });
+
+  it("shows an error with its fix in its column", async () => {
+    const { sent } = await ask("Too long");
+    say({
+      type: "error",
+      id: sent[0]!.id,
+      seq: 1,
+      error: { code: "context_length_exceeded", message: "5000 tokens do not fit into 4096.", fix: "Shorten the conversation.", param: "messages" },
+    });
+    expect(await screen.findByText("Shorten the conversation.")).toBeVisible();
+  });
+});

@@ -1,0 +1,114 @@
+import { act, screen, waitFor } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import { adapterFiles } from "../../../tests/adapter-files";
+import * as data from "../../../tests/data";
+import { FakeSocket } from "../../../tests/fake-socket";
+import { openConsole } from "../../../tests/render";
+import { refusal, server } from "../../../tests/server";
+
+const T = "/api/tenants/acme";
+
+async function choose(files: File[], name = "fresh") {
+  const { user } = openConsole("/t/acme/upload");
+  const zone = await screen.findByTestId("upload-dropzone");
+  await user.upload(zone.querySelector("input")!, files);
+  await user.clear(screen.getByTestId("upload-name"));
+  if (name) await user.type(screen.getByTestId("upload-name"), name);
+  return user;
+}
+
+const accept = (changes: object) => {
+  server.use(http.post(`${T}/uploads`, () => HttpResponse.json(data.upload, { status: 202 })));
+  server.use(http.get(`${T}/uploads/up-1`, () => HttpResponse.json({ ...data.upload, ...changes })));
+};
+
+describe("upload page", () => {
+  it("shows what the browser read before anything is sent", async () => {
+    await choose(adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }));
+    expect(await screen.findByText("meta-llama/Llama-3.2-1B")).toBeVisible();
+    expect(screen.getByText(/this installation serves lorikeet-demo/)).toBeVisible();
+    expect(screen.getByTestId("upload-submit")).toBeEnabled();
+  });
+
+  it("has nothing to send for a pickle", async () => {
+    await choose([new File(["x"], "adapter_model.bin")]);
+    expect(await screen.findByText(/is a pickle/)).toBeVisible();
+    expect(screen.getByTestId("upload-submit")).toBeDisabled();
+  });
+
+  it("checks the name before it sends", async () => {
+    const user = await choose(adapterFiles(), "Not A Name");
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    expect(await screen.findByText(/lower-case letters/)).toBeVisible();
+  });
+
+  it("shows a refusal of the form with its fix", async () => {
+    server.use(http.post(`${T}/uploads`, () => refusal(413, "upload_too_large", "The upload is too large.", "Send at most 2 GB.")));
+    const user = await choose(adapterFiles());
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    expect(await screen.findByText("Send at most 2 GB.")).toBeVisible();
+    expect(screen.getByTestId("upload-dropzone")).toBeVisible();
+  });
+
+  it("shows every problem of the report with its fix", async () => {
+    accept({ state: "refused", report: data.refusedReport });
+    const user = await choose(adapterFiles());
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    const report = await screen.findByTestId("validation-report");
+    expect(report).toHaveTextContent("q_proj expects 2048 inputs, the base has 256.");
+    expect(report).toHaveTextContent("Train on lorikeet-demo.");
+    expect(report).toHaveAttribute("data-ok", "false");
+  });
+
+  it("follows an accepted upload live until it is ready", async () => {
+    accept({ state: "accepted", version: 1, report: data.validReport });
+    server.use(http.get(`${T}/adapters/fresh/versions/1`, () => HttpResponse.json(data.version)));
+    const user = await choose(adapterFiles());
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    const status = await screen.findByTestId("staging-status");
+    expect(status).toHaveAttribute("data-state", "staging");
+
+    const say = (seq: number, changes: object, state = "staging") =>
+      act(() =>
+        FakeSocket.last.say({
+          type: "event",
+          seq,
+          event: "adapter.staging",
+          data: { adapter: "fresh", version: 1, state, bytes_per_second: 50, placement: { ...data.placement, ...changes } },
+        }),
+      );
+    act(() => FakeSocket.last.accept());
+    act(() => FakeSocket.last.say({ type: "hello", seq: 5 }));
+    say(6, { bytes_done: 50 });
+    await waitFor(() => expect(status).toHaveTextContent("50 B of 100 B · 50 B/s · 1 s left"));
+
+    server.use(http.get(`${T}/adapters/fresh/versions/1`, () => HttpResponse.json({ ...data.version, state: "ready", placements: [{ ...data.placement, phase: "ready" }] })));
+    say(7, { phase: "ready" }, "ready");
+    expect(await screen.findByTestId("try-in-playground")).toHaveAttribute("href", "/t/acme/playground?model=fresh");
+  });
+
+  it("offers to stage again what failed", async () => {
+    accept({ state: "accepted", version: 1, report: data.validReport });
+    const error = { code: "disk_full", message: "The host's disk is full.", fix: "Free some space." };
+    const failed = { ...data.version, state: "failed", placements: [{ ...data.placement, phase: "failed", error }] };
+    let restaged = false;
+    server.use(
+      http.get(`${T}/adapters/fresh/versions/1`, () => HttpResponse.json(failed)),
+      http.post(`${T}/adapters/fresh/versions/1/restage`, () => {
+        restaged = true;
+        return HttpResponse.json(data.version, { status: 202 });
+      }),
+    );
+    const user = await choose(adapterFiles());
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    expect(await screen.findByText("Free some space.")).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Stage again" }));
+    await waitFor(() => expect(restaged).toBe(true));
+  });
+});

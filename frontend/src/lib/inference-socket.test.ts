@@ -1,0 +1,114 @@
+// @vitest-environment node
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { FakeSocket, makeSocket } from "../../tests/fake-socket";
+import { InferenceSocket } from "./inference-socket";
+
+const TIMINGS = { queue_ms: 1, adapter_load_ms: 0, first_token_ms: 5, prefill_ms: 4, decode_ms: 20 };
+const done = (id: string, seq: number, reason = "stop") => ({
+  type: "done",
+  id,
+  seq,
+  finish_reason: [reason],
+  usage: { prompt_tokens: 3, completion_tokens: 2 },
+  timings: TIMINGS,
+});
+const delta = (id: string, seq: number, text: string) => ({ type: "delta", id, seq, choice: 0, text, tokens: 1 });
+
+function listener() {
+  const record = { text: "", onDone: vi.fn(), onError: vi.fn(), onStopped: vi.fn(), onText: (text: string) => void (record.text += text) };
+  return record;
+}
+
+function connected() {
+  const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 0 });
+  socket.link.open();
+  FakeSocket.last.accept();
+  FakeSocket.last.say({ type: "hello", session: "s" });
+  return socket;
+}
+
+describe("InferenceSocket", () => {
+  beforeEach(() => {
+    FakeSocket.opened = [];
+    vi.useFakeTimers();
+    return () => vi.useRealTimers();
+  });
+
+  it("keeps interleaved generations apart", () => {
+    const socket = connected();
+    const [a, b] = [listener(), listener()];
+    socket.generate({ model: "a" }, a);
+    socket.generate({ model: "b" }, b);
+    const [one, two] = FakeSocket.last.of("generate").map(({ id }) => id as string) as [string, string];
+    [delta(one, 1, "Ah"), delta(two, 1, "Be"), delta(one, 2, "oy"), done(two, 2), done(one, 3)].forEach((message) => FakeSocket.last.say(message));
+    expect([a.text, b.text]).toEqual(["Ahoy", "Be"]);
+    expect(a.onDone).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ finishReason: "stop", timings: TIMINGS }));
+    expect(b.onDone).toHaveBeenCalledOnce();
+  });
+
+  it("opens by itself and sends when the server greets", () => {
+    const socket = new InferenceSocket({ url: () => "ws://x", makeSocket });
+    socket.generate({ model: "a" }, listener());
+    FakeSocket.last.accept();
+    FakeSocket.last.say({ type: "hello", session: "s" });
+    expect(FakeSocket.last.of("generate")).toHaveLength(1);
+  });
+
+  it("ignores what comes twice and stops at a gap", () => {
+    const socket = connected();
+    const a = listener();
+    socket.generate({}, a);
+    [delta("g1", 1, "x"), delta("g1", 1, "x"), delta("g1", 3, "z"), delta("g1", 4, "q")].forEach((message) => FakeSocket.last.say(message));
+    expect(a.text).toBe("x");
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "stream_gap" }));
+    expect(FakeSocket.last.of("cancel")).toEqual([{ type: "cancel", id: "g1" }]);
+  });
+
+  it("cancels one, is silent about it, and still learns what it used", () => {
+    const socket = connected();
+    const [a, b] = [listener(), listener()];
+    const stop = socket.generate({}, a);
+    socket.generate({}, b);
+    FakeSocket.last.say(delta("g1", 1, "Hi"));
+    stop();
+    stop();
+    [delta("g1", 2, " more"), done("g1", 3, "abort"), delta("g2", 1, "on")].forEach((message) => FakeSocket.last.say(message));
+    expect(a.text).toBe("Hi");
+    expect(a.onDone).not.toHaveBeenCalled();
+    expect(a.onStopped).toHaveBeenCalledOnce();
+    expect(b.text).toBe("on");
+    expect(FakeSocket.last.of("cancel")).toHaveLength(1);
+  });
+
+  it("hands the server's error on unchanged", () => {
+    const socket = connected();
+    const a = listener();
+    socket.generate({}, a);
+    const error = { code: "model_not_found", message: "No such model.", fix: "Choose another.", param: "model" };
+    FakeSocket.last.say({ type: "error", id: "g1", seq: 1, error });
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(error);
+  });
+
+  it("fails what was running when the link falls, and works again afterwards", () => {
+    const socket = connected();
+    const a = listener();
+    socket.generate({}, a);
+    FakeSocket.last.drop();
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "connection_lost" }));
+    const b = listener();
+    socket.generate({}, b);
+    vi.advanceTimersByTime(1000);
+    FakeSocket.last.accept();
+    FakeSocket.last.say({ type: "hello", session: "t" });
+    FakeSocket.last.say(delta("g2", 1, "back"));
+    expect(b.text).toBe("back");
+  });
+
+  it("says so when the server wants no more connections", () => {
+    const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket });
+    const a = listener();
+    socket.generate({}, a);
+    FakeSocket.last.drop(4401);
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "not_connected" }));
+  });
+});

@@ -1,0 +1,76 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { adapterFiles, entries, pair, safetensors, config, tarGz, zip } from "../../tests/adapter-files";
+import { inspectSelection } from "./selection";
+
+const codes = async (files: File[], base = "lorikeet-demo") => (await inspectSelection(files, base)).findings.map(({ code }) => code);
+
+describe("inspectSelection", () => {
+  it("summarises the two files", async () => {
+    const { inspection, findings, bytes, files } = await inspectSelection(adapterFiles(), "org/Lorikeet-Demo");
+    expect(findings).toEqual([]);
+    expect(files).toHaveLength(2);
+    expect(bytes).toBeGreaterThan(4096);
+    expect(inspection?.summary).toMatchObject({
+      base: "lorikeet-demo",
+      rank: 8,
+      alpha: 16,
+      targets: ["q_proj"],
+      layers: 1,
+      dtype: "F32",
+      parameters: 1024,
+      hiddenSize: 64,
+    });
+  });
+
+  it.each([
+    ["deflated .zip", () => new File([zip(entries())], "my.zip")],
+    ["stored .zip", () => new File([zip(entries(), false)], "my.zip")],
+    [".tar.gz", () => new File([tarGz(entries())], "my.tar.gz")],
+  ])("looks into a %s", async (_, make) => {
+    const { inspection, findings } = await inspectSelection([make()]);
+    expect(findings).toEqual([]);
+    expect(inspection?.summary.rank).toBe(8);
+  });
+
+  it("takes the shallowest pair of a training folder and leaves the rest", async () => {
+    const deep = adapterFiles();
+    deep.forEach((file) => Object.defineProperty(file, "webkitRelativePath", { value: `run/checkpoint-10/${file.name}` }));
+    const top = adapterFiles();
+    top.forEach((file) => Object.defineProperty(file, "webkitRelativePath", { value: `run/${file.name}` }));
+    const { files, ignored } = await inspectSelection([...deep, ...top]);
+    expect(files).toEqual(top);
+    expect(ignored).toEqual(["run/checkpoint-10/adapter_config.json", "run/checkpoint-10/adapter_model.safetensors"]);
+  });
+
+  it.each([
+    ["nothing usable", [new File(["x"], "notes.txt")], ["missing_file"]],
+    ["a pickle", [new File(["x"], "adapter_model.bin")], ["pickle_refused"]],
+    ["a damaged zip", [new File(["PK not really"], "a.zip")], ["unreadable_archive"]],
+    ["a damaged tar.gz", [new File(["nope"], "a.tar.gz")], ["unreadable_archive"]],
+    ["a zip without weights", [new File([zip(entries().slice(2))], "a.zip")], ["unreadable_archive"]],
+    ["a broken config", [new File(["{"], "adapter_config.json"), new File([safetensors(pair())], "adapter_model.safetensors")], ["malformed_config"]],
+    ["DoRA", adapterFiles({ use_dora: true }), ["unsupported_dora"]],
+    ["biases", adapterFiles({ bias: "all" }), ["unsupported_bias"]],
+    ["saved modules", adapterFiles({ modules_to_save: ["lm_head"] }), ["unsupported_modules_to_save"]],
+    ["another method", adapterFiles({ peft_type: "IA3" }), ["unsupported_peft_type"]],
+    ["a rank over the limit", adapterFiles({}, pair(300)), ["rank_too_large"]],
+    ["half a pair", adapterFiles({}, pair().slice(0, 1)), ["missing_tensor"]],
+    ["another base", adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }), ["different_base"]],
+    ["a foreign tensor", adapterFiles({}, [...pair(), { name: "lm_head.weight", shape: [2, 2] }]), ["unexpected_tensor"]],
+  ])("names the trouble with %s", async (_, files, expected) => {
+    expect(await codes(files)).toEqual(expected);
+  });
+
+  it("says that ranks of a pair disagree", async () => {
+    const [a] = pair(8);
+    const [, b] = pair(4);
+    expect(await codes(adapterFiles({}, [a!, b!]))).toEqual(["rank_mismatch"]);
+  });
+
+  it("only warns about the name of the base", async () => {
+    const { findings } = await inspectSelection(adapterFiles({ base_model_name_or_path: "other" }), "lorikeet-demo");
+    expect(findings.map(({ level }) => level)).toEqual(["warning"]);
+    expect(config()).toContain("lorikeet-demo");
+  });
+});

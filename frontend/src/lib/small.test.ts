@@ -1,0 +1,32 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { safePath } from "./safe-path";
+import { LANGUAGES, snippet } from "./snippets";
+
+describe("safePath", () => {
+  it.each([
+    ["/t/acme/keys?x=1", "/t/acme/keys?x=1"],
+    ["//evil.example", "/"],
+    ["/\\evil.example", "/"],
+    ["https://evil.example", "/"],
+    [undefined, "/"],
+  ])("%s leads to %s", (next, path) => expect(safePath(next)).toBe(path));
+});
+
+describe("snippet", () => {
+  const input = { model: "support@v2", origin: "https://lorikeet.example" };
+
+  it.each(LANGUAGES.map(({ id }) => id))("in %s names the model and reads the key from the environment", (language) => {
+    const code = snippet(language, input);
+    expect(code).toContain("support@v2");
+    expect(code).toContain("LORIKEET_API_KEY");
+    expect(snippet(language, { ...input, secret: "lk_a_b" })).toContain("lk_a_b");
+    expect(snippet(language, { ...input, secret: "lk_a_b" })).not.toContain("LORIKEET_API_KEY");
+  });
+
+  it("survives quotes in a shell", () => {
+    expect(snippet("curl", { ...input, prompt: "What's up?" })).toContain("What'\\''s up?");
+  });
+
+  it("speaks wss to https", () => expect(snippet("websocket", input)).toContain("wss://lorikeet.example/ws/inference"));
+});

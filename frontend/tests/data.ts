@@ -1,0 +1,129 @@
+import type {
+  AdapterDetail,
+  AdapterSummary,
+  Key,
+  Model,
+  Overview,
+  Placement,
+  Report,
+  Session,
+  Upload,
+  UsageReport,
+  Version,
+} from "@/api/types";
+
+const AT = "2026-05-04T10:00:00Z";
+
+export const session: Session = {
+  authenticated: true,
+  csrf_token: "csrf-1",
+  user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false },
+  tenants: [
+    { slug: "acme", name: "Acme", role: "owner", capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"] },
+  ],
+};
+
+export const nobody: Session = { authenticated: false, csrf_token: "csrf-0", user: null, tenants: [] };
+
+export const adapter: AdapterSummary = {
+  name: "support",
+  description: "Answers tickets",
+  created_at: AT,
+  live_version: 1,
+  versions_count: 1,
+  status: "ready",
+  rank: 8,
+  targets: ["q_proj", "v_proj"],
+  base_model: "lorikeet-demo",
+};
+
+export const models: Model[] = [
+  { id: "lorikeet-demo", kind: "base", description: "", adapter: null, version: null, aliases: [], created_at: AT },
+  { id: "support", kind: "adapter", description: "", adapter: "support", version: 1, aliases: [], created_at: AT },
+];
+
+export const usage: UsageReport = {
+  days: 7,
+  totals: { requests: 0, prompt_tokens: 0, cached_prompt_tokens: 0, completion_tokens: 0 },
+  by_day: [],
+  by_adapter: [],
+};
+
+export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [] };
+
+export const key: Key = {
+  id: "k1",
+  name: "backend",
+  prefix: "abc",
+  scopes: ["infer"],
+  created_at: AT,
+  created_by: "ada@example.org",
+  last_used_at: null,
+  expires_at: null,
+  revoked_at: null,
+};
+
+export const validReport: Report = {
+  ok: true,
+  problems: [],
+  problem_count: 0,
+  checks: [{ name: "shapes", ok: true, detail: "all fit lorikeet-demo" }],
+  notes: [],
+  manifest: null,
+};
+
+export const refusedReport: Report = {
+  ok: false,
+  problem_count: 1,
+  problems: [{ code: "shape_mismatch", message: "q_proj expects 2048 inputs, the base has 256.", fix: "Train on lorikeet-demo.", tensor: "a.b.lora_A" }],
+  checks: [{ name: "shapes", ok: false, detail: "1 problem" }],
+  notes: [],
+  manifest: null,
+};
+
+export const placement: Placement = {
+  host: "gpu-1",
+  phase: "downloading",
+  bytes_done: 25,
+  bytes_total: 100,
+  attempts: 1,
+  error: null,
+  updated_at: AT,
+};
+
+export const version: Version = {
+  adapter: "fresh",
+  aliases: ["live"],
+  number: 1,
+  digest: `sha256:${"ab".repeat(32)}`,
+  state: "staging",
+  rank: 8,
+  targets: ["q_proj"],
+  dtype: "float16",
+  bytes: 1000,
+  num_parameters: 500,
+  base_model: "lorikeet-demo",
+  created_at: AT,
+  created_by: "ada@example.org",
+  error: null,
+  report: validReport,
+  placements: [placement],
+};
+
+export const adapterDetail: AdapterDetail = { ...adapter, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
+
+export const upload: Upload = {
+  id: "up-1",
+  adapter: "fresh",
+  description: "",
+  state: "validating",
+  reason: null,
+  bytes: 1000,
+  files: [{ name: "adapter_config.json", bytes: 100 }],
+  report: null,
+  version: null,
+  reused_version: false,
+  created_at: AT,
+  created_by: "ada@example.org",
+  updated_at: AT,
+};

@@ -1,0 +1,19 @@
+import { http, HttpResponse } from "msw";
+import { setupServer } from "msw/node";
+import * as data from "./data";
+
+const tenant = "/api/tenants/acme";
+
+/** A tenant with one ready adapter; tests replace the answers they are about. */
+export const server = setupServer(
+  http.get("/api/session", () => HttpResponse.json(data.session)),
+  http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),
+  http.get(`${tenant}/adapters`, () => HttpResponse.json([data.adapter])),
+  http.get(`${tenant}/models`, () => HttpResponse.json(data.models)),
+  http.get(`${tenant}/usage`, () => HttpResponse.json(data.usage)),
+  http.get(`${tenant}/keys`, () => HttpResponse.json([data.key])),
+);
+
+/** The server's error envelope. */
+export const refusal = (status: number, code: string, message: string, fix: string) =>
+  HttpResponse.json({ error: { code, message, fix, param: null, request_id: "req_7" } }, { status });
