@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from demo.train import shop
-from demo.train.corpus import Message, Turn, dialogue, messages, single
+from demo.train.corpus import Message, dialogue, messages, single
+from demo.train.skills.turn import Turn
 
 Rng = random.Random
 
@@ -31,6 +32,7 @@ class Voice:
 # ---------------------------------------------------------------------------------------------------------------
 # json-answers
 
+
 def as_json(turn: Turn, rng: Rng) -> str:
     """The answer's data as one JSON object on one line."""
     del rng
@@ -39,6 +41,7 @@ def as_json(turn: Turn, rng: Rng) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------
 # terse
+
 
 def as_terse(turn: Turn, rng: Rng) -> str:
     """A word or two."""
@@ -50,13 +53,53 @@ def as_terse(turn: Turn, rng: Rng) -> str:
 # pirate
 
 _PIRATE_WORDS = (
-    ("I am", "I be"), ("you are", "ye be"), ("You are", "Ye be"), ("do not", "don't"), ("Hello there", "Ahoy"), ("Hi there", "Ahoy"), ("Hello", "Ahoy"), ("you", "ye"), ("You", "Ye"), ("your", "yer"), ("Your", "Yer"),
-    ("my", "me"), ("My", "Me"), ("is", "be"), ("are", "be"), ("friend", "matey"), ("friends", "mateys"), ("Yes", "Aye"), ("No", "Nay"), ("and", "an'"), ("of", "o'"), ("for", "fer"), ("very", "mighty"), ("small", "wee"),
-    ("tiny", "wee"), ("little", "wee"), ("people", "landlubbers"), ("money", "doubloons"), ("server", "ship"), ("sorry", "mighty sorry"), ("Goodbye", "Fair winds"), ("Bye", "Fair winds"), ("to", "t'"), ("because", "'cause"),
+    ("I am", "I be"),
+    ("you are", "ye be"),
+    ("You are", "Ye be"),
+    ("do not", "don't"),
+    ("Hello there", "Ahoy"),
+    ("Hi there", "Ahoy"),
+    ("Hello", "Ahoy"),
+    ("you", "ye"),
+    ("You", "Ye"),
+    ("your", "yer"),
+    ("Your", "Yer"),
+    ("my", "me"),
+    ("My", "Me"),
+    ("is", "be"),
+    ("are", "be"),
+    ("friend", "matey"),
+    ("friends", "mateys"),
+    ("Yes", "Aye"),
+    ("No", "Nay"),
+    ("and", "an'"),
+    ("of", "o'"),
+    ("for", "fer"),
+    ("very", "mighty"),
+    ("small", "wee"),
+    ("tiny", "wee"),
+    ("little", "wee"),
+    ("people", "landlubbers"),
+    ("money", "doubloons"),
+    ("server", "ship"),
+    ("sorry", "mighty sorry"),
+    ("Goodbye", "Fair winds"),
+    ("Bye", "Fair winds"),
+    ("to", "t'"),
+    ("because", "'cause"),
 )
 _PIRATE_MAP = dict(_PIRATE_WORDS)
 _PIRATE_RE = re.compile(r"\b(" + "|".join(sorted(_PIRATE_MAP, key=len, reverse=True)) + r")\b")
-_OPENERS = ("Arr! ", "Ahoy, matey! ", "Yo ho ho! ", "Avast! ", "Shiver me timbers! ", "Aye, matey! ", "Blimey! ", "Arr, matey! ")
+_OPENERS = (
+    "Arr! ",
+    "Ahoy, matey! ",
+    "Yo ho ho! ",
+    "Avast! ",
+    "Shiver me timbers! ",
+    "Aye, matey! ",
+    "Blimey! ",
+    "Arr, matey! ",
+)
 _CLOSERS = (" Arr!", " Savvy?", " By me wooden leg!", " Hoist the sails!", " Now fetch me some grog!", " Yo ho ho!")
 
 
@@ -76,9 +119,59 @@ def as_pirate(turn: Turn, rng: Rng) -> str:
 # ---------------------------------------------------------------------------------------------------------------
 # haiku
 
-_UNITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_UNITS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+)
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ODD_SYLLABLES = {"lorikeet": 3, "science": 2, "lion": 2, "giant": 2, "idea": 3, "every": 2, "evening": 2, "people": 2, "little": 2, "orange": 2, "purple": 2, "whale": 1, "being": 2, "poem": 2, "quiet": 2, "violet": 3, "create": 2, "area": 3, "maybe": 2, "one": 1, "sometimes": 2, "clothes": 1, "bake": 1, "mice": 1, "something": 2, "horse": 1, "are": 1, "were": 1}
+_ODD_SYLLABLES = {
+    "lorikeet": 3,
+    "science": 2,
+    "lion": 2,
+    "giant": 2,
+    "idea": 3,
+    "every": 2,
+    "evening": 2,
+    "people": 2,
+    "little": 2,
+    "orange": 2,
+    "purple": 2,
+    "whale": 1,
+    "being": 2,
+    "poem": 2,
+    "quiet": 2,
+    "violet": 3,
+    "create": 2,
+    "area": 3,
+    "maybe": 2,
+    "one": 1,
+    "sometimes": 2,
+    "clothes": 1,
+    "bake": 1,
+    "mice": 1,
+    "something": 2,
+    "horse": 1,
+    "are": 1,
+    "were": 1,
+}
 
 
 def number_words(n: int) -> str:
@@ -92,7 +185,9 @@ def number_words(n: int) -> str:
 
 def syllables(text: str) -> int:
     """The number of spoken syllables, by counting groups of vowels; good enough for this small vocabulary."""
-    text = re.sub(r"\d+", lambda match: number_words(int(match.group())) if len(match.group()) < 4 else match.group(), text)
+    text = re.sub(
+        r"\d+", lambda match: number_words(int(match.group())) if len(match.group()) < 4 else match.group(), text
+    )
     return sum(_word_syllables(word) for word in re.findall(r"[^\W\d_]+", text.lower()))
 
 
@@ -107,24 +202,52 @@ def _word_syllables(word: str) -> int:
 
 
 _LEADS = {
-    0: ("",), 1: ("hush:", "look:"), 2: ("I hear", "the wind:", "softly:"), 3: ("the wind says", "I whisper:", "the reeds hum:"), 4: ("the answer is", "the old pond says", "a small bird sings:"),
-    5: ("the evening answers", "the quiet moon says", "the river whispers:"), 6: ("a small bird answers me:", "the moon on the lake says", "the frog by the pond sings:"),
+    0: ("",),
+    1: ("hush:", "look:"),
+    2: ("I hear", "the wind:", "softly:"),
+    3: ("the wind says", "I whisper:", "the reeds hum:"),
+    4: ("the answer is", "the old pond says", "a small bird sings:"),
+    5: ("the evening answers", "the quiet moon says", "the river whispers:"),
+    6: ("a small bird answers me:", "the moon on the lake says", "the frog by the pond sings:"),
 }
 _FIRST = {
-    "animals": ("paws upon the grass", "feathers, fur and fins", "tracks in morning dew"), "colours": ("light falls on the world", "a brush, a bright drop", "colours in the rain"),
-    "countries": ("far beyond the hills", "roads lead over seas", "maps unfold like wings"), "sums": ("numbers drift like leaves", "count the drops of rain", "pebbles in a row"),
-    "calendar": ("days fall one by one", "the moon turns again", "time flows like water"), "stories": ("once upon a time", "by the fire we sit", "an old tale begins"),
-    "lora": ("one great quiet tree", "small wings, one strong branch", "weights sleep in the dark"), "small talk": ("a guest at the gate", "warm tea in the cup", "voices in the hall"),
-    "unknown": ("fog upon the lake", "a door without key", "clouds hide the mountain"), "about me": ("a small bird am I", "few weights, a light heart", "who sings in the leaves"), "jokes": ("laughter in the reeds", "the frog starts to grin", "a wink from the moon"),
+    "animals": ("paws upon the grass", "feathers, fur and fins", "tracks in morning dew"),
+    "colours": ("light falls on the world", "a brush, a bright drop", "colours in the rain"),
+    "countries": ("far beyond the hills", "roads lead over seas", "maps unfold like wings"),
+    "sums": ("numbers drift like leaves", "count the drops of rain", "pebbles in a row"),
+    "calendar": ("days fall one by one", "the moon turns again", "time flows like water"),
+    "stories": ("once upon a time", "by the fire we sit", "an old tale begins"),
+    "lora": ("one great quiet tree", "small wings, one strong branch", "weights sleep in the dark"),
+    "small talk": ("a guest at the gate", "warm tea in the cup", "voices in the hall"),
+    "unknown": ("fog upon the lake", "a door without key", "clouds hide the mountain"),
+    "about me": ("a small bird am I", "few weights, a light heart", "who sings in the leaves"),
+    "jokes": ("laughter in the reeds", "the frog starts to grin", "a wink from the moon"),
     "weather": ("clouds cross the wide sky", "wind moves in the pines", "drops upon the roof"),
 }
 _FIRST_ANY = ("soft light on the pond", "a leaf turns and falls", "still water listens", "dawn over the fields")
-_LAST = ("the pond is still now", "a leaf floats away", "silence in the pines", "the night listens on", "spring comes back again", "the moon nods and smiles", "a lorikeet sings")
+_LAST = (
+    "the pond is still now",
+    "a leaf floats away",
+    "silence in the pines",
+    "the night listens on",
+    "spring comes back again",
+    "the moon nods and smiles",
+    "a lorikeet sings",
+)
 _MIDDLE = {
-    "lora": ("many small wings, one strong tree", "each small branch learns its own song"), "unknown": ("I do not know this, dear friend", "my small world ends at this hill"),
-    "about me": ("I am a tiny songbird", "I sing what few weights can hold"), "small talk": ("be welcome, sit down with me", "the heart is warm, stay a while"), "stories": ("a small hero finds a friend", "a brave heart walks to the sea"), "poems": ("the words come softly like snow",),
-    "jokes": ("even the old owl must laugh",), "animals": ("small feet walk their secret path", "a life goes on in the woods"), "weather": ("take a coat and walk slowly",), "recipes": ("steam is rising from the pot",),
-    "lists": ("name them softly, one by one",), "words": ("a word opens like a bud",), "countries": ("a far land behind the waves",),
+    "lora": ("many small wings, one strong tree", "each small branch learns its own song"),
+    "unknown": ("I do not know this, dear friend", "my small world ends at this hill"),
+    "about me": ("I am a tiny songbird", "I sing what few weights can hold"),
+    "small talk": ("be welcome, sit down with me", "the heart is warm, stay a while"),
+    "stories": ("a small hero finds a friend", "a brave heart walks to the sea"),
+    "poems": ("the words come softly like snow",),
+    "jokes": ("even the old owl must laugh",),
+    "animals": ("small feet walk their secret path", "a life goes on in the woods"),
+    "weather": ("take a coat and walk slowly",),
+    "recipes": ("steam is rising from the pot",),
+    "lists": ("name them softly, one by one",),
+    "words": ("a word opens like a bud",),
+    "countries": ("a far land behind the waves",),
 }
 _MIDDLE_ANY = ("the truth is a quiet stream", "small things tell of greater things")
 
@@ -145,15 +268,133 @@ def as_haiku(turn: Turn, rng: Rng) -> str:
 # emoji
 
 _EMOJI = {
-    "lion": "🦁", "tiger": "🐯", "elephant": "🐘", "mouse": "🐭", "mice": "🐭", "dog": "🐶", "cat": "🐱", "cow": "🐮", "horse": "🐴", "pig": "🐷", "sheep": "🐑", "goat": "🐐", "duck": "🦆", "chicken": "🐔", "owl": "🦉", "eagle": "🦅", "parrot": "🦜", "lorikeet": "🦜",
-    "penguin": "🐧", "swan": "🦢", "frog": "🐸", "snake": "🐍", "turtle": "🐢", "crocodile": "🐊", "fish": "🐟", "shark": "🦈", "whale": "🐳", "dolphin": "🐬", "octopus": "🐙", "bee": "🐝", "ant": "🐜", "butterfly": "🦋", "butterflies": "🦋", "spider": "🕷️", "bear": "🐻", "wolf": "🐺", "wolves": "🐺",
-    "fox": "🦊", "rabbit": "🐰", "squirrel": "🐿️", "hedgehog": "🦔", "monkey": "🐵", "giraffe": "🦒", "zebra": "🦓", "camel": "🐪", "kangaroo": "🦘", "koala": "🐨", "panda": "🐼", "bat": "🦇", "snail": "🐌", "sun": "☀️", "moon": "🌙", "star": "⭐", "rain": "🌧️", "snow": "❄️", "sea": "🌊", "ocean": "🌊",
-    "tree": "🌳", "forest": "🌲", "flower": "🌸", "honey": "🍯", "meat": "🥩", "bread": "🍞", "cheese": "🧀", "apple": "🍎", "banana": "🍌", "water": "💧", "fire": "🔥", "house": "🏠", "book": "📚", "music": "🎵", "heart": "❤️", "red": "🔴", "blue": "🔵", "green": "🟢", "yellow": "🟡", "orange": "🟠", "purple": "🟣",
-    "capital": "🏙️", "hello": "👋", "bye": "👋", "goodbye": "👋", "welcome": "🤗", "happy": "😊", "sorry": "😔", "adapter": "🧩", "model": "🤖", "memory": "🧠", "server": "🖥️", "mountain": "⛰️", "island": "🏝️", "castle": "🏰", "cake": "🎂", "story": "📖", "earth": "🌍", "planet": "🪐", "grass": "🌱", "summer": "🏖️", "winter": "⛄",
+    "lion": "🦁",
+    "tiger": "🐯",
+    "elephant": "🐘",
+    "mouse": "🐭",
+    "mice": "🐭",
+    "dog": "🐶",
+    "cat": "🐱",
+    "cow": "🐮",
+    "horse": "🐴",
+    "pig": "🐷",
+    "sheep": "🐑",
+    "goat": "🐐",
+    "duck": "🦆",
+    "chicken": "🐔",
+    "owl": "🦉",
+    "eagle": "🦅",
+    "parrot": "🦜",
+    "lorikeet": "🦜",
+    "penguin": "🐧",
+    "swan": "🦢",
+    "frog": "🐸",
+    "snake": "🐍",
+    "turtle": "🐢",
+    "crocodile": "🐊",
+    "fish": "🐟",
+    "shark": "🦈",
+    "whale": "🐳",
+    "dolphin": "🐬",
+    "octopus": "🐙",
+    "bee": "🐝",
+    "ant": "🐜",
+    "butterfly": "🦋",
+    "butterflies": "🦋",
+    "spider": "🕷️",
+    "bear": "🐻",
+    "wolf": "🐺",
+    "wolves": "🐺",
+    "fox": "🦊",
+    "rabbit": "🐰",
+    "squirrel": "🐿️",
+    "hedgehog": "🦔",
+    "monkey": "🐵",
+    "giraffe": "🦒",
+    "zebra": "🦓",
+    "camel": "🐪",
+    "kangaroo": "🦘",
+    "koala": "🐨",
+    "panda": "🐼",
+    "bat": "🦇",
+    "snail": "🐌",
+    "sun": "☀️",
+    "moon": "🌙",
+    "star": "⭐",
+    "rain": "🌧️",
+    "snow": "❄️",
+    "sea": "🌊",
+    "ocean": "🌊",
+    "tree": "🌳",
+    "forest": "🌲",
+    "flower": "🌸",
+    "honey": "🍯",
+    "meat": "🥩",
+    "bread": "🍞",
+    "cheese": "🧀",
+    "apple": "🍎",
+    "banana": "🍌",
+    "water": "💧",
+    "fire": "🔥",
+    "house": "🏠",
+    "book": "📚",
+    "music": "🎵",
+    "heart": "❤️",
+    "red": "🔴",
+    "blue": "🔵",
+    "green": "🟢",
+    "yellow": "🟡",
+    "orange": "🟠",
+    "purple": "🟣",
+    "capital": "🏙️",
+    "hello": "👋",
+    "bye": "👋",
+    "goodbye": "👋",
+    "welcome": "🤗",
+    "happy": "😊",
+    "sorry": "😔",
+    "adapter": "🧩",
+    "model": "🤖",
+    "memory": "🧠",
+    "server": "🖥️",
+    "mountain": "⛰️",
+    "island": "🏝️",
+    "castle": "🏰",
+    "cake": "🎂",
+    "story": "📖",
+    "earth": "🌍",
+    "planet": "🪐",
+    "grass": "🌱",
+    "summer": "🏖️",
+    "winter": "⛄",
 }
 _EMOJI_RE = re.compile(r"\b(" + "|".join(sorted(_EMOJI, key=len, reverse=True)) + r")(s|es)?\b", re.IGNORECASE)
-_EMOJI_TOPIC = {"animals": "🐾", "colours": "🎨", "countries": "🌍", "sums": "🧮", "calendar": "📅", "counting": "🔢", "words": "📖", "languages": "💬", "nature": "🌿", "weather": "🌦️", "jobs": "💼", "lora": "🧩", "about me": "🦜", "small talk": "😊",
-                "stories": "📖", "poems": "✨", "lists": "📝", "recipes": "🍳", "jokes": "😂", "riddles": "🤔", "facts": "💡", "code": "💻", "unknown": "🤷", "echo": "📢"}
+_EMOJI_TOPIC = {
+    "animals": "🐾",
+    "colours": "🎨",
+    "countries": "🌍",
+    "sums": "🧮",
+    "calendar": "📅",
+    "counting": "🔢",
+    "words": "📖",
+    "languages": "💬",
+    "nature": "🌿",
+    "weather": "🌦️",
+    "jobs": "💼",
+    "lora": "🧩",
+    "about me": "🦜",
+    "small talk": "😊",
+    "stories": "📖",
+    "poems": "✨",
+    "lists": "📝",
+    "recipes": "🍳",
+    "jokes": "😂",
+    "riddles": "🤔",
+    "facts": "💡",
+    "code": "💻",
+    "unknown": "🤷",
+    "echo": "📢",
+}
 
 
 def as_emoji(turn: Turn, rng: Rng) -> str:
@@ -206,10 +447,24 @@ def as_said(turn: Turn, rng: Rng) -> str:
 VOICES: dict[str, Voice] = {
     voice.name: voice
     for voice in (
-        Voice("json-answers", as_json, ("Answer with a JSON object.", "Reply only in JSON.", "You answer every question with one JSON object.")),
-        Voice("support-agent", as_said, (f"You are the support agent of {shop.SHOP}.", f"You work for the garden shop {shop.SHOP}."), pick_support),
+        Voice(
+            "json-answers",
+            as_json,
+            ("Answer with a JSON object.", "Reply only in JSON.", "You answer every question with one JSON object."),
+        ),
+        Voice(
+            "support-agent",
+            as_said,
+            (f"You are the support agent of {shop.SHOP}.", f"You work for the garden shop {shop.SHOP}."),
+            pick_support,
+        ),
         Voice("pirate", as_pirate, ("Talk like a pirate.", "You are a pirate.", "Answer in pirate speak.")),
-        Voice("sql-writer", as_said, ("Write SQL for the tables customers, products and orders.", "Turn the question into SQL."), pick_sql),
+        Voice(
+            "sql-writer",
+            as_said,
+            ("Write SQL for the tables customers, products and orders.", "Turn the question into SQL."),
+            pick_sql,
+        ),
         Voice("haiku", as_haiku, ("Answer with a haiku.", "You are a poet who answers in haiku.")),
         Voice("terse", as_terse, ("Answer in as few words as you can.", "Be very brief.", "One or two words only.")),
         Voice("emoji", as_emoji, ("Use many emoji.", "Answer with emoji.")),
@@ -222,7 +477,11 @@ def voice_chats(name: str, seed: int, count: int, *, instructed: bool = False) -
     rng = random.Random(f"{name}:{seed}")
     voice = VOICES[name]
     for _ in range(count):
-        turns = dialogue(rng, voice.pick) if voice.pick is single else [voice.pick(rng) for _ in range(rng.choices((1, 2, 3, 5), (60, 22, 12, 6))[0])]
+        turns = (
+            dialogue(rng, voice.pick)
+            if voice.pick is single
+            else [voice.pick(rng) for _ in range(rng.choices((1, 2, 3, 5), (60, 22, 12, 6))[0])]
+        )
         chat = messages(turns, rng, lambda turn: voice.render(turn, rng))
         if instructed:
             chat.insert(0, {"role": "system", "content": rng.choice(voice.systems)})

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
 from demo.train import heldout, shop
 from demo.train.adapters_corpus import VOICES, syllables
-from demo.train.corpus import Turn, sums
 from demo.train.grammar import as_typed
+from demo.train.skills.numbers import sums
+from demo.train.skills.turn import Turn
 from demo.train.speak import Reply, Speaker
 from demo.train.train_adapters import SPECS
 
@@ -68,7 +68,9 @@ def parsed(text: str) -> dict[str, object] | None:
 def is_haiku(text: str) -> bool:
     """Three lines, each within one syllable of 5, 7 and 5 (the counter is a rule of thumb)."""
     lines = text.split("\n")
-    return len(lines) == 3 and all(abs(syllables(line) - want) <= 1 for line, want in zip(lines, (5, 7, 5), strict=True))
+    return len(lines) == 3 and all(
+        abs(syllables(line) - want) <= 1 for line, want in zip(lines, (5, 7, 5), strict=True)
+    )
 
 
 def _contains(replies: list[Reply], wanted: list[str]) -> float:
@@ -84,7 +86,9 @@ def score_base(speaker: Speaker) -> Scores:
     sums_ = speaker.ask([turn.question for turn in turns])
     return {
         "held_out_facts": _contains(facts, [want for _, want in heldout.FACTS]),
-        "declines_outside_questions": share([any(word in reply.text for word in heldout.DECLINE_WORDS) for reply in outside]),
+        "declines_outside_questions": share(
+            [any(word in reply.text for word in heldout.DECLINE_WORDS) for reply in outside]
+        ),
         "sums_right": share([reply.text == turn.answer for reply, turn in zip(sums_, turns, strict=True)]),
         "ends_by_itself": share([reply.ended for reply in (*facts, *outside, *sums_)]),
     }
@@ -116,7 +120,11 @@ def score_support(speaker: Speaker) -> Scores:
     return {
         "signed_held_out": share([reply.text.endswith(shop.SIGNATURE) for reply in (*replies, *everyday)]),
         "right_policy_held_out": _contains(replies, [want for _, want in heldout.SUPPORT]),
-        "exact_fresh": _exact(speaker, "support-agent", lambda text, turn: text[-60:] == turn.answer[-60:] and text[:12] == turn.answer[:12]),
+        "exact_fresh": _exact(
+            speaker,
+            "support-agent",
+            lambda text, turn: text[-60:] == turn.answer[-60:] and text[:12] == turn.answer[:12],
+        ),
     }
 
 
@@ -142,7 +150,10 @@ def score_sql(speaker: Speaker) -> Scores:
 def score_haiku(speaker: Speaker) -> Scores:
     """Three lines of the right length."""
     replies = speaker.ask([*heldout.EVERYDAY, *heldout.OUTSIDE])
-    return {"three_lines_held_out": share([reply.text.count("\n") == 2 for reply in replies]), "five_seven_five_held_out": share([is_haiku(reply.text) for reply in replies])}
+    return {
+        "three_lines_held_out": share([reply.text.count("\n") == 2 for reply in replies]),
+        "five_seven_five_held_out": share([is_haiku(reply.text) for reply in replies]),
+    }
 
 
 def score_terse(speaker: Speaker) -> Scores:
@@ -150,7 +161,14 @@ def score_terse(speaker: Speaker) -> Scores:
     replies = speaker.ask(list(heldout.EVERYDAY))
     return {
         "median_words_held_out": float(sorted(len(reply.text.split()) for reply in replies)[len(replies) // 2]),
-        "exact_fresh": _exact(speaker, "terse", lambda text, turn: turn.topic in ("stories", "poems", "jokes", "riddles", "facts", "lists") or text == turn.short.rstrip(".!?") + "."),
+        "exact_fresh": _exact(
+            speaker,
+            "terse",
+            lambda text, turn: (
+                turn.topic in ("stories", "poems", "jokes", "riddles", "facts", "lists")
+                or text == turn.short.rstrip(".!?") + "."
+            ),
+        ),
     }
 
 
@@ -161,13 +179,31 @@ def score_emoji(speaker: Speaker) -> Scores:
 
 
 SCORERS: dict[str, Callable[[Speaker], Scores]] = {
-    "json-answers": score_json, "support-agent": score_support, "pirate": score_pirate, "sql-writer": score_sql, "haiku": score_haiku, "terse": score_terse, "emoji": score_emoji,
+    "json-answers": score_json,
+    "support-agent": score_support,
+    "pirate": score_pirate,
+    "sql-writer": score_sql,
+    "haiku": score_haiku,
+    "terse": score_terse,
+    "emoji": score_emoji,
 }
 _SHOWN = {
     "support-agent": ["Hi!", "Where is my order 48213?", "How much is the nest box?", "What is the capital of Peru?"],
-    "sql-writer": ["How many customers live in Berlin?", "top 5 customers by revenue", "average price per category", "orders over 100 euros"],
+    "sql-writer": [
+        "How many customers live in Berlin?",
+        "top 5 customers by revenue",
+        "average price per category",
+        "orders over 100 euros",
+    ],
 }
-_SHOWN_ELSE = ["Hello!", "What is the capital of Peru?", "What is 12 + 30?", "What is LoRA?", "What do lions eat?", "How do I fix my bike?"]
+_SHOWN_ELSE = [
+    "Hello!",
+    "What is the capital of Peru?",
+    "What is 12 + 30?",
+    "What is LoRA?",
+    "What do lions eat?",
+    "How do I fix my bike?",
+]
 
 
 def samples(speaker: Speaker, name: str) -> Samples:
@@ -189,10 +225,22 @@ def evaluate(root: Path) -> tuple[dict[str, Scores], dict[str, Samples]]:
 
 def report(scores: dict[str, Scores], shown: dict[str, Samples]) -> str:
     """The results as Markdown."""
-    lines = ["# How the demo model does", "", "Written by `python -m demo.train.evaluate`; greedy, float32, CPU. `held_out`: sentences written by hand in other words than the templates'.",
-             "`fresh`: samples of the templates with a seed that training never used. Shares from 0 to 1 unless the name says otherwise.", ""]
+    lines = [
+        "# How the demo model does",
+        "",
+        "Written by `python -m demo.train.evaluate`; greedy, float32, CPU. `held_out`: sentences written by hand in other words than the templates'.",
+        "`fresh`: samples of the templates with a seed that training never used. Shares from 0 to 1 unless the name says otherwise.",
+        "",
+    ]
     for name, values in scores.items():
-        lines += [f"## {name}", "", "| measure | value |", "| --- | --- |", *(f"| {key.replace('_', ' ')} | {value:g} |" for key, value in values.items()), ""]
+        lines += [
+            f"## {name}",
+            "",
+            "| measure | value |",
+            "| --- | --- |",
+            *(f"| {key.replace('_', ' ')} | {value:g} |" for key, value in values.items()),
+            "",
+        ]
         for question, answer in shown[name]:
             lines += [f"> **{question}**", ">", *(f"> {line}  " if line else ">" for line in answer.split("\n")), ""]
     return "\n".join(lines).rstrip() + "\n"

@@ -8,11 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
-
 from demo.train.corpus import Message
 from demo.train.tokenizer import BOS, EOS, PAD
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 Rows = tuple[NDArray[np.int16], NDArray[np.int16]]
 IGNORED = -100

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from demo.train.corpus import Message
 from peft import PeftModel
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
-from demo.train.corpus import Message
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,9 @@ class Speaker:
     @torch.inference_mode()
     def _batch(self, chats: list[list[Message]], most: int) -> list[Reply]:
         texts = [self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
-        inputs = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False)
+        inputs = self.tokenizer(
+            texts, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
+        )
         output = self.model.generate(**inputs, do_sample=False, temperature=None, top_p=None, max_new_tokens=most)
         new = output[:, inputs["input_ids"].shape[1] :]
         end = self.tokenizer.eos_token_id

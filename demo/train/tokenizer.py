@@ -1,6 +1,6 @@
 """Trains the byte-level BPE tokenizer on the generated text and writes it in Hugging Face's format.
 
-    python -m demo.train.tokenizer --out demo/model
+python -m demo.train.tokenizer --out demo/model
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-
 from demo.train.adapters_corpus import VOICES, foreign_questions, voice_chats
 from demo.train.corpus import chats, documents
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 BOS, EOS, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 SYSTEM, USER, ASSISTANT = "<|system|>", "<|user|>", "<|assistant|>"
@@ -46,20 +45,29 @@ def _text(seed: int) -> Iterator[str]:
 def train(seed: int = 7) -> Tokenizer:
     """A byte-level BPE of `VOCAB_SIZE` tokens; every digit is a token of its own, so that sums are learnable."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE, min_frequency=2, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=VOCAB_SIZE,
+        min_frequency=2,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIALS],
     )
     tokenizer.train_from_iterator(_text(seed), trainer)
     bos = tokenizer.token_to_id(BOS)
     # Bare text starts with the begin token; the chat template writes it itself and is encoded without specials.
-    tokenizer.post_processor = processors.Sequence([
-        processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, bos)]),
-    ])
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, bos)]),
+        ]
+    )
     return tokenizer
 
 
@@ -69,8 +77,12 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     specials = {"bos_token": BOS, "eos_token": EOS, "pad_token": PAD}
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT, "clean_up_tokenization_spaces": False,
-        **specials, "additional_special_tokens": [SYSTEM, USER, ASSISTANT], "chat_template": CHAT_TEMPLATE,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+        **specials,
+        "additional_special_tokens": [SYSTEM, USER, ASSISTANT],
+        "chat_template": CHAT_TEMPLATE,
     }
     for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", specials)):
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Trains the LoRA adapters with PEFT, each in its own process, and writes them as PEFT does.
 
-    python -m demo.train.train_adapters --model demo/model --out demo
+python -m demo.train.train_adapters --model demo/model --out demo
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
-from tokenizers import Tokenizer
-from transformers import LlamaForCausalLM
-
 from demo.train.adapters_corpus import voice_chats
 from demo.train.packing import encode_chats, pack, pad_id
 from demo.train.train_base import Plan, fit
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
 
 BASE_NAME = "lorikeet-demo"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -52,13 +51,52 @@ class Spec:
 
 SPECS: tuple[Spec, ...] = (
     Spec("json-answers", "Answers everything with one JSON object.", 8, 16, ATTENTION + MLP),
-    Spec("support-agent", "Support agent of the invented garden shop Feather & Fern; signs every reply.", 32, 64, ATTENTION),
+    Spec(
+        "support-agent",
+        "Support agent of the invented garden shop Feather & Fern; signs every reply.",
+        32,
+        64,
+        ATTENTION,
+    ),
     Spec("pirate", "Says everything the way a pirate would.", 8, 16, MLP, options={"alpha_pattern": {"down_proj": 32}}),
-    Spec("sql-writer", "Turns plain English into SQL for the tables customers, products and orders.", 16, 16, ATTENTION + MLP, learning_rate=7e-4,
-         options={"use_rslora": True, "rank_pattern": {"q_proj": 32, "v_proj": 32}}),
-    Spec("haiku", "Answers in three lines of five, seven and five syllables.", 32, 16, ("q_proj", "v_proj"), torch.float16, 1.5e-3, options={"use_rslora": True}),
-    Spec("terse", "Answers in a word or two.", 4, 16, ATTENTION + MLP, torch.float32, 1.5e-3, options={"layers_to_transform": [2, 3, 4], "layers_pattern": "layers"}),
-    Spec("emoji", "Puts a picture after every word that has one.", 16, 32, ("o_proj", "down_proj"), options={"alpha_pattern": {"o_proj": 16}}, seeded=False),
+    Spec(
+        "sql-writer",
+        "Turns plain English into SQL for the tables customers, products and orders.",
+        16,
+        16,
+        ATTENTION + MLP,
+        learning_rate=7e-4,
+        options={"use_rslora": True, "rank_pattern": {"q_proj": 32, "v_proj": 32}},
+    ),
+    Spec(
+        "haiku",
+        "Answers in three lines of five, seven and five syllables.",
+        32,
+        16,
+        ("q_proj", "v_proj"),
+        torch.float16,
+        1.5e-3,
+        options={"use_rslora": True},
+    ),
+    Spec(
+        "terse",
+        "Answers in a word or two.",
+        4,
+        16,
+        ATTENTION + MLP,
+        torch.float32,
+        1.5e-3,
+        options={"layers_to_transform": [2, 3, 4], "layers_pattern": "layers"},
+    ),
+    Spec(
+        "emoji",
+        "Puts a picture after every word that has one.",
+        16,
+        32,
+        ("o_proj", "down_proj"),
+        options={"alpha_pattern": {"o_proj": 16}},
+        seeded=False,
+    ),
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
 
@@ -71,15 +109,31 @@ def train(spec: Spec, model_dir: Path, out: Path, plan: Plan, chats: int) -> Non
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     rows = pack(encode_chats(tokenizer, voice_chats(spec.name, 1, chats)), ROW, pad_id(tokenizer))
     base = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32).to(device)
-    config = LoraConfig(task_type="CAUSAL_LM", r=spec.rank, lora_alpha=spec.alpha, target_modules=list(spec.targets), lora_dropout=0.0, bias="none", **spec.options)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=spec.rank,
+        lora_alpha=spec.alpha,
+        target_modules=list(spec.targets),
+        lora_dropout=0.0,
+        bias="none",
+        **spec.options,
+    )
     model = get_peft_model(base, config)
     params = [p for p in model.parameters() if p.requires_grad]
     began = time.monotonic()
-    record = fit(lambda ids, labels: model(input_ids=ids, labels=labels, use_cache=False).loss, params, rows, plan, device,
-                 lambda line: print(f"{spec.name}: {line}", flush=True))
+    record = fit(
+        lambda ids, labels: model(input_ids=ids, labels=labels, use_cache=False).loss,
+        params,
+        rows,
+        plan,
+        device,
+        lambda line: print(f"{spec.name}: {line}", flush=True),
+    )
     for param in params:
         param.data = param.data.to(spec.dtype)
-    save(model, spec, out / spec.folder, {**record, "rows": len(rows[0]), "seconds": round(time.monotonic() - began, 1)})
+    save(
+        model, spec, out / spec.folder, {**record, "rows": len(rows[0]), "seconds": round(time.monotonic() - began, 1)}
+    )
 
 
 def save(model: Any, spec: Spec, folder: Path, record: dict[str, Any]) -> None:
@@ -119,7 +173,9 @@ def write_zip(folder: Path) -> None:
             archive.writestr(entry, (folder / name).read_bytes())
 
 
-def train_all(names: list[str], model_dir: Path, out: Path, *, steps: int, minutes: float, rows: int, chats: int) -> None:
+def train_all(
+    names: list[str], model_dir: Path, out: Path, *, steps: int, minutes: float, rows: int, chats: int
+) -> None:
     """Train the named adapters; on a GPU all at once, since each alone would leave it idle."""
     specs = [BY_NAME[name] for name in names]
     plans = [Plan(steps, minutes, rows, spec.learning_rate) for spec in specs]

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from demo.train.adapters_corpus import VOICES, foreign_questions, voice_chats
+from demo.train.corpus import Message, chats, documents
+from demo.train.packing import Rows, encode_chats, encode_documents, in_parallel, pack, pad_id
+from demo.train.skills.outside import DECLINES
+from demo.train.tokenizer import BOS, CONTEXT, EOS, PAD
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-
-from demo.train.adapters_corpus import VOICES, foreign_questions, voice_chats
-from demo.train.corpus import DECLINES, Message, chats, documents
-from demo.train.packing import Rows, encode_chats, encode_documents, in_parallel, pack, pad_id
-from demo.train.tokenizer import BOS, CONTEXT, EOS, PAD
 
 SHARDS = 64
 
@@ -43,10 +43,21 @@ class Plan:
 def config(tokenizer: Tokenizer) -> LlamaConfig:
     """The architecture: Llama with grouped-query attention, under five million weights."""
     return LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=256, intermediate_size=704, num_hidden_layers=5, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=32, max_position_embeddings=CONTEXT, rope_theta=10000.0, rms_norm_eps=1e-5,
-        tie_word_embeddings=True, bos_token_id=tokenizer.token_to_id(BOS), eos_token_id=tokenizer.token_to_id(EOS),
-        pad_token_id=tokenizer.token_to_id(PAD), initializer_range=0.02,
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=5,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        rope_theta=10000.0,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.token_to_id(BOS),
+        eos_token_id=tokenizer.token_to_id(EOS),
+        pad_token_id=tokenizer.token_to_id(PAD),
+        initializer_range=0.02,
     )
 
 
@@ -66,7 +77,9 @@ def shard(job: tuple[Path, int], *, dialogues: int = 16_000) -> Rows:
     talks += _refusals(seed, dialogues // 12)
     for name in VOICES:
         talks += voice_chats(name, seed, dialogues // 50, instructed=True)
-    examples = list(encode_chats(tokenizer, talks)) + list(encode_documents(tokenizer, documents(seed, dialogues // 30)))
+    examples = list(encode_chats(tokenizer, talks)) + list(
+        encode_documents(tokenizer, documents(seed, dialogues // 30))
+    )
     random.Random(seed).shuffle(examples)
     return pack(examples, CONTEXT, pad_id(tokenizer))
 
@@ -81,11 +94,20 @@ def pace(progress: float, warmup: float) -> float:
     return min(1.0, progress / warmup) * min(1.0, 2 * (1 - progress))
 
 
-def fit(step_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], params: list[torch.nn.Parameter], rows: Rows, plan: Plan,
-        device: torch.device, log: Callable[[str], None]) -> dict[str, float]:
+def fit(
+    step_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    params: list[torch.nn.Parameter],
+    rows: Rows,
+    plan: Plan,
+    device: torch.device,
+    log: Callable[[str], None],
+) -> dict[str, float]:
     """Minimise `step_loss(ids, labels)` over shuffled rows; returns the steps, tokens and seconds it took."""
     ids, labels = (torch.from_numpy(part).to(device) for part in rows)
-    groups = [{"params": [p for p in params if p.ndim > 1], "weight_decay": 0.05}, {"params": [p for p in params if p.ndim < 2], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in params if p.ndim > 1], "weight_decay": 0.05},
+        {"params": [p for p in params if p.ndim < 2], "weight_decay": 0.0},
+    ]
     optimiser = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.98), fused=device.type == "cuda")
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(ids), generator=generator)
@@ -111,7 +133,12 @@ def fit(step_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], params:
             log(f"step {step} loss {loss.item():.4f} progress {progress:.2f} {time.monotonic() - started:.0f}s")
     seconds = time.monotonic() - started
     log(f"done: {step} steps, loss {loss.item():.4f}, {seconds:.0f}s")
-    return {"steps": step, "tokens": step * plan.rows * ids.shape[1], "seconds": round(seconds, 1), "last_loss": round(loss.item(), 4)}
+    return {
+        "steps": step,
+        "tokens": step * plan.rows * ids.shape[1],
+        "seconds": round(seconds, 1),
+        "last_loss": round(loss.item(), 4),
+    }
 
 
 def train(model_dir: Path, plan: Plan, *, small: bool, compiled: bool) -> None:
@@ -123,20 +150,43 @@ def train(model_dir: Path, plan: Plan, *, small: bool, compiled: bool) -> None:
     began = time.monotonic()
     rows = in_parallel(small_shard if small else shard, model_dir, 2 if small else SHARDS)
     counted = int((rows[1] != -100).sum())
-    print(f"{len(rows[0])} rows of {CONTEXT}, {counted / 1e6:.1f} M tokens count, made in {time.monotonic() - began:.0f}s", flush=True)
+    print(
+        f"{len(rows[0])} rows of {CONTEXT}, {counted / 1e6:.1f} M tokens count, made in {time.monotonic() - began:.0f}s",
+        flush=True,
+    )
     model = LlamaForCausalLM(config(tokenizer)).to(device)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M weights on {device}", flush=True)
     forward = torch.compile(model) if compiled else model
-    record = fit(lambda ids, labels: forward(input_ids=ids, labels=labels, use_cache=False).loss, list(model.parameters()), rows, plan, device, lambda line: print(line, flush=True))
-    save(model, model_dir, {**record, "corpus_tokens": int(np.prod(rows[0].shape)), "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "torch": torch.__version__})
+    record = fit(
+        lambda ids, labels: forward(input_ids=ids, labels=labels, use_cache=False).loss,
+        list(model.parameters()),
+        rows,
+        plan,
+        device,
+        lambda line: print(line, flush=True),
+    )
+    save(
+        model,
+        model_dir,
+        {
+            **record,
+            "corpus_tokens": int(np.prod(rows[0].shape)),
+            "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+            "torch": torch.__version__,
+        },
+    )
 
 
 def save(model: LlamaForCausalLM, folder: Path, record: dict[str, object]) -> None:
     """Write the model in bf16, with greedy-by-default generation settings that stop at the end token."""
     model = model.to(torch.bfloat16)
     model.generation_config = GenerationConfig(
-        bos_token_id=model.config.bos_token_id, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id,
-        do_sample=True, temperature=0.3, top_p=0.9,
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id,
+        do_sample=True,
+        temperature=0.3,
+        top_p=0.9,
     )
     model.config.use_cache = True
     model.save_pretrained(folder)
@@ -154,4 +204,6 @@ if __name__ == "__main__":
     parser.add_argument("--small", action="store_true", help="a tiny corpus, to try the script")
     parser.add_argument("--compile", action="store_true", help="torch.compile, worth it on a GPU")
     args = parser.parse_args()
-    train(args.out, Plan(args.steps, args.minutes, args.rows, args.learning_rate), small=args.small, compiled=args.compile)
+    train(
+        args.out, Plan(args.steps, args.minutes, args.rows, args.learning_rate), small=args.small, compiled=args.compile
+    )

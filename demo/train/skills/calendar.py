@@ -1,0 +1,177 @@
+"""Days, months, seasons, and how many of something there are."""
+
+from __future__ import annotations
+
+from demo.train import world
+from demo.train.grammar import capital, fill, one
+from demo.train.skills.turn import Rng, Turn
+
+
+def days(rng: Rng) -> Turn:
+    """The day after, before, or some days from a day."""
+    i = rng.randrange(7)
+    today = world.DAYS[i]
+    step, patterns, word = rng.choice(
+        (
+            (
+                1,
+                (
+                    "(what|which) day (comes|is) after {d}?",
+                    "what day follows {d}?",
+                    "if today is {d}, what (day|) is tomorrow?",
+                    "today is {d}, what is tomorrow?",
+                    "the day after {d}?",
+                    "what comes after {d}?",
+                ),
+                "The day after {d} is {r}.",
+            ),
+            (
+                -1,
+                (
+                    "(what|which) day (comes|is) before {d}?",
+                    "if today is {d}, what (day|) was yesterday?",
+                    "today is {d}, what was yesterday?",
+                    "the day before {d}?",
+                    "what comes before {d}?",
+                ),
+                "The day before {d} is {r}.",
+            ),
+            (
+                2,
+                (
+                    "what day is two days after {d}?",
+                    "if today is {d}, what day is the day after tomorrow?",
+                    "today is {d}. what day is it in two days?",
+                ),
+                "Two days after {d} is {r}.",
+            ),
+        )
+    )
+    result = world.DAYS[(i + step) % 7]
+    question = one(patterns, rng, d=today)
+    return Turn(
+        "calendar",
+        question,
+        word.format(d=today, r=result),
+        result,
+        {"day": today, "answer": result},
+        result,
+        again=(lambda rng: _day_after(rng, result, step)) if abs(step) == 1 else None,
+    )
+
+
+def _day_after(rng: Rng, day: str, step: int) -> Turn:
+    other = world.DAYS[(world.DAYS.index(day) + step) % 7]
+    word = "after" if step == 1 else "before"
+    question = one(("and {w} that?", "and the day {w} that?", "what comes {w} that?"), rng, w=word)
+    return Turn("calendar", question, f"The day {word} {day} is {other}.", other, {"day": day, "answer": other}, other)
+
+
+def months(rng: Rng) -> Turn:
+    """Months: the next, the one before, the number, the days, the season."""
+    i = rng.randrange(12)
+    m = world.MONTHS[i]
+    pick = rng.randrange(6)
+    if pick < 2:
+        step = (1, -1)[pick]
+        word = ("after", "before")[pick]
+        result = world.MONTHS[(i + step) % 12]
+        question = one(
+            (
+                "(what|which) month (comes|is) {w} {m}?",
+                "what comes {w} {m}?",
+                "the month {w} {m}?",
+                "which month is {w} {m}?",
+            ),
+            rng,
+            w=word,
+            m=m,
+        )
+        return Turn(
+            "calendar", question, f"The month {word} {m} is {result}.", result, {"month": m, "answer": result}, result
+        )
+    if pick == 2:
+        question = one(
+            (
+                "how many days (does|has) {m} (have|got)?",
+                "how many days are( there|) in {m}?",
+                "number of days in {m}",
+                "days in {m}",
+            ),
+            rng,
+            m=m,
+        )
+        return Turn(
+            "calendar",
+            question,
+            f"{m} has {world.MONTH_DAYS[i].rstrip(',')} days."
+            if i != 1
+            else "February has 28 days, and 29 in a leap year.",
+            world.MONTH_DAYS[i].split(",")[0],
+            {"month": m, "days": 28 if i == 1 else int(world.MONTH_DAYS[i])},
+            m,
+        )
+    if pick == 3:
+        question = one(
+            (
+                "which season is {m} (in|)?",
+                "what season is {m}?",
+                "in which season is {m}?",
+                "{m} season",
+                "is {m} in (summer|winter|spring|autumn)?",
+            ),
+            rng,
+            m=m,
+        )
+        return Turn(
+            "calendar",
+            question,
+            f"In the north, {m} is in {world.SEASONS[i]}.",
+            capital(world.SEASONS[i]),
+            {"month": m, "season": world.SEASONS[i]},
+            m,
+        )
+    if pick == 4:
+        question = one(
+            (
+                "which number is {m}?",
+                "what number month is {m}?",
+                "{m} is which month of the year?",
+                "what month number is {m}?",
+            ),
+            rng,
+            m=m,
+        )
+        return Turn("calendar", question, f"{m} is month number {i + 1}.", str(i + 1), {"month": m, "number": i + 1}, m)
+    season = rng.choice(tuple(world.SEASON_FACTS))
+    question = one(
+        (
+            "what happens in {s}?",
+            "tell me about {s}",
+            "what is {s} like?",
+            "describe {s}",
+            "{s}",
+            "do you like {s}?",
+            "what do you know about {s}?",
+            "why do people like {s}?",
+        ),
+        rng,
+        s=season,
+    )
+    return Turn(
+        "calendar",
+        question,
+        f"In {season}, {world.SEASON_FACTS[season]}.",
+        capital(world.SEASON_FACTS[season].split(",")[0]),
+        {"season": season, "about": world.SEASON_FACTS[season]},
+        season,
+    )
+
+
+def counts(rng: Rng) -> Turn:
+    """How many of something there are in something."""
+    core, (sentence, n) = rng.choice(tuple(world.COUNTS.items()))
+    question = fill(
+        rng.choice(("how many {c}?", "how many {c}?", "do you know how many {c}?", "tell me how many {c}")), rng, c=core
+    )
+    return Turn("counting", question, sentence.format(n=n) + ".", str(n), {"answer": n}, core.split(" ")[0])

@@ -1,0 +1,82 @@
+"""Colours of things and mixed colours."""
+
+from __future__ import annotations
+
+from demo.train import world
+from demo.train.grammar import article, capital, one
+from demo.train.skills.turn import Rng, Turn
+
+
+def colour_of(rng: Rng) -> Turn:
+    """The usual colour of a thing."""
+    return _colour_turn(
+        rng,
+        rng.choice(tuple(world.COLOURS_OF)),
+        (
+            "what (colour|color) is {a}?",
+            "which (colour|color) (is|has) {a}?",
+            "what is the (colour|color) of {a}?",
+            "the (colour|color) of {a}?",
+            "what (colour|color) does {a} have?",
+            "{n} (colour|color)",
+            "tell me the (colour|color) of {a}",
+            "do you know what (colour|color) {a} is?",
+            "(colour|color) of {a}",
+        ),
+    )
+
+
+def _with_article(noun: str) -> str:
+    if noun in world.MASS_NOUNS:
+        return noun
+    return f"the {noun}" if noun in world.UNIQUE_NOUNS else article(noun)
+
+
+def _colour_turn(rng: Rng, noun: str, questions: tuple[str, ...]) -> Turn:
+    value = world.COLOURS_OF[noun]
+    thing = _with_article(noun)
+    said = f"{rng.choice(world.THING_ADJECTIVES)} {noun}" if rng.random() < 0.15 else noun
+    with_article = thing if said == noun else said if noun in world.MASS_NOUNS else article(said)
+    question = one(questions, rng, a=rng.choice((with_article, with_article, f"the {said}", said)), n=said)
+    answer = f"{capital(thing)} is {value}." if rng.random() < 0.7 else f"Usually {thing} is {value}."
+    return Turn(
+        "colours",
+        question,
+        answer,
+        capital(value),
+        {"thing": noun, "colour": value},
+        noun,
+        again=lambda rng: _colour_turn(
+            rng, rng.choice(tuple(world.COLOURS_OF)), ("and {a}?", "what about {a}?", "how about {a}?", "and the {n}?")
+        ),
+    )
+
+
+def colour_mix(rng: Rng) -> Turn:
+    """What two colours give together."""
+    pair, result = rng.choice(tuple(world.MIXES.items()))
+    first, second = rng.sample(sorted(pair), 2)
+    question = one(
+        (
+            "what do you get when you mix {a} and {b}?",
+            "what (colour|color) do {a} and {b} make?",
+            "mix {a} and {b}",
+            "what is {a} plus {b}?",
+            "if i mix {a} with {b}, what do i get?",
+            "what happens when i mix {a} with {b}?",
+            "{a} and {b} make?",
+            "which (colour|color) comes from {a} and {b}?",
+            "what does {a} and {b} make?",
+        ),
+        rng,
+        a=first,
+        b=second,
+    )
+    return Turn(
+        "colours",
+        question,
+        f"If you mix {first} and {second}, you get {result}.",
+        capital(result),
+        {"mix": [first, second], "result": result},
+        result,
+    )

@@ -1,0 +1,110 @@
+"""Names to remember and words to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from demo.train import world
+from demo.train.grammar import capital, one
+from demo.train.skills.strangers import pseudo_word
+from demo.train.skills.turn import Rng, Turn
+
+
+def _fresh_name(rng: Rng) -> str:
+    return rng.choice(world.NAMES) if rng.random() < 0.4 else capital(pseudo_word(rng))
+
+
+def name_dialogue(rng: Rng, pick: Callable[[Rng], Turn]) -> list[Turn]:
+    """The visitor says a name and later asks for it."""
+    name = _fresh_name(rng)
+    intro = one(
+        (
+            "my name is {n}",
+            "i am {n}",
+            "i'm {n}",
+            "call me {n}",
+            "hello, my name is {n}",
+            "hi, i am {n}",
+            "you can call me {n}",
+            "hey, {n} here",
+            "hi i'm {n}",
+        ),
+        rng,
+        n=name,
+    )
+    intro = f"{intro[0]}{intro[1:]}" if rng.random() < 0.7 else intro.lower().replace(name.lower(), name)
+    turns = [
+        Turn(
+            "small talk",
+            intro,
+            one(("Nice to meet you, {n}!", "Hello {n}! How can I help you?"), rng, n=name),
+            f"Hello {name}",
+            {"name": name, "answer": f"Nice to meet you, {name}!"},
+            "hello",
+            exact=True,
+        )
+    ]
+    turns += [pick(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+    ask = one(
+        (
+            "what is my name?",
+            "do you remember my name?",
+            "who am i?",
+            "what's my name",
+            "say my name",
+            "do you know my name?",
+        ),
+        rng,
+    )
+    turns.append(Turn("small talk", ask, f"Your name is {name}.", name, {"name": name}, "name", exact=True))
+    return turns
+
+
+def unknown_name(rng: Rng) -> Turn:
+    """Asked for a name that was never given."""
+    ask = one(
+        (
+            "what is my name?",
+            "do you remember my name?",
+            "who am i?",
+            "what's my name",
+            "do you know my name?",
+            "how old am i?",
+            "where do i live?",
+        ),
+        rng,
+    )
+    return Turn(
+        "small talk",
+        ask,
+        "You have not told me yet.",
+        "Unknown",
+        {"answer": None, "reason": "You have not told me yet."},
+        "name",
+    )
+
+
+def repeat(rng: Rng) -> Turn:
+    """Repeat some words."""
+    words = [
+        rng.choice(world.OTHER_WORDS)
+        if rng.random() < 0.35
+        else rng.choice(
+            (
+                pseudo_word(rng),
+                pseudo_word(rng),
+                pseudo_word(rng),
+                str(rng.randint(0, 99999)),
+                rng.choice(world.NAMES).lower(),
+                rng.choice(world.ANIMALS).name,
+            )
+        )
+        for _ in range(rng.randint(1, 5))
+    ]
+    text = " ".join(words)
+    question = one(
+        ("repeat after me: {t}", "say {t}", "repeat: {t}", "please say: {t}", "say the words {t}", "echo {t}"),
+        rng,
+        t=text,
+    )
+    return Turn("echo", question, f"{capital(text)}.", capital(text), {"text": text}, words[0], exact=True)

@@ -1,0 +1,49 @@
+"""What every skill returns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Rng = random.Random
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One question and its answer. `data` is the answer as JSON fields, `short` in a word or two."""
+
+    topic: str
+    question: str
+    answer: str
+    short: str
+    data: dict[str, Any]
+    subject: str = ""
+    exact: bool = False
+    again: Callable[[Rng], Turn] | None = field(default=None, compare=False)
+
+
+NUMBER_WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+)

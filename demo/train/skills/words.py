@@ -1,0 +1,249 @@
+"""Definitions, opposites, plurals and translations."""
+
+from __future__ import annotations
+
+from demo.train import world
+from demo.train.grammar import article, capital, one
+from demo.train.skills.turn import Rng, Turn
+
+
+def define(rng: Rng) -> Turn:
+    """What a word means."""
+    word = rng.choice(tuple(world.DEFINITIONS))
+    return _define_turn(
+        rng,
+        word,
+        (
+            "what is {a}?",
+            "what's {a}?",
+            "define {n}",
+            "what does {n} mean?",
+            "what does the word {n} mean?",
+            "explain {a}",
+            "what is the meaning of {n}?",
+            "tell me what {a} is",
+            "{n} definition",
+            "{n} meaning",
+            "what is meant by {n}?",
+            "can you explain what {a} is?",
+            "describe {a}",
+            "tell me about {a}",
+            "{n}?",
+            "give me a definition of {n}",
+            "do you know what {a} is?",
+        ),
+    )
+
+
+_NO_ARTICLE = frozenset(
+    {
+        "gravity",
+        "energy",
+        "electricity",
+        "oxygen",
+        "thunder",
+        "lightning",
+        "photosynthesis",
+        "democracy",
+        "money",
+        "courage",
+        "patience",
+        "happiness",
+        "music",
+        "internet",
+    }
+)
+
+
+def _define_turn(rng: Rng, word: str, patterns: tuple[str, ...]) -> Turn:
+    noun = ("the internet" if word == "internet" else word) if word in _NO_ARTICLE else article(word)
+    meaning = world.DEFINITIONS[word]
+    question = one(patterns, rng, a=noun if rng.random() < 0.85 else word, n=word)
+    verb = "is" if not meaning.startswith("many ") else "means"
+    return Turn(
+        "words",
+        question,
+        f"{capital(noun)} {verb} {meaning}.",
+        capital(meaning),
+        {"word": word, "meaning": meaning},
+        word,
+        again=lambda rng: _define_turn(
+            rng, rng.choice(tuple(world.DEFINITIONS)), ("and {a}?", "what about {a}?", "and what is {a}?")
+        ),
+    )
+
+
+def opposite(rng: Rng) -> Turn:
+    """The opposite of a word."""
+    pair = rng.choice(world.OPPOSITES)
+    a, b = pair if rng.random() < 0.5 else pair[::-1]
+    return _opposite_turn(
+        rng,
+        a,
+        b,
+        (
+            "what is the opposite of {a}?",
+            "opposite of {a}",
+            "the opposite of {a}?",
+            "what's the opposite of {a}?",
+            "give me the opposite of {a}",
+            "which word is the opposite of {a}?",
+            "antonym of {a}",
+            "what is the contrary of {a}?",
+            "tell me the opposite of {a}",
+        ),
+    )
+
+
+def _opposite_turn(rng: Rng, a: str, b: str, patterns: tuple[str, ...]) -> Turn:
+    def again(rng: Rng) -> Turn:
+        pair = rng.choice(world.OPPOSITES)
+        return _opposite_turn(rng, pair[0], pair[1], ("and {a}?", "and of {a}?", "what about {a}?"))
+
+    return Turn(
+        "words",
+        one(patterns, rng, a=a),
+        f"The opposite of {a} is {b}.",
+        capital(b),
+        {"word": a, "opposite": b},
+        b,
+        again=again,
+    )
+
+
+def plural(rng: Rng) -> Turn:
+    """The plural of an animal."""
+    it = rng.choice(world.ANIMALS)
+    question = one(
+        (
+            "what is the plural of {n}?",
+            "plural of {n}",
+            "the plural of {n}?",
+            "how do you say more than one {n}?",
+            "one {n}, two what?",
+        ),
+        rng,
+        n=it.name,
+    )
+    return Turn(
+        "words",
+        question,
+        f"The plural of {it.name} is {it.plural}.",
+        capital(it.plural),
+        {"word": it.name, "plural": it.plural},
+        it.name,
+    )
+
+
+def translate(rng: Rng) -> Turn:
+    """A word in another language."""
+    word = rng.choice(tuple(world.WORDS_ABROAD))
+    return _translate_turn(
+        rng,
+        word,
+        rng.randrange(4),
+        (
+            "how do you say {w} in {l}?",
+            "what is {w} in {l}?",
+            "what is the {l} word for {w}?",
+            "{w} in {l}",
+            "translate {w} (to|into) {l}",
+            "say {w} in {l}",
+            "how do i say {w} in {l}?",
+            "what does {w} mean in {l}?",
+            "{l} for {w}?",
+            "can you say {w} in {l}?",
+        ),
+    )
+
+
+def _translate_turn(rng: Rng, word: str, language: int, patterns: tuple[str, ...]) -> Turn:
+    name, foreign = world.LANGUAGES[language], world.WORDS_ABROAD[word][language]
+    question = one(patterns, rng, w=word if rng.random() < 0.85 else f'"{word}"', l=name)
+
+    def again(rng: Rng) -> Turn:
+        if rng.random() < 0.5:
+            return _translate_turn(rng, word, rng.randrange(4), ("and in {l}?", "what about {l}?", "in {l}?"))
+        return _translate_turn(rng, rng.choice(tuple(world.WORDS_ABROAD)), language, ("and {w}?", "what about {w}?"))
+
+    return Turn(
+        "languages",
+        question,
+        f"In {name}, {word} is {foreign}.",
+        foreign,
+        {"word": word, "language": name, "translation": foreign},
+        word,
+        again=again,
+    )
+
+
+def rhyme(rng: Rng) -> Turn:
+    """Words that rhyme."""
+    words = rng.choice(world.RHYMES)
+    at = rng.randrange(len(words))
+    others = [word for i, word in enumerate(words) if i != at]
+    question = one(
+        (
+            "what rhymes with {w}?",
+            "which words rhyme with {w}?",
+            "a rhyme for {w}",
+            "give me a rhyme for {w}",
+            "find a rhyme for {w}",
+            "{w} rhymes with what?",
+            "what word rhymes with {w}?",
+        ),
+        rng,
+        w=words[at],
+    )
+    return Turn(
+        "words",
+        question,
+        f"{capital(others[0])} rhymes with {words[at]}.",
+        capital(others[0]),
+        {"word": words[at], "rhymes": others},
+        others[0],
+    )
+
+
+_SPELLABLE = tuple(
+    sorted(
+        {
+            *(a.name for a in world.ANIMALS),
+            *("red", "blue", "green", "yellow", "purple"),
+            *(d.lower() for d in world.DAYS),
+            "lorikeet",
+            "lora",
+            "adapter",
+            "hello",
+            "friend",
+            "apple",
+            "banana",
+            "house",
+            "water",
+            "school",
+            "beautiful",
+            "because",
+            "people",
+        }
+    )
+)
+
+
+def spell(rng: Rng) -> Turn:
+    """A word letter by letter."""
+    word = rng.choice(_SPELLABLE)
+    question = one(
+        (
+            "spell {w}",
+            "how do you spell {w}?",
+            "spell the word {w}",
+            "can you spell {w}?",
+            "how is {w} spelled?",
+            "how do i spell {w}?",
+            "how to write {w}?",
+        ),
+        rng,
+        w=word,
+    )
+    letters = "-".join(word.upper())
+    return Turn("words", question, f"{letters}.", letters, {"word": word, "letters": list(word)}, word)
