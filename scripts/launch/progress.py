@@ -12,7 +12,7 @@ from typing import TextIO
 WIDTH = 30
 
 
-class Stop(Exception):  # noqa: N818 - not a defect of the program: a sentence for the person who runs it
+class Stop(Exception):
     """Setting up or starting cannot go on; `message` says what happened, `fix` what to do."""
 
     def __init__(self, message: str, fix: str) -> None:

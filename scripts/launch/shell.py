@@ -17,7 +17,7 @@ def log_dir() -> Path:
     return folder
 
 
-class CommandFailed(Exception):  # noqa: N818 - a finding, turned into a `Stop` by whoever knows the reason
+class CommandFailed(Exception):
     """A command ended with a code other than 0. `output` is all it printed."""
 
     def __init__(self, command: Sequence[str], code: int, output: str) -> None:

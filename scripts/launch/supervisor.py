@@ -43,7 +43,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_AFTER_S = 60.0
 
 
-class Interrupted(Exception):  # noqa: N818 - the wish of the person at the keyboard, not an error
+class Interrupted(Exception):
     """Ctrl-C or SIGTERM arrived."""
 
 
