@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 # While every request waits for its adapter there is nothing to run; loading wakes the thread earlier.
 _WAITING_POLL_S = 0.005
+_STUMBLED_S = 0.1
 
 
 class Resident(Protocol):
@@ -102,14 +103,21 @@ class EngineLoop:
 
     def _run(self) -> None:
         while not self._stopping:
-            output = self._carry_out()
-            busy = self._engine.has_work()
-            if busy:
-                self._step(output)
-            if output.deltas or output.finished:
-                self._hand_over(output)
-            elif not busy or not self._engine.num_running:
-                self._sleep(_WAITING_POLL_S if busy else None)
+            try:
+                self._turn()
+            except Exception:  # a thread that ended would leave every client waiting for ever
+                log.exception("the step thread stumbled")
+                self._sleep(_STUMBLED_S)
+
+    def _turn(self) -> None:
+        output = self._carry_out()
+        busy = self._engine.has_work()
+        if busy:
+            self._step(output)
+        if output.deltas or output.finished:
+            self._hand_over(output)
+        elif not busy or not self._engine.num_running:
+            self._sleep(_WAITING_POLL_S if busy else None)
 
     def _sleep(self, seconds: float | None) -> None:
         with self._wakeup:

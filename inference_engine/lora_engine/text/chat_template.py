@@ -58,7 +58,7 @@ class ChatTemplate:
             # Templates fail in any way Python can: on purpose, on missing keys, on wrong types.
             raise RequestError(
                 "invalid_messages",
-                f"The model's chat template refuses these messages: {error}.",
+                f"The model's chat template refuses these messages: {str(error)[:500]}.",
                 "Check the roles and their order; most models want an optional system message, then user and "
                 "assistant messages in turn.",
                 param="messages",

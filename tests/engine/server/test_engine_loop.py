@@ -77,3 +77,17 @@ def test_a_failed_call_is_the_callers(engine):
 
     assert loop.call(fail).exception(5) is error
     loop.stop()
+
+
+def test_the_thread_outlives_whatever_stumbles(engine, caplog):
+    outputs = Outputs()
+    loop = EngineLoop(engine, outputs)
+    loop.start()
+    has_work, engine.has_work = engine.has_work, lambda: 1 / 0
+    loop.wake()
+    time.sleep(0.3)
+    engine.has_work = has_work
+    loop.submit(request(1))
+    assert outputs.finished(1)[0].usage.outcome == "finished"
+    assert "stumbled" in caplog.text
+    loop.stop()

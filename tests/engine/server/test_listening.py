@@ -3,9 +3,11 @@ from __future__ import annotations
 import dataclasses
 import socket
 import stat
+import subprocess
 from pathlib import Path
 
 import grpc
+import grpc.aio
 import pytest
 from lorikeet_testing.engine_client import connected, text_request
 
@@ -13,6 +15,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.server import arguments
 from lora_engine.server.listening import InstanceLock, StartupError, bind, clear_stale_socket, make_server, socket_path
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
 
 
 class TestOverTcp:
@@ -37,6 +40,31 @@ class TestOverTcp:
     async def test_a_taken_port_is_an_error(self, host, config):
         with pytest.raises(StartupError, match="another process"):
             bind(make_server(config), dataclasses.replace(config, listen=host.address))
+
+
+class TestOverTls:
+    @pytest.fixture
+    def config(self, tmp_path):
+        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+        names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+        make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", names, "-keyout", key, "-out", certificate]  # fmt: skip
+        subprocess.run(make, check=True, capture_output=True)
+        return EngineConfig(
+            model=tmp_path, listen="127.0.0.1:0", data_dir=tmp_path / "data", host_token="secret",
+            tls_certificate=certificate, tls_key=key,
+        )  # fmt: skip
+
+    async def test_the_host_proves_who_it_is(self, host, config):
+        trusted = grpc.ssl_channel_credentials(config.tls_certificate.read_bytes())
+        metadata = (("authorization", "Bearer secret"),)
+        async with grpc.aio.secure_channel(host.address, trusted) as channel:
+            stub = engine_pb2_grpc.EngineStub(channel)
+            description = await stub.Describe(pb.DescribeRequest(), metadata=metadata)
+            assert description.base_model == "letters"
+        async with grpc.aio.insecure_channel(host.address) as channel:
+            with pytest.raises(grpc.RpcError):
+                await engine_pb2_grpc.EngineStub(channel).Describe(pb.DescribeRequest(), metadata=metadata, timeout=5)
 
 
 async def test_a_socket_is_private(host, config):
