@@ -18,6 +18,9 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # A machine that lost power closes no connection. The engine allows pings this often.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
     # Two clients in one process must not share a connection's fate or its flow-control window.
     ("grpc.use_local_subchannel_pool", 1),
 ]

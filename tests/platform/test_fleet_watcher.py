@@ -1,0 +1,110 @@
+"""Following hosts: boots, heartbeats, absence, and one leader among many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from lorikeet_testing.fake_engine import FakeEngine
+
+from control_plane.db import run_db
+from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.lease import FileLease, Lease, RedisLease
+from control_plane.fleet.models import EngineHost
+from control_plane.fleet.watcher import FleetWatcher
+
+REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
+
+
+@pytest.fixture(params=["file", pytest.param("redis", marks=pytest.mark.skipif(not REDIS_URL, reason="no Redis"))])
+def make_lease(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease]:
+    name = uuid.uuid4().hex
+    if request.param == "file":
+        return lambda: FileLease(tmp_path / name)
+    return lambda: RedisLease(REDIS_URL, name, ttl_s=0.5)
+
+
+def test_one_leads_until_it_steps_back(make_lease: Callable[[], Lease]) -> None:
+    first, second = make_lease(), make_lease()
+    assert first.hold() and first.hold()
+    assert not second.hold()
+    first.release()
+    assert second.hold()
+    assert not first.hold()
+    second.release()
+
+
+@pytest.mark.skipif(not REDIS_URL, reason="no Redis")
+async def test_a_leader_that_is_gone_is_replaced() -> None:
+    name = uuid.uuid4().hex
+    first, second = RedisLease(REDIS_URL, name, ttl_s=0.2), RedisLease(REDIS_URL, name, ttl_s=5)
+    assert first.hold()
+    await asyncio.sleep(0.4)
+    assert second.hold()
+    assert not first.hold()
+    first.release()
+    assert second.hold()
+    second.release()
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
+    engine = FakeEngine(f"unix:{tmp_path}/e.sock")
+    await engine.start()
+    yield engine
+    if engine.running_server:
+        await engine.stop()
+
+
+@pytest_asyncio.fixture
+async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
+    watcher = FleetWatcher({"local": Endpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1)
+    task = asyncio.create_task(watcher.run())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def host_when(condition: Callable[[EngineHost], Any]) -> EngineHost:
+    async with asyncio.timeout(15):
+        while True:
+            host = await run_db(EngineHost.objects.filter(name="local").first)
+            if host is not None and condition(host):
+                return host
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("watching")
+async def test_boots_heartbeats_and_absence(engine: FakeEngine) -> None:
+    host = await host_when(lambda host: host.state == "online" and host.last_status)
+    assert host.boot_id == engine.boot_id
+    assert host.last_status["pool"]["total"] == 1000
+    assert host.description["base_model"] == "fake-base"
+    engine.draining = True
+    await host_when(lambda host: host.state == "draining")
+    await engine.stop()
+    await host_when(lambda host: host.state == "offline")
+    await engine.start()
+    again = await host_when(lambda host: host.state == "online")
+    assert again.boot_id == engine.boot_id != host.boot_id
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_only_the_leader_follows(engine: FakeEngine, tmp_path: Path) -> None:
+    taken = FileLease(tmp_path / "l")
+    assert taken.hold()
+    endpoints = {"local": Endpoint("local", engine.address)}
+    task = asyncio.create_task(FleetWatcher(endpoints, FileLease(tmp_path / "l"), interval_s=0.1).run())
+    await asyncio.sleep(0.5)
+    assert not await run_db(EngineHost.objects.filter(name="local").exists)
+    taken.release()
+    await host_when(lambda host: host.state == "online")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
