@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-import lora_kernels.lora as lora
 from kernel_table import GROUPS, Case, bench
 
-CASES = [Case(64, 64, (8,)), Case(64, 64, (8, 16, 32, 64)), Case(64, 64, (64,)), Case(256, 256, (8, 16, 32, 64)), Case(64, 8, (16,))]
+import lora_kernels.lora as lora
+
+CASES = [
+    Case(64, 64, (8,)),
+    Case(64, 64, (8, 16, 32, 64)),
+    Case(64, 64, (64,)),
+    Case(256, 256, (8, 16, 32, 64)),
+    Case(64, 8, (16,)),
+]
 
 
 def main() -> None:
@@ -17,7 +24,9 @@ def main() -> None:
             line = []
             for case in CASES:
                 result = bench(case, GROUPS[name], 16)
-                line.append(f"{result['shrink_us']:6.1f} + {result['expand_us']:6.1f} (floor {result['floor_us']:5.1f})")
+                line.append(
+                    f"{result['shrink_us']:6.1f} + {result['expand_us']:6.1f} (floor {result['floor_us']:5.1f})"
+                )
             print(f"rank block {rows} columns {columns} {name:5}: " + " | ".join(line), flush=True)
 
 

@@ -18,6 +18,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+
 from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
@@ -118,7 +119,10 @@ def main() -> None:
     decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]
     decode += [Case(64, 1, (16,)), Case(256, 8, (8, 16, 32, 64)), Case(64, 64, (128,))]
     prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
-    print(f"{'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} {'floor':>8} ratio")
+    print(
+        f"{'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} "
+        f"{'floor':>8} ratio"
+    )
     for block, cases, groups in ((16, decode, ("qkv", "o", "gate_up", "down")), (64, prefill, ("qkv", "o"))):
         for name in groups:
             for case in cases:
@@ -126,16 +130,33 @@ def main() -> None:
                     continue
                 result = bench(case, GROUPS[name], block)
                 ranks = "/".join(map(str, case.ranks))
-                print(f"{name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
-                      f"{result['expand_us']:8.1f} {result['both_us']:8.1f} {result['floor_us']:8.1f} "
-                      f"{result['both_us'] / result['floor_us']:.2f}", flush=True)
-                rows.append({
-                    "workload": "kernels", "model": "llama-3.1-8b", "system": "lorikeet", "metric": "lora_layer_us",
-                    "case": f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}", "value": result["both_us"],
-                    "unit": "us", "floor": result["floor_us"], "gpu": torch.cuda.get_device_name(), "gpus": 1,
-                    "commit": commit, "date": date.today().isoformat(),
-                    "settings": {"shrink_us": result["shrink_us"], "expand_us": result["expand_us"], "block": block},
-                })
+                print(
+                    f"{name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
+                    f"{result['expand_us']:8.1f} {result['both_us']:8.1f} {result['floor_us']:8.1f} "
+                    f"{result['both_us'] / result['floor_us']:.2f}",
+                    flush=True,
+                )
+                rows.append(
+                    {
+                        "workload": "kernels",
+                        "model": "llama-3.1-8b",
+                        "system": "lorikeet",
+                        "metric": "lora_layer_us",
+                        "case": f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}",
+                        "value": result["both_us"],
+                        "unit": "us",
+                        "floor": result["floor_us"],
+                        "gpu": torch.cuda.get_device_name(),
+                        "gpus": 1,
+                        "commit": commit,
+                        "date": date.today().isoformat(),
+                        "settings": {
+                            "shrink_us": result["shrink_us"],
+                            "expand_us": result["expand_us"],
+                            "block": block,
+                        },
+                    }
+                )
     if arguments.out:
         arguments.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 

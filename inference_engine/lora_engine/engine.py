@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
-import torch
-
 from . import __version__
+from .adapters.device_table import DeviceTable
 from .adapters.layout import TargetShapes
 from .adapters.residency import AdapterResidency
 from .adapters.source import AdapterSource
@@ -65,7 +64,8 @@ class Engine:
         self.loaded = loaded or load_model(config)
         self.pool: PagePool = self.loaded.pool
         self.allocator = PageAllocator(self.pool.num_pages)
-        self.residency = AdapterResidency(self.pool, self.allocator, self.loaded.targets.shapes, clock)
+        table = DeviceTable(self.loaded.tables) if self.loaded.tables is not None else None
+        self.residency = AdapterResidency(self.pool, self.allocator, self.loaded.targets.shapes, clock, table)
         self.admission = admissions.create(config.admission)
         self.mode = modes.create(config.mode)
         self.scheduler = Scheduler(
@@ -78,7 +78,7 @@ class Engine:
             max_running=config.max_running,
             clock=clock,
         )
-        self.runner = Runner(self.loaded.model, self.pool)
+        self.runner = build_runner(config, self.loaded)
         self.steps = 0
         self._clock = clock
         self._arrivals = 0
@@ -112,8 +112,9 @@ class Engine:
             raise refusal
         for choice in range(request.sampling.n):
             self._arrivals += 1
-            sequence = Sequence(state, choice, self._arrivals, list(request.prompt_token_ids), max_tokens,
-                                self._detokenizer(request))
+            sequence = Sequence(
+                state, choice, self._arrivals, list(request.prompt_token_ids), max_tokens, self._detokenizer(request)
+            )
             state.sequences.append(sequence)
             self.scheduler.add(sequence)
         state.unfinished = len(state.sequences)
@@ -276,8 +277,12 @@ class Engine:
         """Refuse what cannot be served; the most tokens each choice may generate."""
         params, prompt = request.sampling, len(request.prompt_token_ids)
         if request.request_id in self._requests:
-            raise RequestError("duplicate_request", f"Request id {request.request_id} is already running.",
-                               "Use a new request id for every request.", param="request_id")
+            raise RequestError(
+                "duplicate_request",
+                f"Request id {request.request_id} is already running.",
+                "Use a new request id for every request.",
+                param="request_id",
+            )
         params.validate(self.model_config.vocab_size)
         self._check_prompt(request.prompt_token_ids)
         room = self.max_context - prompt
@@ -290,30 +295,59 @@ class Engine:
                 param="messages" if room < 1 else "max_tokens",
             )
         if len(self.scheduler.waiting) + params.n > self.config.max_waiting:
-            raise RequestError("overloaded", f"{len(self.scheduler.waiting)} requests are already waiting on this host.",
-                               "Try again in a moment.", retry_after_ms=1000)
+            raise RequestError(
+                "overloaded",
+                f"{len(self.scheduler.waiting)} requests are already waiting on this host.",
+                "Try again in a moment.",
+                retry_after_ms=1000,
+            )
         packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
         max_tokens = params.max_tokens or room
         if not self.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
-            raise RequestError("too_large_for_host", "The request and its adapter do not fit into this host's memory pool.",
-                               "Lower max_tokens, or ask the operator for a larger pool.", param="max_tokens")
+            raise RequestError(
+                "too_large_for_host",
+                "The request and its adapter do not fit into this host's memory pool.",
+                "Lower max_tokens, or ask the operator for a larger pool.",
+                param="max_tokens",
+            )
         return max_tokens
 
     def _check_prompt(self, token_ids: list[int]) -> None:
         vocab = self.model_config.vocab_size
         if not token_ids:
-            raise RequestError("empty_prompt", "The prompt has no tokens.", "Send at least one character of prompt.",
-                               param="prompt")
+            raise RequestError(
+                "empty_prompt", "The prompt has no tokens.", "Send at least one character of prompt.", param="prompt"
+            )
         if min(token_ids) < 0 or max(token_ids) >= vocab:
-            raise RequestError("invalid_value", f"The prompt holds a token id outside 0 to {vocab - 1}.",
-                               "Tokenise the prompt with this model's tokenizer.", param="prompt")
+            raise RequestError(
+                "invalid_value",
+                f"The prompt holds a token id outside 0 to {vocab - 1}.",
+                "Tokenise the prompt with this model's tokenizer.",
+                param="prompt",
+            )
 
     def _usage(self, request: GenerationRequest) -> RequestUsage:
-        return RequestUsage(request.request_id, request.tenant, request.adapter_digest,
-                            prompt_tokens=len(request.prompt_token_ids), submitted_unix=time.time())
+        return RequestUsage(
+            request.request_id,
+            request.tenant,
+            request.adapter_digest,
+            prompt_tokens=len(request.prompt_token_ids),
+            submitted_unix=time.time(),
+        )
 
     def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
         return IncrementalDetokenizer(self.tokenizer, request.sampling.stop, request.sampling.include_stop)
+
+
+def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
+    """Graphs where the backend can be captured, plain execution elsewhere."""
+    if loaded.tables is None or not config.cuda_graphs or not loaded.pool.data.is_cuda:
+        return Runner(loaded.model, loaded.pool)
+    from .graph_runner import GraphRunner  # needs triton, which a CPU engine does not
+
+    runner = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context)
+    runner.capture()
+    return runner
 
 
 def _ms(seconds: float) -> int:

@@ -19,9 +19,7 @@ class RequestError(Exception):
     ``retry_after_ms`` is set for refusals that pass with time.
     """
 
-    def __init__(
-        self, code: str, message: str, fix: str = "", *, param: str = "", retry_after_ms: int = 0
-    ) -> None:
+    def __init__(self, code: str, message: str, fix: str = "", *, param: str = "", retry_after_ms: int = 0) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -56,6 +54,18 @@ class SamplingParams:
     logit_bias: dict[int, float] = field(default_factory=dict)
     include_stop: bool = False
 
+    @property
+    def plain_greedy(self) -> bool:
+        """Whether the next token is simply the most likely one, and nobody asks how likely."""
+        return not (
+            self.temperature
+            or self.logprobs
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1.0
+            or self.logit_bias
+        )
+
     def validate(self, vocab_size: int) -> None:
         """Raise ``RequestError`` naming the first parameter out of range."""
         for name, low, high in (
@@ -77,8 +87,9 @@ class SamplingParams:
                     param=name,
                 )
         if self.top_p == 0.0:
-            raise RequestError("invalid_value", "top_p is 0, which keeps no token.", "Send a top_p above 0.",
-                               param="top_p")
+            raise RequestError(
+                "invalid_value", "top_p is 0, which keeps no token.", "Send a top_p above 0.", param="top_p"
+            )
         for name, ids in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias)):
             for token_id in ids:
                 if not 0 <= token_id < vocab_size:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from .memory import PagePool
@@ -16,6 +17,9 @@ from .sampling import sample
 from .scheduling.scheduler import Chunk
 from .scheduling.sequence import Sequence
 
+Indices = npt.NDArray[np.int64]
+Sampled = tuple[Sequence, int, TokenLogprob | None]
+
 
 class Runner:
     """Executes plans on one device."""
@@ -25,9 +29,9 @@ class Runner:
         self.pool = pool
 
     @torch.inference_mode()
-    def run(self, chunks: Iterable[Chunk]) -> list[tuple[Sequence, int, TokenLogprob | None]]:
+    def run(self, chunks: Iterable[Chunk]) -> list[Sampled]:
         """Process every chunk; a token for each sequence whose chunk reached its end."""
-        ordered = _order(chunks)
+        ordered = order_chunks(chunks)
         logits = self.model.forward(self._batch(ordered), self.pool)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         if not sampling:
@@ -49,23 +53,30 @@ class Runner:
             decode_pages=self._tensor(_padded_pages(decode)),
             decode_lengths=self._tensor(np.array([_computed(c) + 1 for c in decode], dtype=np.int64)),
             prefill=[
-                PrefillSpan(int(starts[i]), int(starts[i + 1]), _computed(chunk),
-                            self._tensor(np.array(chunk.sequence.pages, dtype=np.int64)))
-                for i, chunk in enumerate(chunks) if chunk.tokens > 1
+                PrefillSpan(
+                    int(starts[i]),
+                    int(starts[i + 1]),
+                    _computed(chunk),
+                    self._tensor(np.array(chunk.sequence.pages, dtype=np.int64)),
+                )
+                for i, chunk in enumerate(chunks)
+                if chunk.tokens > 1
             ],
             lora=_lora_spans(chunks, starts),
             logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
         )
 
-    def _key_cells(self, chunks: list[Chunk], positions: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def _key_cells(self, chunks: list[Chunk], positions: Indices, starts: Indices) -> Indices:
         g = self.pool.geometry
-        pages = np.concatenate([
-            np.array(chunk.sequence.pages, dtype=np.int64)[positions[starts[i] : starts[i + 1]] // g.page_tokens]
-            for i, chunk in enumerate(chunks)
-        ])
+        pages = np.concatenate(
+            [
+                np.array(chunk.sequence.pages, dtype=np.int64)[positions[starts[i] : starts[i + 1]] // g.page_tokens]
+                for i, chunk in enumerate(chunks)
+            ]
+        )
         return pages * g.chunks_per_page + positions % g.page_tokens
 
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+    def _tensor(self, array: Indices) -> torch.Tensor:
         return torch.from_numpy(array).to(self.pool.data.device, non_blocking=True)
 
 
@@ -78,12 +89,12 @@ def _generation(chunk: Chunk) -> int:
     return slot.generation if slot else 0
 
 
-def _order(chunks: Iterable[Chunk]) -> list[Chunk]:
+def order_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
     """Decode rows first; in both parts, sequences of one adapter side by side."""
     return sorted(chunks, key=lambda chunk: (chunk.tokens > 1, _generation(chunk)))
 
 
-def _lora_spans(chunks: list[Chunk], starts: np.ndarray) -> list[LoraSpan]:
+def _lora_spans(chunks: list[Chunk], starts: Indices) -> list[LoraSpan]:
     spans = []
     for _, run in groupby(range(len(chunks)), key=lambda i: _generation(chunks[i])):
         indices = list(run)
@@ -93,7 +104,7 @@ def _lora_spans(chunks: list[Chunk], starts: np.ndarray) -> list[LoraSpan]:
     return spans
 
 
-def _padded_pages(chunks: list[Chunk]) -> np.ndarray:
+def _padded_pages(chunks: list[Chunk]) -> Indices:
     """``[sequences, most pages]``; the padding is page 0, which holds zeros."""
     width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
     table = np.zeros((len(chunks), width), dtype=np.int64)

@@ -42,7 +42,7 @@ class SamplingRow:
 
 def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> tuple[list[int], list[TokenLogprob | None]]:
     """One token per row of ``logits [rows, vocab]``, and its log-probability where asked for."""
-    if all(row.greedy and not row.penalised and not row.params.logprobs for row in rows):
+    if all(row.params.plain_greedy for row in rows):
         return logits.argmax(dim=-1).tolist(), [None] * len(rows)
     scores = logits.float()
     raw_logprobs = torch.log_softmax(scores, dim=-1) if any(r.params.logprobs for r in rows) else None

@@ -14,9 +14,22 @@ import triton.language as tl
 
 @triton.jit
 def _attend_block(
-    q, acc, best, total, key_start, key_stop, positions, window, scale_log2e,
-    pool_ptr, table_ptr, head_offset,
-    PAGE_TOKENS: tl.constexpr, KV_DIM: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    q,
+    acc,
+    best,
+    total,
+    key_start,
+    key_stop,
+    positions,
+    window,
+    scale_log2e,
+    pool_ptr,
+    table_ptr,
+    head_offset,
+    PAGE_TOKENS: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``."""
@@ -37,18 +50,37 @@ def _attend_block(
     anchor = tl.where(new_best == float("-inf"), 0.0, new_best)
     weights = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
-    v = tl.load(pool_ptr + cells[:, None] + PAGE_TOKENS * KV_DIM + dims[None, :],
-                mask=keys_ok[:, None] & dims_ok[None, :], other=0.0)
+    v = tl.load(
+        pool_ptr + cells[:, None] + PAGE_TOKENS * KV_DIM + dims[None, :],
+        mask=keys_ok[:, None] & dims_ok[None, :],
+        other=0.0,
+    )
     acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
     return acc, new_best, total * shrink + tl.sum(weights, axis=1)
 
 
 @triton.jit
 def _decode_kernel(
-    q_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr, partial_ptr, stats_ptr,
-    q_stride, table_stride, out_stride, window, scale_log2e,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    PAGE_TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
+    q_ptr,
+    pool_ptr,
+    table_ptr,
+    lengths_ptr,
+    out_ptr,
+    partial_ptr,
+    stats_ptr,
+    q_stride,
+    table_stride,
+    out_stride,
+    window,
+    scale_log2e,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KV_HEADS
@@ -59,7 +91,9 @@ def _decode_kernel(
     heads = kv_head * GROUP + rows
     heads_ok = rows < GROUP
     ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
-    q = tl.load(q_ptr + sequence.to(tl.int64) * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    q = tl.load(
+        q_ptr + sequence.to(tl.int64) * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0
+    )
     acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
     best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -72,14 +106,31 @@ def _decode_kernel(
     stop = tl.minimum(start + share, length)
     for key_start in range(start, stop, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr,
-            table_ptr + sequence.to(tl.int64) * table_stride, kv_head * HEAD_DIM,
-            PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N,
+            q,
+            acc,
+            best,
+            total,
+            key_start,
+            stop,
+            positions,
+            window,
+            scale_log2e,
+            pool_ptr,
+            table_ptr + sequence.to(tl.int64) * table_stride,
+            kv_head * HEAD_DIM,
+            PAGE_TOKENS,
+            KV_DIM,
+            HEAD_DIM,
+            HEAD_PAD,
+            BLOCK_N,
         )
     if SPLITS == 1:
         out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(out_ptr + sequence.to(tl.int64) * out_stride + heads[:, None] * HEAD_DIM + dims[None, :],
-                 out.to(out_ptr.dtype.element_ty), mask=ok)
+        tl.store(
+            out_ptr + sequence.to(tl.int64) * out_stride + heads[:, None] * HEAD_DIM + dims[None, :],
+            out.to(out_ptr.dtype.element_ty),
+            mask=ok,
+        )
     else:
         place = (sequence.to(tl.int64) * HEADS + heads) * SPLITS + split
         tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
@@ -89,8 +140,14 @@ def _decode_kernel(
 
 @triton.jit
 def _merge_kernel(
-    partial_ptr, stats_ptr, out_ptr, out_stride,
-    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, SPLITS: tl.constexpr,
+    partial_ptr,
+    stats_ptr,
+    out_ptr,
+    out_stride,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
     """Combine the splits of one head: a weighted mean with the softmax's own weights."""
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -103,16 +160,30 @@ def _merge_kernel(
     ok = (splits < SPLITS)[:, None] & (dims < HEAD_DIM)[None, :]
     partial = tl.load(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
     out = tl.sum(partial * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
-    tl.store(out_ptr + sequence * out_stride + head * HEAD_DIM + dims, out.to(out_ptr.dtype.element_ty),
-             mask=dims < HEAD_DIM)
+    tl.store(
+        out_ptr + sequence * out_stride + head * HEAD_DIM + dims, out.to(out_ptr.dtype.element_ty), mask=dims < HEAD_DIM
+    )
 
 
 @triton.jit
 def _prefill_kernel(
-    q_ptr, pool_ptr, table_ptr, tiles_ptr, out_ptr,
-    q_stride, table_stride, out_stride, window, scale_log2e,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    PAGE_TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr,
+    pool_ptr,
+    table_ptr,
+    tiles_ptr,
+    out_ptr,
+    q_stride,
+    table_stride,
+    out_stride,
+    window,
+    scale_log2e,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(0) * 4
     length = tl.load(tile + 2)
@@ -140,19 +211,38 @@ def _prefill_kernel(
         start = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
     for key_start in range(start, stop, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr,
-            table_ptr + sequence.to(tl.int64) * table_stride, kv_head * HEAD_DIM,
-            PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N,
+            q,
+            acc,
+            best,
+            total,
+            key_start,
+            stop,
+            positions,
+            window,
+            scale_log2e,
+            pool_ptr,
+            table_ptr + sequence.to(tl.int64) * table_stride,
+            kv_head * HEAD_DIM,
+            PAGE_TOKENS,
+            KV_DIM,
+            HEAD_DIM,
+            HEAD_PAD,
+            BLOCK_N,
         )
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-    tl.store(out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
-             out.to(out_ptr.dtype.element_ty), mask=ok)
+    tl.store(
+        out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
+        out.to(out_ptr.dtype.element_ty),
+        mask=ok,
+    )
 
 
 class DecodeWorkspace:
     """Scratch of the split-KV decode: fixed in size, so that a captured graph can keep using it."""
 
-    def __init__(self, max_sequences: int, heads: int, head_dim: int, max_splits: int, device: torch.device | str) -> None:
+    def __init__(
+        self, max_sequences: int, heads: int, head_dim: int, max_splits: int, device: torch.device | str
+    ) -> None:
         self.partial = torch.empty(max_sequences, heads, max_splits, head_dim, dtype=torch.float32, device=device)
         self.stats = torch.empty(max_sequences, heads, max_splits, 2, dtype=torch.float32, device=device)
 
@@ -166,8 +256,18 @@ def decode_splits(sequences: int, kv_heads: int, max_tokens: int, processors: in
 
 
 def paged_decode(
-    q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor, out: torch.Tensor,
-    workspace: DecodeWorkspace, *, heads: int, kv_heads: int, page_tokens: int, splits: int, window: int = 0,
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    out: torch.Tensor,
+    workspace: DecodeWorkspace,
+    *,
+    heads: int,
+    kv_heads: int,
+    page_tokens: int,
+    splits: int,
+    window: int = 0,
 ) -> None:
     """One query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
 
@@ -182,16 +282,40 @@ def paged_decode(
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
     _decode_kernel[(q.shape[0], kv_heads, splits)](
-        q, pool, table, lengths, out, workspace.partial, workspace.stats,
-        q.stride(0), table.stride(0), out.stride(0), window, head_dim**-0.5 * 1.4426950408889634,
-        HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=head_pad, PAGE_TOKENS=page_tokens,
-        BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)), BLOCK_N=64, SPLITS=splits,
-        num_warps=4, num_stages=3,
+        q,
+        pool,
+        table,
+        lengths,
+        out,
+        workspace.partial,
+        workspace.stats,
+        q.stride(0),
+        table.stride(0),
+        out.stride(0),
+        window,
+        head_dim**-0.5 * 1.4426950408889634,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        HEAD_DIM=head_dim,
+        HEAD_PAD=head_pad,
+        PAGE_TOKENS=page_tokens,
+        BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
+        BLOCK_N=64,
+        SPLITS=splits,
+        num_warps=4,
+        num_stages=3,
     )
     if splits > 1:
         _merge_kernel[(q.shape[0], heads)](
-            workspace.partial, workspace.stats, out, out.stride(0),
-            HEADS=heads, HEAD_DIM=head_dim, HEAD_PAD=head_pad, SPLITS=splits, num_warps=2,
+            workspace.partial,
+            workspace.stats,
+            out,
+            out.stride(0),
+            HEADS=heads,
+            HEAD_DIM=head_dim,
+            HEAD_PAD=head_pad,
+            SPLITS=splits,
+            num_warps=2,
         )
 
 
@@ -208,8 +332,17 @@ def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: 
 
 
 def paged_prefill(
-    q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor,
-    *, heads: int, kv_heads: int, page_tokens: int, window: int = 0, block_m: int = 64,
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    table: torch.Tensor,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    page_tokens: int,
+    window: int = 0,
+    block_m: int = 64,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
     ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool."""
@@ -217,12 +350,29 @@ def paged_prefill(
     _check_pool(pool, page_tokens, kv_heads, head_dim)
     group = heads // kv_heads
     if block_m < max(16, group):
-        raise ValueError(f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows")
+        raise ValueError(
+            f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
+        )
     _prefill_kernel[(tiles.shape[0], kv_heads)](
-        q, pool, table, tiles, out,
-        q.stride(0), table.stride(0), out.stride(0), window, head_dim**-0.5 * 1.4426950408889634,
-        HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim),
-        PAGE_TOKENS=page_tokens, BLOCK_M=block_m, BLOCK_N=64, num_warps=4, num_stages=3,
+        q,
+        pool,
+        table,
+        tiles,
+        out,
+        q.stride(0),
+        table.stride(0),
+        out.stride(0),
+        window,
+        head_dim**-0.5 * 1.4426950408889634,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        HEAD_DIM=head_dim,
+        HEAD_PAD=triton.next_power_of_2(head_dim),
+        PAGE_TOKENS=page_tokens,
+        BLOCK_M=block_m,
+        BLOCK_N=64,
+        num_warps=4,
+        num_stages=3,
     )
 
 

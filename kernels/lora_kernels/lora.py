@@ -27,11 +27,28 @@ FEW_COLUMNS = 512  # columns of B that one program reads
 
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_few_kernel(
-    x_ptr, pool_ptr, h_ptr, tiles_ptr, pages_ptr, modules_ptr,
-    layer, x_stride, h_stride, split_stride, pages_stride, slot_stride,
-    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_TARGETS: tl.constexpr,
-    IN: tl.constexpr, KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    layer,
+    x_stride,
+    h_stride,
+    split_stride,
+    pages_stride,
+    slot_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
     """A few tokens per adapter: the rows' whole share of the input is in flight at once, no loop over it."""
     row_block, split = tl.program_id(0), tl.program_id(2)
@@ -52,14 +69,18 @@ def _shrink_few_kernel(
     ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
     column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
     chunk = tl.load(meta) + rows[:, None] * ROW_CHUNKS + (column // KV_DIM)[None, :]
-    page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS,
-                   mask=rows_ok[:, None] & (column < IN)[None, :], other=0)
+    page = tl.load(
+        pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok[:, None] & (column < IN)[None, :], other=0
+    )
     place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + (column % KV_DIM)[None, :]
     inner = tl.arange(0, BLOCK_K)
     columns = column[:, None] + inner[None, :]
     columns_ok = columns < IN
-    a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :],
-                mask=rows_ok[:, None, None] & columns_ok[None, :, :], other=0.0)
+    a = tl.load(
+        pool_ptr + place[:, :, None] + inner[None, None, :],
+        mask=rows_ok[:, None, None] & columns_ok[None, :, :],
+        other=0.0,
+    )
     for token in range(start, start + length):
         x = tl.load(x_ptr + tl.cast(token, tl.int64) * x_stride + columns, mask=columns_ok, other=0.0)
         products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
@@ -69,12 +90,33 @@ def _shrink_few_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _expand_few_kernel(
-    h_ptr, pool_ptr, out_ptr, tiles_ptr, pages_ptr, modules_ptr, scales_ptr,
-    layer, h_stride, split_stride, out_stride, pages_stride, slot_stride, scale_stride,
-    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_ALL_TARGETS: tl.constexpr,
-    NUM_TARGETS: tl.constexpr, OUT_0: tl.constexpr, OUT_1: tl.constexpr, OUT_2: tl.constexpr,
-    KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr, SPLITS: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr,
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    scales_ptr,
+    layer,
+    h_stride,
+    split_stride,
+    out_stride,
+    pages_stride,
+    slot_stride,
+    scale_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_ALL_TARGETS: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """A few tokens per adapter: B's block streams once per token, from memory first, from the cache after."""
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -124,11 +166,18 @@ def _expand_few_kernel(
             chunk = first_chunk + rows * row_chunks
             page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
             place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
-            b = tl.load(pool_ptr + place[:, None] + columns[None, :],
-                        mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)
+            b = tl.load(
+                pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+            )
             partial = tl.load(
-                h_ptr + splits[:, None] * split_stride + tl.cast(token, tl.int64) * h_stride
-                + shrunk_start + rows[None, :], mask=rows_ok[None, :], other=0.0)
+                h_ptr
+                + splits[:, None] * split_stride
+                + tl.cast(token, tl.int64) * h_stride
+                + shrunk_start
+                + rows[None, :],
+                mask=rows_ok[None, :],
+                other=0.0,
+            )
             shrunk = tl.sum(partial, axis=0).to(b.dtype).to(tl.float32)
             acc += tl.sum(b.to(tl.float32) * shrunk[:, None], axis=0)
         place_out = out_ptr + tl.cast(token, tl.int64) * out_stride + out_start + column + columns
@@ -138,11 +187,27 @@ def _expand_few_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_kernel(
-    x_ptr, pool_ptr, h_ptr, tiles_ptr, pages_ptr, modules_ptr,
-    layer, x_stride, h_stride, pages_stride, slot_stride,
-    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_TARGETS: tl.constexpr,
-    IN: tl.constexpr, KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    layer,
+    x_stride,
+    h_stride,
+    pages_stride,
+    slot_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
     row_block = tl.program_id(0)
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -170,23 +235,48 @@ def _shrink_kernel(
         page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
         columns_ok = k + columns < IN
-        a = tl.load(pool_ptr + place[:, None] + columns[None, :],
-                    mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)
-        x = tl.load(x_ptr + tokens.to(tl.int64)[None, :] * x_stride + (k + columns)[:, None],
-                    mask=tokens_ok[None, :] & columns_ok[:, None], other=0.0)
+        a = tl.load(
+            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+        )
+        x = tl.load(
+            x_ptr + tokens.to(tl.int64)[None, :] * x_stride + (k + columns)[:, None],
+            mask=tokens_ok[None, :] & columns_ok[:, None],
+            other=0.0,
+        )
         acc = tl.dot(a, x, acc, input_precision="ieee")
-    tl.store(h_ptr + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None], acc,
-             mask=rows_ok[:, None] & tokens_ok[None, :])
+    tl.store(
+        h_ptr + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :]
+    )
 
 
 @triton.jit(do_not_specialize=["layer"])
 def _expand_kernel(
-    h_ptr, pool_ptr, out_ptr, tiles_ptr, pages_ptr, modules_ptr, scales_ptr,
-    layer, h_stride, out_stride, pages_stride, slot_stride, scale_stride,
-    LAYER_STRIDE: tl.constexpr, FIELDS: tl.constexpr, FIRST: tl.constexpr, NUM_ALL_TARGETS: tl.constexpr,
-    NUM_TARGETS: tl.constexpr, OUT_0: tl.constexpr, OUT_1: tl.constexpr, OUT_2: tl.constexpr,
-    KV_DIM: tl.constexpr, PAGE_CHUNKS: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr,
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    scales_ptr,
+    layer,
+    h_stride,
+    out_stride,
+    pages_stride,
+    slot_stride,
+    scale_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_ALL_TARGETS: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
@@ -236,10 +326,14 @@ def _expand_kernel(
         chunk = first_chunk + rows * row_chunks
         page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
-        b = tl.load(pool_ptr + place[:, None] + columns[None, :],
-                    mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)
-        h = tl.load(h_ptr + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
-                    mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0)
+        b = tl.load(
+            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+        )
+        h = tl.load(
+            h_ptr + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
+            mask=tokens_ok[:, None] & rows_ok[None, :],
+            other=0.0,
+        )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     out_ptrs = out_ptr + tokens[:, None] * out_stride + out_start + column + columns[None, :]
     out_ok = tokens_ok[:, None] & columns_ok[None, :]
@@ -267,15 +361,24 @@ class LoraShape:
         """Parts of the input whose partial sums ``h`` holds; a power of two."""
         return triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE)) if self.few else 1
 
-    def workspace(self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str) -> torch.Tensor:
+    def workspace(
+        self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str
+    ) -> torch.Tensor:
         """``h`` for any group with at most that many input features and targets."""
         rows = self.max_rank * max_targets
         return torch.empty(self.splits(max_in_features), tokens, rows, dtype=torch.float32, device=device)
 
 
 def lora_shrink(
-    x: torch.Tensor, pool: torch.Tensor, h: torch.Tensor, tiles: torch.Tensor, tables: SlotTables, layer: int,
-    group: Group, kv_dim: int, shape: LoraShape,
+    x: torch.Tensor,
+    pool: torch.Tensor,
+    h: torch.Tensor,
+    tiles: torch.Tensor,
+    tables: SlotTables,
+    layer: int,
+    group: Group,
+    kv_dim: int,
+    shape: LoraShape,
 ) -> None:
     """``sum over splits of h[split, token, row] = A[row] . x[token]`` for every row of the group's targets.
 
@@ -290,28 +393,68 @@ def lora_shrink(
     if h.shape[0] < splits or h.shape[1] < x.shape[0] or h.shape[2] < max_rows or h.stride(2) != 1:
         raise ValueError(f"h is {tuple(h.shape)}, but needs [{splits}, {x.shape[0]}, {max_rows}] with contiguous rows")
     common = dict(
-        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS, FIELDS=MODULE_FIELDS, FIRST=group.first_target,
-        NUM_TARGETS=len(group.out_features), IN=group.in_features, KV_DIM=kv_dim, PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        FIELDS=MODULE_FIELDS,
+        FIRST=group.first_target,
+        NUM_TARGETS=len(group.out_features),
+        IN=group.in_features,
+        KV_DIM=kv_dim,
+        PAGE_CHUNKS=pool.shape[1] // kv_dim,
     )
     if shape.few:
         block_k = _block(kv_dim, FEW_SHARE)
         _shrink_few_kernel[(triton.cdiv(max_rows, FEW_ROWS), tiles.shape[0], splits)](
-            x, pool, h, tiles, tables.pages, tables.modules,
-            layer, x.stride(0), h.stride(1), h.stride(0), tables.pages.stride(0), tables.modules.stride(0),
-            BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // block_k, BLOCK_K=block_k, num_warps=4, **common,
+            x,
+            pool,
+            h,
+            tiles,
+            tables.pages,
+            tables.modules,
+            layer,
+            x.stride(0),
+            h.stride(1),
+            h.stride(0),
+            tables.pages.stride(0),
+            tables.modules.stride(0),
+            BLOCK_R=FEW_ROWS,
+            BLOCKS=FEW_SHARE // block_k,
+            BLOCK_K=block_k,
+            num_warps=4,
+            **common,
         )
     else:
         block_r = min(32, max(16, triton.next_power_of_2(max_rows)))
         _shrink_kernel[(triton.cdiv(max_rows, block_r), tiles.shape[0])](
-            x, pool, h, tiles, tables.pages, tables.modules,
-            layer, x.stride(0), h.stride(1), tables.pages.stride(0), tables.modules.stride(0),
-            BLOCK_T=shape.block_tokens, BLOCK_R=block_r, BLOCK_K=_block(kv_dim, 128), num_warps=4, num_stages=3, **common,
+            x,
+            pool,
+            h,
+            tiles,
+            tables.pages,
+            tables.modules,
+            layer,
+            x.stride(0),
+            h.stride(1),
+            tables.pages.stride(0),
+            tables.modules.stride(0),
+            BLOCK_T=shape.block_tokens,
+            BLOCK_R=block_r,
+            BLOCK_K=_block(kv_dim, 128),
+            num_warps=4,
+            num_stages=3,
+            **common,
         )
 
 
 def lora_expand(
-    h: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, tiles: torch.Tensor, tables: SlotTables, layer: int,
-    group: Group, kv_dim: int, shape: LoraShape,
+    h: torch.Tensor,
+    pool: torch.Tensor,
+    out: torch.Tensor,
+    tiles: torch.Tensor,
+    tables: SlotTables,
+    layer: int,
+    group: Group,
+    kv_dim: int,
+    shape: LoraShape,
 ) -> None:
     """``out[token] += scale * B^T h[token]`` in place, each target in its own columns.
 
@@ -326,26 +469,62 @@ def lora_expand(
     block_n = _block(kv_dim, FEW_COLUMNS if shape.few else 128)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     common = dict(
-        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS, FIELDS=MODULE_FIELDS, FIRST=group.first_target,
-        NUM_ALL_TARGETS=len(TARGETS), NUM_TARGETS=len(group.out_features), OUT_0=outs[0], OUT_1=outs[1], OUT_2=outs[2],
-        KV_DIM=kv_dim, PAGE_CHUNKS=pool.shape[1] // kv_dim, BLOCK_R=block_r, BLOCK_N=block_n, num_warps=4,
+        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        FIELDS=MODULE_FIELDS,
+        FIRST=group.first_target,
+        NUM_ALL_TARGETS=len(TARGETS),
+        NUM_TARGETS=len(group.out_features),
+        OUT_0=outs[0],
+        OUT_1=outs[1],
+        OUT_2=outs[2],
+        KV_DIM=kv_dim,
+        PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        BLOCK_R=block_r,
+        BLOCK_N=block_n,
+        num_warps=4,
     )
     strides = (tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
     if shape.few:
         _expand_few_kernel[grid](
-            h, pool, out, tiles, tables.pages, tables.modules, tables.scales,
-            layer, h.stride(1), h.stride(0), out.stride(0), *strides, SPLITS=shape.splits(group.in_features), **common,
+            h,
+            pool,
+            out,
+            tiles,
+            tables.pages,
+            tables.modules,
+            tables.scales,
+            layer,
+            h.stride(1),
+            h.stride(0),
+            out.stride(0),
+            *strides,
+            SPLITS=shape.splits(group.in_features),
+            **common,
         )
     else:
         _expand_kernel[grid](
-            h, pool, out, tiles, tables.pages, tables.modules, tables.scales,
-            layer, h.stride(1), out.stride(0), *strides, BLOCK_T=shape.block_tokens, num_stages=3, **common,
+            h,
+            pool,
+            out,
+            tiles,
+            tables.pages,
+            tables.modules,
+            tables.scales,
+            layer,
+            h.stride(1),
+            out.stride(0),
+            *strides,
+            BLOCK_T=shape.block_tokens,
+            num_stages=3,
+            **common,
         )
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:
     if x.shape[1] != features or x.stride(1) != 1:
-        raise ValueError(f"{name} is {tuple(x.shape)} with strides {x.stride()}, but needs contiguous rows of {features}")
+        raise ValueError(
+            f"{name} is {tuple(x.shape)} with strides {x.stride()}, but needs contiguous rows of {features}"
+        )
     if pool.shape[1] % kv_dim or not pool.is_contiguous():
         raise ValueError(f"the pool's pages of {pool.shape[1]} elements are no contiguous chunks of {kv_dim}")
 

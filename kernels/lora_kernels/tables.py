@@ -37,9 +37,7 @@ class SlotTables:
     def __init__(self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str) -> None:
         self.num_layers = num_layers
         self.pages = torch.zeros(num_slots, max_pages, dtype=torch.int32, device=device)
-        self.modules = torch.zeros(
-            num_slots, num_layers, len(TARGETS), MODULE_FIELDS, dtype=torch.int32, device=device
-        )
+        self.modules = torch.zeros(num_slots, num_layers, len(TARGETS), MODULE_FIELDS, dtype=torch.int32, device=device)
         self.scales = torch.zeros(num_slots, num_layers, len(TARGETS), dtype=torch.float32, device=device)
 
     def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +12,22 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.tiny_models import (
+    ADAPTERS,
+    FAMILIES,
+    VOCAB,
+    Adapter,
+    adapter_at,
+    pack_for,
+    save_adapter,
+    save_model,
+)
+from peft import PeftModel
+
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
-from lorikeet_testing.tiny_models import ADAPTERS, FAMILIES, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
-from peft import PeftModel
 
 NEW_TOKENS = 16
 LENGTHS = (1, 2, 15, 16, 17, 33, 50, 97)
@@ -33,9 +44,15 @@ class Family:
     def greedy(self, prompt: list[int], adapter: str) -> list[int]:
         def generate(model: Any) -> list[int]:
             ids = torch.tensor([prompt])  # without a mask, generate would take token 0 for padding
-            out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS,
-                                 do_sample=False, eos_token_id=None, pad_token_id=0)
-            return list(out[0, len(prompt):].tolist())
+            out = model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=NEW_TOKENS,
+                do_sample=False,
+                eos_token_id=None,
+                pad_token_id=0,
+            )
+            return list(out[0, len(prompt) :].tolist())
 
         return self.run(generate, adapter)
 
@@ -206,7 +223,7 @@ def test_scattered_adapter_pages_give_the_same_tokens(families: Callable[[str], 
 def test_gpu_bfloat16_logits_are_as_close_as_transformers_own(families: Callable[[str], Family], name: str) -> None:
     """In bfloat16 on the GPU, the error against float32 is at most twice that of transformers in bfloat16."""
     family = families(name)
-    engine = build_engine(family, device="cuda", dtype="bfloat16", step_tokens=64)
+    engine = build_engine(family, device="cuda", dtype="bfloat16", step_tokens=64, max_running=24)
     requests, adapters = workload(family, 18, seed=2)
     captured = first_logits(engine, requests)
     exact = {r.request_id: family.logits(r.prompt_token_ids, adapters[r.request_id]) for r in requests}
@@ -219,3 +236,17 @@ def test_gpu_bfloat16_logits_are_as_close_as_transformers_own(families: Callable
         ours.append(relative_error(captured[request.request_id], want))
     print(f"{name}: ours {max(ours):.4f}, transformers {max(theirs):.4f}")
     assert max(ours) <= 2 * max(theirs) + 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama3-scaled-rope-tied", "qwen3-qk-norm", "mistral-sliding-window"])
+def test_the_triton_backend_gives_the_same_tokens(families: Callable[[str], Family], name: str) -> None:
+    """On a machine without a GPU, through Triton's interpreter: the kernels' arithmetic, not their speed."""
+    family = families(name)
+    requests, adapters = workload(family, 9, seed=4)
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    engine = build_engine(family, step_tokens=64, backend="triton", device=device, dtype="float32", cuda_graphs=False)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        wanted = family.greedy(request.prompt_token_ids, adapters[request.request_id])[:3]
+        assert tokens[request.request_id] == wanted, adapters[request.request_id]

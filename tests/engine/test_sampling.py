@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, gumbel, sample
 
@@ -66,8 +67,9 @@ def test_noise_is_standard_gumbel_and_uncorrelated_across_positions() -> None:
 
 def test_penalties_match_their_definitions() -> None:
     logits = torch.tensor([[1.0, 0.9, -0.5, 0.2]])
-    counted = SamplingRow(SamplingParams(presence_penalty=0.5, frequency_penalty=0.25), 0, 0,
-                          output_counts=Counter({0: 2}))
+    counted = SamplingRow(
+        SamplingParams(presence_penalty=0.5, frequency_penalty=0.25), 0, 0, output_counts=Counter({0: 2})
+    )
     assert sample(logits, [counted])[0] == [1]  # 1 - 0.5 - 2 * 0.25 = 0 < 0.9
     repeated = SamplingRow(SamplingParams(repetition_penalty=2.0), 0, 0, prompt_tokens=frozenset({0, 1}))
     assert sample(torch.tensor([[1.0, 0.9, -0.5, 0.6]]), [repeated])[0] == [3]

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
@@ -28,10 +29,18 @@ from lora_engine.request import GenerationRequest, RequestError, SamplingParams
 VOCAB = 251
 PAGE_TOKENS = 4
 GEOMETRY = PoolGeometry(num_layers=1, page_tokens=PAGE_TOKENS, kv_heads=1, head_dim=2)
-CONFIG = ModelConfig.from_dict({
-    "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2, "intermediate_size": 2,
-    "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": VOCAB, "max_position_embeddings": 64,
-})
+CONFIG = ModelConfig.from_dict(
+    {
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": 2,
+        "intermediate_size": 2,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 64,
+    }
+)
 
 
 def next_token(context: list[int], marker: int) -> int:
@@ -130,8 +139,14 @@ def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
 
     engine_module.IncrementalDetokenizer = FakeDetokenizer  # type: ignore[misc,assignment]
     loaded = LoadedModel(
-        "fake", "sha256:0", "cpu", FakeModel(), FakeTokenizer(),  # type: ignore[arg-type]
-        PagePool(GEOMETRY, pages, torch.float32, torch.device("cpu")), TargetShapes(CONFIG.target_shapes()), 64,
+        "fake",
+        "sha256:0",
+        "cpu",
+        FakeModel(),
+        FakeTokenizer(),  # type: ignore[arg-type]
+        PagePool(GEOMETRY, pages, torch.float32, torch.device("cpu")),
+        TargetShapes(CONFIG.target_shapes()),
+        64,
     )
     return Engine(EngineConfig(model="unused", **config), source, loaded)  # type: ignore[arg-type]
 
@@ -177,11 +192,12 @@ def test_every_output_is_right_whatever_the_schedule(
     requests: dict[str, GenerationRequest] = {}
     aborted: set[str] = set()
     arrivals = rnd.randint(5, 40)
-    for tick in range(5000):
+    for _ in range(5000):
         while arrivals and rnd.random() < 0.4:
             arrivals -= 1
             request = GenerationRequest(
-                f"r{arrivals}", [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 30))],
+                f"r{arrivals}",
+                [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 30))],
                 SamplingParams(max_tokens=rnd.randint(1, 20), n=rnd.choice([1, 1, 1, 3])),
                 adapter_digest=rnd.choice(["", *digests, "sha256:unknown"]),
             )
@@ -204,7 +220,7 @@ def test_every_output_is_right_whatever_the_schedule(
             assert end.usage.completion_tokens == total
         if not arrivals and not engine.has_work():
             break
-    assert set(finished) == set(requests), f"unfinished after {tick} steps"
+    assert set(finished) == set(requests), "unfinished after 5000 steps"
     for request_id, request in requests.items():
         bad = request.adapter_digest in (digests[-1], "sha256:unknown")
         if finished[request_id] == "refused":

@@ -1,4 +1,4 @@
-"""Kernels run in Triton's interpreter on a machine without a GPU, in float32 and float16 (its bfloat16 dot is wrong)."""
+"""Without a GPU, kernels run in the interpreter, in float32 and float16: its bfloat16 dot is wrong."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
 from lora_kernels.reference import paged_attention
 
@@ -14,7 +15,9 @@ PAGE_TOKENS = 16
 SHAPES = [(8, 2, 64), (4, 4, 32), (6, 2, 80)]
 
 
-def filled_pool(lengths: list[int], kv_heads: int, head_dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def filled_pool(
+    lengths: list[int], kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
     """A pool whose unused cells are NaN, and each sequence's page table; unused table entries point at page 0."""
     width = max(-(-length // PAGE_TOKENS) for length in lengths)
     pages = torch.randperm(200)[: width * len(lengths)].view(len(lengths), width) + 1
@@ -45,10 +48,23 @@ def test_decode(dtype: torch.dtype, splits: int, window: int, heads: int, kv_hea
     q = qkv[:, : heads * head_dim]  # strided, as the runner has it
     out = torch.full((len(lengths), heads * head_dim), float("nan"), device=DEVICE, dtype=dtype)
     workspace = DecodeWorkspace(8, heads, head_dim, 4, DEVICE)
-    paged_decode(q, pool, table, torch.tensor(lengths, dtype=torch.int32, device=DEVICE), out, workspace,
-                 heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, splits=splits, window=window)
+    paged_decode(
+        q,
+        pool,
+        table,
+        torch.tensor(lengths, dtype=torch.int32, device=DEVICE),
+        out,
+        workspace,
+        heads=heads,
+        kv_heads=kv_heads,
+        page_tokens=PAGE_TOKENS,
+        splits=splits,
+        window=window,
+    )
     for row, length in enumerate(lengths):
-        want = paged_attention(q[row].view(1, heads, head_dim), pool, table[row], length - 1, PAGE_TOKENS, kv_heads, window)
+        want = paged_attention(
+            q[row].view(1, heads, head_dim), pool, table[row], length - 1, PAGE_TOKENS, kv_heads, window
+        )
         assert error(out[row], want.flatten()) < TOLERANCE[dtype]
 
 
@@ -83,5 +99,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     pool = torch.zeros(4, 100, device=DEVICE)
     q = torch.zeros(1, 64, device=DEVICE)
     with pytest.raises(ValueError, match="pages of 100 elements"):
-        paged_decode(q, pool, q.int(), q.int(), q, DecodeWorkspace(1, 4, 16, 1, DEVICE), heads=4, kv_heads=2,
-                     page_tokens=16, splits=1)
+        paged_decode(
+            q,
+            pool,
+            q.int(),
+            q.int(),
+            q,
+            DecodeWorkspace(1, 4, 16, 1, DEVICE),
+            heads=4,
+            kv_heads=2,
+            page_tokens=16,
+            splits=1,
+        )

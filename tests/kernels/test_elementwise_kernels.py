@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from lora_kernels import reference
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
 
@@ -52,8 +53,21 @@ def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
     if qk_norm:
         q, k = (reference.rms_norm(t, w, 1e-6) for t, w in ((q, norms[0]), (k, norms[1])))  # type: ignore[arg-type]
     want_q, want_k = (reference.rotate(t.float(), cos[positions].float(), sin[positions].float()) for t in (q, k))
-    rope_and_write_kv(qkv, cos, sin, positions, cells, pool, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                      page_tokens=page_tokens, q_norm=norms[0], k_norm=norms[1], eps=1e-6)
+    rope_and_write_kv(
+        qkv,
+        cos,
+        sin,
+        positions,
+        cells,
+        pool,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        page_tokens=page_tokens,
+        q_norm=norms[0],
+        k_norm=norms[1],
+        eps=1e-6,
+    )
     written = pool.view(-1, kv_dim)
     assert close(qkv[:, : heads * head_dim], want_q.flatten(1))
     assert close(written[cells.long()], want_k.flatten(1))

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+
 from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
 from lora_kernels.reference import lora_delta
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
@@ -129,7 +130,9 @@ def test_a_batch_without_adapters_launches_nothing() -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(5))
     out = torch.randn(40, 128, device=DEVICE).to(DTYPES[0])
     before = out.clone()
-    lora_expand(out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8))
+    lora_expand(
+        out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8)
+    )
     assert torch.equal(out, before)
 
 

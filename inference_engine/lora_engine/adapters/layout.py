@@ -135,8 +135,11 @@ def _plan_layer(
             cursor += module.rank * row_chunks(targets.shapes[module.target][0], kv_dim)
         for module in present:
             in_features, out_features = targets.shapes[module.target]
-            slots.append(ModuleSlot(module.target, module.rank, module.scale, a_chunks[module.target], cursor,
-                                    in_features, out_features))
+            slots.append(
+                ModuleSlot(
+                    module.target, module.rank, module.scale, a_chunks[module.target], cursor, in_features, out_features
+                )
+            )
             cursor += module.rank * row_chunks(out_features, kv_dim)
     return tuple(slots), cursor
 

@@ -6,12 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from lora_engine.memory import OutOfPages, PageAllocator, PagePool
 
-from .layout import TARGET_GROUPS, ModuleSlot, PackedAdapter, row_chunks
+from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, row_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,20 @@ class AdapterSlot:
 
     _generations = itertools.count(1)
 
-    def __init__(self, packed: PackedAdapter, pages: list[int], pool: PagePool, group_offsets: GroupOffsets) -> None:
+    def __init__(
+        self,
+        packed: PackedAdapter,
+        pages: list[int],
+        pool: PagePool,
+        group_offsets: GroupOffsets,
+        table_index: int = 0,
+    ) -> None:
         self.digest = packed.digest
         self.rank = packed.rank
         self.num_bytes = packed.num_bytes
         self.pages = pages
         self.generation = next(self._generations)
+        self.table_index = table_index  # its row in the kernels' tables; 0 without them
         self.refs = 0
         self.last_used = 0.0
         self._layout = packed.layout
@@ -77,9 +86,7 @@ class AdapterSlot:
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
         slots = {slot.target: slot for slot in self._layout.layers[layer]}
         cells = self._cells(layer) if slots else None
-        return tuple(
-            self._group_weights(cells, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS
-        )
+        return tuple(self._group_weights(cells, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS)
 
     def _cells(self, layer: int) -> torch.Tensor:
         """``[chunks, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
@@ -95,8 +102,14 @@ class AdapterSlot:
         a = _rows(cells, slots[0].a_chunk, sum(ranks), slots[0].in_features)
         ends = list(itertools.accumulate(ranks))
         parts = tuple(
-            Part(end - slot.rank, end, self._offsets[slot.target], self._offsets[slot.target] + slot.out_features,
-                 _rows(cells, slot.b_chunk, slot.rank, slot.out_features), slot.scale)
+            Part(
+                end - slot.rank,
+                end,
+                self._offsets[slot.target],
+                self._offsets[slot.target] + slot.out_features,
+                _rows(cells, slot.b_chunk, slot.rank, slot.out_features),
+                slot.scale,
+            )
             for slot, end in zip(slots, ends, strict=True)
         )
         return GroupWeights(a.T, parts)
@@ -116,6 +129,19 @@ def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
     return offsets
 
 
+class AdapterTable(Protocol):
+    """Where kernels look adapters up; None for backends that read the slots themselves."""
+
+    def add(self, layout: AdapterLayout, pages: list[int]) -> int:
+        """Describe an adapter to the kernels; its index from now on."""
+
+    def remove(self, index: int) -> None:
+        """The index may be used again."""
+
+    @property
+    def full(self) -> bool: ...
+
+
 class AdapterResidency:
     """The device tier: acquire an adapter for a request, give it back, evict idle ones."""
 
@@ -125,12 +151,14 @@ class AdapterResidency:
         allocator: PageAllocator,
         shapes: dict[str, tuple[int, int]],
         clock: Callable[[], float] = time.monotonic,
+        table: AdapterTable | None = None,
     ) -> None:
         self._pool = pool
         self._allocator = allocator
         self._offsets = group_offsets(shapes)
         self._clock = clock
         self._slots: dict[str, AdapterSlot] = {}
+        self._table = table
 
     def get(self, digest: str) -> AdapterSlot | None:
         return self._slots.get(digest)
@@ -143,10 +171,18 @@ class AdapterResidency:
         pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
         if pages:
             self._pool.write_adapter(pages, packed.data)
-        slot = AdapterSlot(packed, pages, self._pool, self._offsets)
+        index = self._table_row(packed.layout, pages)
+        slot = AdapterSlot(packed, pages, self._pool, self._offsets, index)
         self._slots[packed.digest] = slot
         slot.last_used = self._clock()
         return slot
+
+    def _table_row(self, layout: AdapterLayout, pages: list[int]) -> int:
+        if self._table is None:
+            return 0
+        if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
+            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
+        return self._table.add(layout, pages)
 
     def acquire(self, slot: AdapterSlot) -> None:
         slot.refs += 1
@@ -170,6 +206,8 @@ class AdapterResidency:
     def drop(self, slot: AdapterSlot) -> None:
         """Give an idle adapter's pages back."""
         slot.close()
+        if self._table:
+            self._table.remove(slot.table_index)
         del self._slots[slot.digest]
         self._allocator.release(slot.pages)
 

@@ -50,6 +50,9 @@ class LoadedAdapters:
     def add(self, packed: PackedAdapter) -> None:
         self._adapters[packed.digest] = packed
 
+    def clear(self) -> None:
+        self._adapters.clear()
+
     def knows(self, digest: str) -> bool:
         return digest in self._adapters
 

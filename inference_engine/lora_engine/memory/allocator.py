@@ -108,8 +108,14 @@ class PageAllocator:
 
     def stats(self) -> PoolStats:
         c = self._counts
-        return PoolStats(self.total, c[PageKind.FREE], c[PageKind.KV], c[PageKind.CACHED_PREFIX],
-                         c[PageKind.ADAPTER], c[PageKind.RESERVED])
+        return PoolStats(
+            self.total,
+            c[PageKind.FREE],
+            c[PageKind.KV],
+            c[PageKind.CACHED_PREFIX],
+            c[PageKind.ADAPTER],
+            c[PageKind.RESERVED],
+        )
 
     def check(self) -> None:
         """Verify the invariant against the pages themselves; raises ``AssertionError``."""

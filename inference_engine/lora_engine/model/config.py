@@ -116,7 +116,7 @@ def _sliding_window(raw: dict[str, Any], family: str) -> tuple[int, frozenset[in
     window = raw.get("sliding_window") or 0
     if not window or (family.startswith("qwen") and not raw.get("use_sliding_window", False)):
         return 0, frozenset()
-    if "layer_types" in raw and raw["layer_types"]:
+    if raw.get("layer_types"):
         sliding = {i for i, kind in enumerate(raw["layer_types"]) if kind == "sliding_attention"}
     elif family == "mistral":
         sliding = set(range(layers))

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import torch
 
-from lora_engine.adapters.layout import TargetShapes
+from lora_engine.adapters.layout import TargetShapes, row_chunks
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.text import Tokenizer
+from lora_kernels.tables import SlotTables
 
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
 from .parallel import Parallel
+from .shape import ModelShape
 from .transformer import Transformer
-from .weights import base_digest, load_weights
+from .weights import ModelWeights, base_digest, load_weights
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class LoadedModel:
     pool: PagePool
     targets: TargetShapes
     max_context: int
+    tables: SlotTables | None = None  # with the Triton backend
 
 
 def load_model(config: EngineConfig, parallel: Parallel | None = None) -> LoadedModel:
@@ -47,11 +50,17 @@ def load_model(config: EngineConfig, parallel: Parallel | None = None) -> Loaded
     device, model_config = torch.device(config.device), ModelConfig.load(config.model)
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     weights = load_weights(config.model, model_config, device, choose_dtype(config.dtype, device), parallel)
-    model = Transformer(model_config, weights, max_context, parallel)
+    model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     pool = build_pool(config, model, max_context)
-    log.info("loaded %s in %.1f s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
-             config.model, time.perf_counter() - started, weights.num_bytes() / 2**20, pool.num_pages,
-             pool.geometry.page_bytes(model.dtype) / 2**10, pool.data.nbytes / 2**20)
+    log.info(
+        "loaded %s in %.1f s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
+        config.model,
+        time.perf_counter() - started,
+        weights.num_bytes() / 2**20,
+        pool.num_pages,
+        pool.geometry.page_bytes(model.dtype) / 2**10,
+        pool.data.nbytes / 2**20,
+    )
     return LoadedModel(
         name=config.model_name or config.model.resolve().name,
         digest=base_digest(config.model),
@@ -61,7 +70,36 @@ def load_model(config: EngineConfig, parallel: Parallel | None = None) -> Loaded
         pool=pool,
         targets=TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
         max_context=max_context,
+        tables=tables,
     )
+
+
+def build_transformer(
+    config: EngineConfig, model_config: ModelConfig, weights: ModelWeights, max_context: int, parallel: Parallel
+) -> tuple[Transformer, SlotTables | None]:
+    """The model with the backend that ``config.backend`` names; "auto" is Triton on a GPU, torch elsewhere."""
+    model = Transformer(model_config, weights, max_context, parallel)
+    backend = config.backend if config.backend != "auto" else ("triton" if model.device.type == "cuda" else "torch")
+    if backend == "torch":
+        if model.device.type == "cuda":
+            log.warning("running on a GPU without its kernels (--backend torch): correct, but slow")
+        return model, None
+    if backend != "triton":
+        raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton")
+    from .triton_ops import TritonOps  # needs triton, which a CPU engine does not
+
+    rows = max(config.max_running + 1, config.max_device_adapters) + 1
+    pages = adapter_pages(model.shape, config)
+    tables = SlotTables(rows, model_config.num_layers, pages, model.device)
+    model.ops = TritonOps(model.shape, tables, config.max_running)
+    return model, tables
+
+
+def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
+    """Pages of the largest adapter this engine admits: every target, at the highest rank."""
+    geometry = shape.pool_geometry(config.page_tokens)
+    chunks = sum(row_chunks(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair)
+    return -(-config.max_lora_rank * chunks // geometry.chunks_per_page)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -106,8 +144,14 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     budget = int(free - total * (1 - config.gpu_memory_fraction) - activations - logits)
-    log.info("device memory: %.1f GiB free of %.1f, activations %.2f, sampling %.2f, pool %.1f",
-             free / 2**30, total / 2**30, activations / 2**30, logits / 2**30, budget / 2**30)
+    log.info(
+        "device memory: %.1f GiB free of %.1f, activations %.2f, sampling %.2f, pool %.1f",
+        free / 2**30,
+        total / 2**30,
+        activations / 2**30,
+        logits / 2**30,
+        budget / 2**30,
+    )
     return budget
 
 

@@ -13,7 +13,7 @@ from .parallel import Parallel
 from .rope import rotary_tables
 
 # Indices into adapters.layout.TARGET_GROUPS.
-QKV, O, GATE_UP, DOWN = range(4)
+QKV, OUT, GATE_UP, DOWN = range(4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from .batch import StepBatch
 from .config import ModelConfig
 from .ops import Ops, TorchOps
 from .parallel import Parallel
-from .shape import DOWN, GATE_UP, QKV, ModelShape, O
+from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
 from .weights import LayerWeights, ModelWeights
 
 
@@ -39,22 +39,26 @@ class Transformer:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
         return self.run(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool))
 
-    def run(self, token_ids: torch.Tensor, logit_rows: torch.Tensor, plan: Any) -> torch.Tensor:
-        """``forward`` with a plan already made: nothing here looks at the host, so a CUDA graph can capture it."""
+    def run(self, token_ids: torch.Tensor, logit_rows: torch.Tensor | None, plan: Any) -> torch.Tensor:
+        """``forward`` with a plan already made; ``logit_rows`` None means every row.
+
+        Nothing here looks at the host, so a CUDA graph can capture it.
+        """
         residual = F.embedding(token_ids, self.weights.embedding)
         delta = None
         for index, layer in enumerate(self.weights.layers):
             delta = self._attention(index, layer, self.ops.add_norm(residual, delta, layer.input_norm), plan)
             delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.post_norm), plan)
-        last = None if delta is None else delta[logit_rows]
-        return F.linear(self.ops.add_norm(residual[logit_rows], last, self.weights.final_norm), self.weights.lm_head)
+        if logit_rows is not None:
+            residual, delta = residual[logit_rows], None if delta is None else delta[logit_rows]
+        return F.linear(self.ops.add_norm(residual, delta, self.weights.final_norm), self.weights.lm_head)
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
         qkv = F.linear(x, layer.qkv, layer.qkv_bias)
         self.ops.add_lora(QKV, index, x, qkv, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
         out = F.linear(attended, layer.o, layer.o_bias)
-        self.ops.add_lora(O, index, attended, out, plan)
+        self.ops.add_lora(OUT, index, attended, out, plan)
         return self.parallel.all_reduce(out)
 
     def _mlp(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:

@@ -124,12 +124,18 @@ def random_weights(
     def layer() -> LayerWeights:
         qkv, gate_up = merged("q_proj", "k_proj", "v_proj"), merged("gate_proj", "up_proj")
         return LayerWeights(
-            input_norm=ones(config.hidden_size), qkv=qkv,
+            input_norm=ones(config.hidden_size),
+            qkv=qkv,
             qkv_bias=normal(qkv.shape[0]) if config.qkv_bias else None,
             q_norm=ones(config.head_dim) if config.qk_norm else None,
             k_norm=ones(config.head_dim) if config.qk_norm else None,
-            o=merged("o_proj"), o_bias=None, post_norm=ones(config.hidden_size),
-            gate_up=gate_up, gate_up_bias=None, down=merged("down_proj"), down_bias=None,
+            o=merged("o_proj"),
+            o_bias=None,
+            post_norm=ones(config.hidden_size),
+            gate_up=gate_up,
+            gate_up_bias=None,
+            down=merged("down_proj"),
+            down_bias=None,
         )
 
     embedding = normal(config.vocab_size, config.hidden_size)

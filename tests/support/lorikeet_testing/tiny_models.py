@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto import CONFIG_MAPPING
+
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.peft_format import (
@@ -21,23 +26,33 @@ from lora_engine.peft_format import (
     folder_digests,
     inspect_adapter,
 )
-from peft import LoraConfig, get_peft_model
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto import CONFIG_MAPPING
 
 VOCAB = 512
 _SHAPE: dict[str, Any] = {
-    "hidden_size": 64, "intermediate_size": 150, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": VOCAB, "max_position_embeddings": 512,
-    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+    "hidden_size": 64,
+    "intermediate_size": 150,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
 }
 _LLAMA3_ROPE = {
-    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
 _YARN_ROPE = {
-    "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128,
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2-mha": ("llama", {"num_key_value_heads": 4}),
@@ -48,7 +63,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral-sliding-window": ("mistral", {"sliding_window": 40}),
     "qwen2-qkv-bias": ("qwen2", {}),
     "qwen2.5-windowed-upper-layers": (
-        "qwen2", {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1},
     ),
     "qwen3-qk-norm": ("qwen3", {"head_dim": 32}),
 }
@@ -61,8 +77,11 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "mlp-r5": {"r": 5, "lora_alpha": 7, "target_modules": ["gate_proj", "up_proj", "down_proj"]},
     "qv-r32": {"r": 32, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"]},
     "patterns": {
-        "r": 4, "lora_alpha": 8, "target_modules": _ALL,
-        "rank_pattern": {"q_proj": 12, "layers.1.mlp.down_proj": 20}, "alpha_pattern": {"o_proj": 3},
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": _ALL,
+        "rank_pattern": {"q_proj": 12, "layers.1.mlp.down_proj": 20},
+        "alpha_pattern": {"o_proj": 3},
     },
     "one-layer-r64": {"r": 64, "lora_alpha": 64, "target_modules": _ALL, "layers_to_transform": [1]},
     "down-r256": {"r": 256, "lora_alpha": 64, "target_modules": ["down_proj"]},
@@ -123,9 +142,14 @@ class Adapter:
 def geometry_of(engine: Engine) -> BaseGeometry:
     config = engine.model_config
     return BaseGeometry(
-        name=engine.loaded.name, digest=engine.loaded.digest, num_layers=config.num_layers,
-        hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
-        num_attention_heads=config.num_heads, num_key_value_heads=config.num_kv_heads, head_dim=config.head_dim,
+        name=engine.loaded.name,
+        digest=engine.loaded.digest,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
         vocab_size=config.vocab_size,
     )
 
@@ -139,5 +163,6 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     report = inspect_adapter(adapter.folder, geometry_of(engine), Limits())
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
-    return pack_adapter(adapter.digest, report.manifest, weights, engine.pool.geometry, engine.targets,
-                        engine.pool.data.dtype)
+    return pack_adapter(
+        adapter.digest, report.manifest, weights, engine.pool.geometry, engine.targets, engine.pool.data.dtype
+    )

@@ -1,0 +1,220 @@
+"""W1: offline throughput of one GPU, requests per second by number of adapters.
+
+    python benchmarks/offline_throughput.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b] [--cases ...]
+
+Random weights, 1000 requests of 256 tokens in and 128 out, greedy, no end token, at most 256
+running, no prefix cache; adapters on q,k,v,o with ranks 8/16/32/64 round-robin, all in host
+memory at the start. Correctness has its own tests; this measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers import decoders, models, pre_tokenizers
+
+from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.weights import random_weights
+from lora_engine.peft_format import AdapterManifest, ModuleLora
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.text import Tokenizer
+
+LLAMA_3_1_8B: dict[str, Any] = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "rope_theta": 500000.0,
+}  # fmt: skip
+LLAMA_2_7B: dict[str, Any] = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
+}  # fmt: skip
+MODELS = {"llama-3.1-8b": LLAMA_3_1_8B, "llama-2-7b": LLAMA_2_7B}
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+ALL_LINEAR = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+MIXED = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``adapters`` distinct adapters, requests round-robin ("mixed") or drawn uniformly."""
+
+    name: str
+    adapters: int
+    ranks: tuple[int, ...] = MIXED
+    targets: tuple[str, ...] = ATTENTION
+    uniform: bool = False
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("base lora on", 0),
+        Case("1 adapter", 1),
+        Case("8 mixed", 8),
+        Case("32 mixed", 32),
+        Case("64 mixed", 64),
+        Case("256 uniform", 256, uniform=True),
+        Case("1000 uniform", 1000, uniform=True),
+        Case("1000 uniform r8", 1000, (8,), uniform=True),
+        Case("4000 uniform r8", 4000, (8,), uniform=True),
+        Case("64 mixed all-linear", 64, targets=ALL_LINEAR),
+        Case("64 r128", 64, (128,)),
+    )
+}
+
+
+def tokenizer_folder(vocab_size: int) -> Path:
+    """A byte-level tokenizer of the right size: detokenisation is part of what is measured."""
+    folder = Path(tempfile.mkdtemp())
+    vocab = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocab |= {f"word{index}": index for index in range(len(vocab), vocab_size)}
+    tokenizer = HfTokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Engine:
+    model_config, device = ModelConfig.from_dict(MODELS[name]), torch.device("cuda")
+    weights = random_weights(model_config, device, torch.bfloat16, Parallel())
+    max_context = config.max_context or model_config.max_position
+    model, tables = build_transformer(config, model_config, weights, max_context, Parallel())
+    loaded = LoadedModel(
+        name, "sha256:random", torch.cuda.get_device_name(), model,
+        Tokenizer.load(tokenizer_folder(model_config.vocab_size)), build_pool(config, model, max_context),
+        TargetShapes(model_config.target_shapes()), max_context, tables,
+    )  # fmt: skip
+    return Engine(config, source, loaded)
+
+
+def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ...]) -> PackedAdapter:
+    modules = tuple(
+        ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
+        for layer in range(engine.model_config.num_layers)
+        for target in targets
+    )
+    manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {})
+    layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
+    shape = (engine.pool.geometry.num_layers, layout.num_pages, engine.pool.geometry.page_elems)
+    data = torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)
+    data.copy_(noise(data.numel()).view(shape))
+    return PackedAdapter(f"sha256:{index:064x}", rank, layout, data)
+
+
+_noise = torch.empty(0)
+
+
+def noise(count: int) -> torch.Tensor:
+    """Small random weights; made once, since only their size matters for speed."""
+    global _noise
+    if len(_noise) < count:
+        _noise = (torch.randn(count, device="cuda") * 0.01).bfloat16().cpu()
+    return _noise[:count]
+
+
+def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) -> dict[str, Any]:
+    rnd = random.Random(case.name)
+    digests = []
+    for index in range(case.adapters):
+        packed = random_adapter(engine, index, case.ranks[index % len(case.ranks)], case.targets)
+        source.add(packed)
+        digests.append(packed.digest)
+    vocab = engine.model_config.vocab_size
+    params = SamplingParams(max_tokens=128, ignore_eos=True)
+    work = []
+    for index in range(requests):
+        digest = ""
+        if digests:
+            digest = rnd.choice(digests) if case.uniform else digests[index % len(digests)]
+        prompt = [rnd.randrange(vocab) for _ in range(256)]
+        work.append(GenerationRequest(f"{case.name}-{index}", prompt, params, digest))
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for request in work:
+        engine.add_request(request)
+    steps: dict[str, list[float]] = {"decode": [], "mixed": []}
+    while engine.has_work():
+        before = time.perf_counter()
+        output = engine.step()
+        decoding = not engine.num_waiting and output.deltas  # nothing left to prefill but the last admitted prompts
+        steps["decode" if decoding else "mixed"].append(time.perf_counter() - before)
+    torch.cuda.synchronize()
+    elapsed = time.perf_counter() - started
+    engine.check()
+    for slot in list(engine.residency.slots()):
+        engine.residency.drop(slot)
+    source.clear()
+    decode = sorted(steps["decode"])
+    return {
+        "requests_per_s": requests / elapsed,
+        "seconds": elapsed,
+        "decode_step_ms": decode[len(decode) // 2] * 1e3 if decode else None,
+        "steps": {kind: len(times) for kind, times in steps.items()},
+        "mixed_seconds": sum(steps["mixed"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--step-tokens", type=int, default=2048)
+    parser.add_argument("--pool-mb", type=int, default=0)
+    parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
+    arguments = parser.parse_args()
+    source = LoadedAdapters()
+    config = EngineConfig(
+        model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=arguments.step_tokens,
+        pool_mb=arguments.pool_mb,
+    )  # fmt: skip
+    started = time.perf_counter()
+    engine = build_engine(arguments.model, config, source)
+    print(f"engine up in {time.perf_counter() - started:.1f} s: {engine.describe()}", flush=True)
+    run_case(engine, source, Case("warm-up", 4), 32)
+    if arguments.profile:
+        profile(engine, source, CASES[arguments.cases[0]])
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    for name in arguments.cases:
+        result = run_case(engine, source, CASES[name], arguments.requests)
+        print(f"{name:22} {result['requests_per_s']:7.2f} requests/s  {json.dumps(result)}", flush=True)
+        if arguments.out:
+            row = {
+                "workload": "W1", "model": arguments.model, "system": "lorikeet", "case": name,
+                "metric": "requests_per_s", "value": round(result["requests_per_s"], 2), "unit": "1/s", "floor": None,
+                "gpu": torch.cuda.get_device_name(), "gpus": 1, "commit": commit, "date": date.today().isoformat(),
+                "settings": {"requests": arguments.requests, "step_tokens": arguments.step_tokens, **result},
+            }  # fmt: skip
+            with arguments.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def profile(engine: Engine, source: LoadedAdapters, case: Case) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+        run_case(engine, source, case, 300)
+    print(prof.key_averages().table(sort_by="cuda_time_total", row_limit=22, max_name_column_width=60))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO", format="%(message)s")
+    main()

@@ -1,0 +1,166 @@
+"""Decode steps as CUDA graphs: one graph per batch size and rank class, replayed with new contents.
+
+A graph reads its inputs from fixed tensors: per token its id, position, KV cell and length, the
+page table, and the tiles that say which rows use which adapter. Loading or evicting an
+adapter changes the tables the tiles point into, never a graph. Steps with a prompt chunk
+run without a graph, since their kernels are long enough to hide their launches.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lora_kernels.attention import decode_splits
+from lora_kernels.lora import FEW_TOKENS, LoraShape
+
+from .memory import PagePool
+from .model.transformer import Transformer
+from .model.triton_ops import RANK_CLASSES, TritonOps, TritonPlan, rank_class
+from .runner import Runner, Sampled, order_chunks
+from .sampling import sample
+from .scheduling.scheduler import Chunk
+
+log = logging.getLogger(__name__)
+
+FIELDS = 4  # token id, position, key cell, length
+EAGER_RANKS = (0, 16, 64)  # captured at start; other classes when they first come
+
+
+class DecodeGraph:
+    """One captured decode step of ``size`` rows."""
+
+    def __init__(self, runner: GraphRunner, size: int, rank: int) -> None:
+        self.plan = runner.static_plan(size, rank)
+        self.graph = torch.cuda.CUDAGraph()
+        self._run(runner, size)  # compiles what is not compiled yet, outside the capture
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, pool=runner.memory):
+            self.logits, self.greedy = self._run(runner, size)
+
+    def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = runner.model.run(runner.token_ids[:size], None, self.plan)
+        return logits, logits.argmax(dim=-1)
+
+
+class GraphRunner(Runner):
+    """Runs decode-only steps from graphs, everything else as ``Runner`` does."""
+
+    def __init__(self, model: Transformer, pool: PagePool, max_running: int, max_context: int) -> None:
+        super().__init__(model, pool)
+        ops = model.ops
+        assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
+        self.sizes = graph_sizes(max_running)
+        self.memory = torch.cuda.graph_pool_handle()
+        largest, width = self.sizes[-1], pool.geometry.pages_for_tokens(max_context)
+        device = pool.data.device
+        # Rows of FIELDS values, then tiles of three, then page lists: one pinned tensor, one copy a step.
+        self._host = torch.zeros(largest * (FIELDS + 3 + width), dtype=torch.int32).pin_memory()
+        self._device = torch.zeros_like(self._host, device=device)
+        self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
+        self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
+        self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
+        self.token_ids = self._fields[0]
+        self._shrunk = ops.shrink_workspace(LoraShape(FEW_TOKENS, RANK_CLASSES[-1]), largest)
+        self._graphs: dict[tuple[int, int], DecodeGraph] = {}
+
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory."""
+        started = time.perf_counter()
+        for rank in EAGER_RANKS:
+            for size in reversed(self.sizes):
+                self._graph(size, rank)
+        log.info("captured %d decode graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
+
+    def static_plan(self, size: int, rank: int) -> TritonPlan:
+        """The plan a graph of ``size`` rows is captured with."""
+        _, positions, cells, lengths = (self._fields[field, :size] for field in range(FIELDS))
+        kv_heads = self.model.shape.kv_heads
+        return TritonPlan(
+            pool=self.pool,
+            positions=positions,
+            key_cells=cells,
+            num_decode=size,
+            decode_table=self._table[:size],
+            decode_lengths=lengths,
+            splits=decode_splits(size, kv_heads, 4096),
+            prefill_table=None,
+            prefill_tiles=None,
+            lora_tiles=self._tiles[:size] if rank else None,
+            lora_shape=LoraShape(FEW_TOKENS, rank),
+            shrunk=self._shrunk if rank else None,
+        )
+
+    @torch.inference_mode()
+    def run(self, chunks: Iterable[Chunk]) -> list[Sampled]:
+        chunks = list(chunks)
+        if any(chunk.tokens > 1 for chunk in chunks) or len(chunks) > self.sizes[-1]:
+            return super().run(chunks)
+        ordered = order_chunks(chunks)
+        size = next(size for size in self.sizes if size >= len(ordered))
+        ranks = [chunk.sequence.slot.rank for chunk in ordered if chunk.sequence.slot]
+        self._load(ordered, size)
+        graph = self._graph(size, rank_class(max(ranks)) if ranks else 0)
+        graph.graph.replay()
+        return self._sample(ordered, graph)
+
+    def _sample(self, chunks: Sequence[Chunk], graph: DecodeGraph) -> list[Sampled]:
+        sequences = [chunk.sequence for chunk in chunks]
+        if all(s.request.sampling.plain_greedy for s in sequences):
+            return [(s, t, None) for s, t in zip(sequences, graph.greedy[: len(sequences)].tolist(), strict=True)]
+        tokens, logprobs = sample(graph.logits[: len(sequences)], [s.sampling_row() for s in sequences])
+        return list(zip(sequences, tokens, logprobs, strict=True))
+
+    def _graph(self, size: int, rank: int) -> DecodeGraph:
+        if (size, rank) not in self._graphs:
+            self._graphs[size, rank] = DecodeGraph(self, size, rank)
+        return self._graphs[size, rank]
+
+    def _load(self, chunks: Sequence[Chunk], size: int) -> None:
+        """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
+        count, page_tokens = len(chunks), self.pool.geometry.page_tokens
+        width = max(len(chunk.sequence.pages) for chunk in chunks)
+        host = self._host.numpy()[: size * (FIELDS + 3 + width)]
+        fields = host[: size * FIELDS].reshape(FIELDS, size)
+        tiles = host[size * FIELDS : size * (FIELDS + 3)].reshape(size, 3)
+        table = host[size * (FIELDS + 3) :].reshape(size, width)
+        host[:] = 0
+        fields[3] = 1  # a padding row attends to the one cell of the padding page that it writes itself
+        computed = np.array([chunk.sequence.num_computed for chunk in chunks])
+        fields[0, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
+        fields[1, :count] = computed
+        fields[3, :count] = computed + 1
+        for row, chunk in enumerate(chunks):
+            table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
+        pages = table[np.arange(count), computed // page_tokens]
+        fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
+        _write_tiles(chunks, tiles)
+        self._device[: len(host)].copy_(self._host[: len(host)], non_blocking=True)
+        device = self._device[: len(host)]
+        self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
+        self._tiles[:size].copy_(device[size * FIELDS : size * (FIELDS + 3)].view(size, 3))
+        self._table[:size, :width].copy_(device[size * (FIELDS + 3) :].view(size, width))
+
+
+def graph_sizes(max_running: int) -> list[int]:
+    """1, 2, 4, then every eighth up to 256, then every 32nd, up to ``max_running``."""
+    sizes = [1, 2, 4, *range(8, min(max_running, 256), 8), *range(256, max_running, 32)]
+    return [size for size in sizes if size < max_running] + [max_running]
+
+
+def _write_tiles(chunks: Sequence[Chunk], tiles: npt.NDArray[np.int32]) -> None:
+    """Neighbouring rows of one adapter, at most ``FEW_TOKENS`` to a tile; rows without adapter cost none."""
+    tile, row = 0, 0
+    while row < len(chunks):
+        slot, start = chunks[row].sequence.slot, row
+        while row < len(chunks) and chunks[row].sequence.slot is slot and row - start < FEW_TOKENS:
+            row += 1
+        if slot is not None:
+            tiles[tile] = (slot.table_index, start, row - start)
+            tile += 1

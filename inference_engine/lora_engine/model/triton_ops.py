@@ -1,0 +1,188 @@
+"""The GPU's backend: Triton kernels over the pool.
+
+Prefill chunks and decode tokens may share a step; each gets its own attention launch. All
+indices of a step lie in one int32 tensor, copied to the device once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lora_engine.adapters.layout import TARGET_GROUPS
+from lora_engine.memory.page_pool import PagePool
+from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
+from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
+from lora_kernels.tables import Group, SlotTables, token_tiles
+
+from .batch import LoraSpan, StepBatch
+from .shape import ModelShape
+from .weights import LayerWeights
+
+MANY_TOKENS = 64  # tile size of the prefill form
+MAX_SPLITS = 32
+RANK_CLASSES = (16, 64, 128, 256)
+
+
+@dataclass(slots=True)
+class TritonPlan:
+    """What all layers of a step share; every tensor int32 on the device. ``num_decode`` rows come first."""
+
+    pool: PagePool
+    positions: torch.Tensor
+    key_cells: torch.Tensor
+    num_decode: int
+    decode_table: torch.Tensor
+    decode_lengths: torch.Tensor
+    splits: int
+    prefill_table: torch.Tensor | None
+    prefill_tiles: torch.Tensor | None
+    lora_tiles: torch.Tensor | None
+    lora_shape: LoraShape
+    shrunk: torch.Tensor | None
+
+
+class TritonOps:
+    """Kernels, and the workspaces they need."""
+
+    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int) -> None:
+        self.shape = shape
+        self.tables = tables
+        self.device = shape.cos.device
+        self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
+        self.groups = lora_groups(shape)
+
+    def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
+        n, page_tokens = batch.num_decode, pool.geometry.page_tokens
+        shape, tiles = self._lora(batch.lora)
+        spans = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(batch.prefill)]
+        return TritonPlan(
+            pool=pool,
+            positions=batch.positions.int(),
+            key_cells=batch.key_cells.int(),
+            num_decode=n,
+            decode_table=batch.decode_pages.int(),
+            decode_lengths=batch.decode_lengths.int(),
+            splits=decode_splits(max(n, 1), self.shape.kv_heads, batch.decode_pages.shape[1] * page_tokens),
+            prefill_table=_page_table([s.pages for s in batch.prefill]) if spans else None,
+            prefill_tiles=prefill_tiles(spans, self.shape.heads, self.shape.kv_heads).to(self.device)
+            if spans
+            else None,
+            lora_tiles=tiles,
+            lora_shape=shape,
+            shrunk=self.shrink_workspace(shape, len(batch.positions)) if tiles is not None else None,
+        )
+
+    def shrink_workspace(self, shape: LoraShape, tokens: int) -> torch.Tensor:
+        """Where shrunk activations of any group go."""
+        widest = max(group.in_features for group in self.groups)
+        return shape.workspace(tokens, widest, max(len(g.out_features) for g in self.groups), self.device)
+
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(residual)
+        if delta is None:
+            add_rms_norm(residual, None, weight, self.shape.eps, out)
+        else:
+            add_rms_norm(delta, residual, weight, self.shape.eps, out)
+        return out
+
+    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TritonPlan) -> None:
+        if plan.lora_tiles is None or plan.shrunk is None:
+            return
+        pool, g = plan.pool.data[layer], self.groups[group]
+        common = (plan.lora_tiles, self.tables, layer, g, plan.pool.geometry.kv_dim, plan.lora_shape)
+        lora_shrink(x, pool, plan.shrunk, *common)
+        lora_expand(plan.shrunk, pool, out, *common)
+
+    def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
+        s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
+        page_tokens = plan.pool.geometry.page_tokens
+        rope_and_write_kv(
+            qkv,
+            s.cos,
+            s.sin,
+            plan.positions,
+            plan.key_cells,
+            pool,
+            heads=s.heads,
+            kv_heads=s.kv_heads,
+            head_dim=s.head_dim,
+            page_tokens=page_tokens,
+            q_norm=weights.q_norm,
+            k_norm=weights.k_norm,
+            eps=s.eps,
+        )
+        q = qkv[:, : s.heads * s.head_dim]
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        if n:
+            paged_decode(
+                q[:n],
+                pool,
+                plan.decode_table,
+                plan.decode_lengths,
+                out[:n],
+                self.workspace,
+                heads=s.heads,
+                kv_heads=s.kv_heads,
+                page_tokens=page_tokens,
+                splits=plan.splits,
+                window=s.windows[layer],
+            )
+        if plan.prefill_tiles is not None and plan.prefill_table is not None:
+            paged_prefill(
+                q,
+                pool,
+                plan.prefill_table,
+                plan.prefill_tiles,
+                out,
+                heads=s.heads,
+                kv_heads=s.kv_heads,
+                page_tokens=page_tokens,
+                window=s.windows[layer],
+            )
+        return out
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2, dtype=gate_up.dtype, device=gate_up.device)
+        silu_mul(gate_up, out)
+        return out
+
+    def _lora(self, spans: Sequence[LoraSpan]) -> tuple[LoraShape, torch.Tensor | None]:
+        """The launch form that suits the batch's spans, and their tiles."""
+        if not spans:
+            return LoraShape(FEW_TOKENS, 0), None
+        longest = max(span.stop - span.start for span in spans)
+        block = FEW_TOKENS if longest <= FEW_TOKENS else MANY_TOKENS
+        triples = [(span.slot.table_index, span.start, span.stop) for span in spans]
+        count = sum(-(-(stop - start) // block) for _, start, stop in triples)
+        shape = LoraShape(block, rank_class(max(span.slot.rank for span in spans)))
+        return shape, token_tiles(triples, block, count).to(self.device, non_blocking=True)
+
+
+def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
+    """The target groups with this rank's sizes, in the order of ``TARGET_GROUPS``."""
+    groups, first = [], 0
+    for targets in TARGET_GROUPS:
+        outs = tuple(shape.targets[target][1] for target in targets)
+        groups.append(Group("_".join(targets), first, shape.targets[targets[0]][0], outs))
+        first += len(targets)
+    return tuple(groups)
+
+
+def rank_class(rank: int) -> int:
+    """The smallest class that holds ``rank``: launches, and graphs, are made per class."""
+    return next(limit for limit in RANK_CLASSES if rank <= limit)
+
+
+def _page_table(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Page lists of different lengths as one int32 table, padded with the zero page."""
+    table = torch.zeros(len(rows), max(len(row) for row in rows), dtype=torch.int32, device=rows[0].device)
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return table
+
+
+__all__ = ["TritonOps", "TritonPlan", "lora_groups", "rank_class"]
