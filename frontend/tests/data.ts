@@ -34,6 +34,7 @@ export const adapter: AdapterSummary = {
   status: "ready",
   rank: 8,
   targets: ["q_proj", "v_proj"],
+  bytes: 1000,
   base_model: "lorikeet-demo",
 };
 

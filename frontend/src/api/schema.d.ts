@@ -282,10 +282,11 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest. */
+        /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
         Adapter: {
             aliases: components["schemas"]["Alias"][];
             base_model: string | null;
+            bytes: number | null;
             /** Format: date-time */
             created_at: string;
             description: string;
@@ -311,9 +312,10 @@ export interface components {
          * @enum {string}
          */
         AdapterStatus: "empty" | "validated" | "staging" | "ready" | "failed" | "archived";
-        /** @description An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest. */
+        /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
         AdapterSummary: {
             base_model: string | null;
+            bytes: number | null;
             /** Format: date-time */
             created_at: string;
             description: string;

@@ -76,6 +76,10 @@ class AdapterView:
         return list(self.shown.targets) if self.shown else []
 
     @property
+    def bytes(self) -> int | None:
+        return self.shown.bytes if self.shown else None
+
+    @property
     def base_model(self) -> str | None:
         return self.shown.base_model if self.shown else None
 

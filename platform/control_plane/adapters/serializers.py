@@ -93,7 +93,7 @@ class AliasSerializer(serializers.Serializer[Any]):
 
 
 class AdapterSummarySerializer(serializers.Serializer[Any]):
-    """An adapter as lists show it. Rank, targets and base are those of the live version, else of the newest."""
+    """An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest."""
 
     name = serializers.CharField()
     description = serializers.CharField(allow_blank=True)
@@ -103,6 +103,7 @@ class AdapterSummarySerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=AdapterStatus.choices)
     rank = serializers.IntegerField(allow_null=True)
     targets = serializers.ListField(child=serializers.CharField())
+    bytes = serializers.IntegerField(allow_null=True)
     base_model = serializers.CharField(allow_null=True)
 
 

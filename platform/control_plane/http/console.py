@@ -84,7 +84,9 @@ def is_page(request: HttpRequest) -> bool:
         return False
     if any(path == prefix or path.startswith(f"{prefix}/") for prefix in SERVER_PATHS):
         return False
-    return path == "/" or (not Path(path).suffix and "text/html" in request.headers.get("Accept", ""))
+    # Below /t/ a dot may belong to an adapter's name, as in llama-3.1.
+    looks_like_file = bool(Path(path).suffix) and not path.startswith("/t/")
+    return path == "/" or (not looks_like_file and "text/html" in request.headers.get("Accept", ""))
 
 
 async def _ready(response: HttpResponse) -> HttpResponseBase:

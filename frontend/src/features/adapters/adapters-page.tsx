@@ -15,7 +15,7 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { TargetMap } from "@/components/target-map";
 import { Ago } from "@/components/time";
 import { useCan, useTenant } from "@/features/session/queries";
-import { plural } from "@/lib/format";
+import { bytes, plural } from "@/lib/format";
 import { adaptersQuery } from "./queries";
 import { AdapterState } from "./status";
 
@@ -73,7 +73,7 @@ const FILTER_LABELS: [Filter, string][] = [
   ["failed", "Failed"],
 ];
 
-type Column = "name" | "rank" | "created_at";
+type Column = "name" | "rank" | "bytes" | "created_at";
 
 interface Sorting {
   by: Column;
@@ -81,7 +81,7 @@ interface Sorting {
 }
 
 const compare = ({ by, down }: Sorting) => (a: AdapterSummary, b: AdapterSummary) => {
-  const order = by === "rank" ? (a.rank ?? 0) - (b.rank ?? 0) : a[by].localeCompare(b[by]);
+  const order = by === "rank" || by === "bytes" ? (a[by] ?? 0) - (b[by] ?? 0) : a[by].localeCompare(b[by]);
   return down ? -order : order;
 };
 
@@ -165,7 +165,10 @@ function AdapterTable({ adapters, sorting, onSort }: TableProps) {
             Rank
           </SortTh>
           <Th>Targets</Th>
-          <Th>Base</Th>
+          <SortTh column="bytes" align="right" {...header}>
+            Size
+          </SortTh>
+          <Th className="max-lg:hidden">Base</Th>
           <SortTh column="created_at" align="right" {...header}>
             Created
           </SortTh>
@@ -206,7 +209,8 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
       <Td>
         <TargetMap targets={adapter.targets} />
       </Td>
-      <Td className="text-ink-2">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
+      <Td className="tnum text-right">{adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}</Td>
+      <Td className="text-ink-2 max-lg:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
       <Td className="text-right text-ink-3">
         <Ago at={adapter.created_at} />
       </Td>

@@ -5,6 +5,7 @@ import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
+import { SplitBar } from "@/components/bars";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
@@ -70,7 +71,10 @@ function Content({ overview }: { overview: Overview }) {
       {overview.requests_24h === 0 && overview.recent_requests.length === 0 && <FirstSteps overview={overview} />}
       <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1.75fr)_minmax(0,1fr)]">
         <Recent overview={overview} />
-        <Hosts hosts={overview.hosts} />
+        <div className="grid gap-5">
+          <Hosts hosts={overview.hosts} />
+          <Busiest />
+        </div>
       </div>
       <GettingStarted />
     </div>
@@ -230,6 +234,38 @@ function Hosts({ hosts }: { hosts: Host[] }) {
               <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
             </p>
             <p className="text-xs text-ink-3">{plural(host.adapters.filter(({ tier }) => tier !== "disk").length, "adapter")} loaded</p>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+/** Where the tokens of the last week went. */
+function Busiest() {
+  const tenant = useTenant();
+  const { data } = useQuery(usageQuery(tenant, 7));
+  const rows = (data?.by_adapter ?? []).map((row) => ({ name: row.adapter, tokens: row.prompt_tokens + row.completion_tokens }));
+  const top = rows.toSorted((a, b) => b.tokens - a.tokens).slice(0, 5);
+  if (!top[0]?.tokens) return null;
+  const most = top[0].tokens;
+  return (
+    <Card>
+      <CardHeader title="Busiest, 7 days" />
+      <ul className="grid gap-3 px-4 py-3.5">
+        {top.map(({ name, tokens }) => (
+          <li key={name ?? ""} className="grid gap-1.5">
+            <span className="flex justify-between gap-3">
+              {name ? (
+                <Link to="/t/$tenant/adapters/$name" params={{ tenant, name }} className="truncate font-medium hover:underline">
+                  {name}
+                </Link>
+              ) : (
+                <span className="text-ink-2">base model</span>
+              )}
+              <span className="tnum text-xs text-ink-3">{short(tokens)} tokens</span>
+            </span>
+            <SplitBar total={most} segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]} className="h-1!" />
           </li>
         ))}
       </ul>

@@ -1,7 +1,7 @@
 /** Openers that make the difference between adapters visible at once. */
 export const EXAMPLES = [
-  "Where is my order?",
+  "What is the capital of France?",
+  "Where is my order 1042?",
   "How many customers live in Berlin?",
-  "Tell me about the sea.",
-  "Who are you and what can you do?",
+  "Tell me a short story."
 ];

@@ -70,8 +70,15 @@ function Board({ models }: { models: Model[] }) {
   const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
   const { state, dispatch, ask, stop } = usePlayground(tenant, firstModel(models, asked));
   const [sampling, setSampling] = useState(DEFAULTS);
-  const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
+  const [panel, setPanel] = useState(true);
   const shown = state.columns.map(({ model }) => model);
+  const change = (part: Partial<Sampling>) => setSampling((old) => ({ ...old, ...part }));
+  const add = () => {
+    dispatch({ type: "add-column", model: nextModel(models, shown) });
+    // Three columns and the panel do not fit beside each other on most screens.
+    if (state.columns.length >= 2) setPanel(false);
+  };
+  const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
   return (
     <div className="flex h-[calc(100dvh-3.25rem)] min-h-0 md:h-dvh">
       <div className="flex min-w-0 flex-1 flex-col gap-3 p-3 sm:p-5">
@@ -80,8 +87,10 @@ function Board({ models }: { models: Model[] }) {
           empty={state.turns.length === 0}
           running={running}
           sampling={sampling}
-          onSampling={setSampling}
-          onAdd={() => dispatch({ type: "add-column", model: nextModel(models, shown) })}
+          onSampling={change}
+          panel={panel}
+          onPanel={() => setPanel(!panel)}
+          onAdd={add}
           onClear={() => dispatch({ type: "clear" })}
         />
         <div
@@ -104,10 +113,12 @@ function Board({ models }: { models: Model[] }) {
         </div>
         <Composer running={running} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
       </div>
-      <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
-        <h2 className="mb-4 text-sm font-semibold">Sampling</h2>
-        <SamplingPanel sampling={sampling} onChange={(change) => setSampling((old) => ({ ...old, ...change }))} />
-      </aside>
+      {panel && (
+        <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
+          <h2 className="mb-4 text-sm font-semibold">Sampling</h2>
+          <SamplingPanel sampling={sampling} onChange={change} />
+        </aside>
+      )}
     </div>
   );
 }
@@ -117,12 +128,14 @@ interface ToolbarProps {
   empty: boolean;
   running: boolean;
   sampling: Sampling;
-  onSampling: (change: (old: Sampling) => Sampling) => void;
+  onSampling: (change: Partial<Sampling>) => void;
+  panel: boolean;
+  onPanel: () => void;
   onAdd: () => void;
   onClear: () => void;
 }
 
-function Toolbar({ full, empty, running, sampling, onSampling, onAdd, onClear }: ToolbarProps) {
+function Toolbar({ full, empty, running, sampling, onSampling, panel, onPanel, onAdd, onClear }: ToolbarProps) {
   const [open, setOpen] = useState(false);
   return (
     <div className="flex items-center gap-2">
@@ -133,11 +146,14 @@ function Toolbar({ full, empty, running, sampling, onSampling, onAdd, onClear }:
       <Button onClick={() => setOpen(true)} className="xl:hidden" aria-label="Sampling">
         <SlidersHorizontal /> <span className="max-sm:hidden">Sampling</span>
       </Button>
+      <Button variant={panel ? "secondary" : "ghost"} onClick={onPanel} aria-pressed={panel} className="max-xl:hidden">
+        <SlidersHorizontal /> Sampling
+      </Button>
       <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Add a column">
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
       <Dialog open={open} onOpenChange={setOpen} title="Sampling">
-        <SamplingPanel sampling={sampling} onChange={(change) => onSampling((old) => ({ ...old, ...change }))} />
+        <SamplingPanel sampling={sampling} onChange={onSampling} />
       </Dialog>
     </div>
   );

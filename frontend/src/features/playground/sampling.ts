@@ -9,7 +9,7 @@ export interface Sampling {
   seed: string;
 }
 
-export const DEFAULTS: Sampling = { system: "", temperature: 0.7, topP: 1, maxTokens: 256, seed: "" };
+export const DEFAULTS: Sampling = { system: "", temperature: 0.3, topP: 1, maxTokens: 256, seed: "" };
 
 export function requestBody(model: string, messages: ChatMessage[], sampling: Sampling): object {
   return {

@@ -14,6 +14,8 @@ const OUTCOMES: Record<RequestRow["outcome"], Tone> = { finished: "green", abort
 /** Requests, newest first; each row opens to show where its time went. */
 export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brief?: boolean }) {
   const [open, setOpen] = useState<string | null>(null);
+  // One ruler for all rows, so that the slow ones stand out.
+  const longest = Math.max(1, ...rows.map(totalMs));
   return (
     <Table label="Requests">
       <thead>
@@ -33,7 +35,7 @@ export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brie
       <tbody>
         {rows.map((row) => (
           <Fragment key={row.id}>
-            <Row row={row} brief={brief} open={open === row.id} onToggle={() => setOpen(open === row.id ? null : row.id)} />
+            <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => setOpen(open === row.id ? null : row.id)} />
             {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
           </Fragment>
         ))}
@@ -42,7 +44,15 @@ export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brie
   );
 }
 
-function Row({ row, brief, open, onToggle }: { row: RequestRow; brief: boolean; open: boolean; onToggle: () => void }) {
+interface RowProps {
+  row: RequestRow;
+  brief: boolean;
+  longest: number;
+  open: boolean;
+  onToggle: () => void;
+}
+
+function Row({ row, brief, longest, open, onToggle }: RowProps) {
   return (
     <Tr>
       <Td className="pr-0">
@@ -67,7 +77,7 @@ function Row({ row, brief, open, onToggle }: { row: RequestRow; brief: boolean; 
       {!brief && <Td className="tnum text-right">{milliseconds(totalMs(row))}</Td>}
       {!brief && (
         <Td>
-          <TimingBar times={row} />
+          <TimingBar times={row} scale={longest} />
         </Td>
       )}
       <Td className="text-right text-ink-3">

@@ -32,10 +32,7 @@ export function useLogin() {
 export function useLogout() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async () => {
-      await unwrap(api.DELETE("/api/session"));
-      return remember(await unwrap(api.GET("/api/session")));
-    },
+    mutationFn: async () => remember(await unwrap(api.DELETE("/api/session"))),
     onSuccess: (session) => {
       // What one person saw must not be there for the next.
       client.clear();
