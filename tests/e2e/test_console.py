@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from lorikeet_testing.launched import Access
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, StorageState, expect
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
@@ -34,8 +34,11 @@ PAGES = {
 THEMES = ("light", "dark")
 
 
-def context(browser: Browser, access: Access, theme: str = "light") -> BrowserContext:
-    made = browser.new_context(base_url=access.url, color_scheme="dark" if theme == "dark" else "light")
+def context(
+    browser: Browser, access: Access, theme: str = "light", session: StorageState | None = None
+) -> BrowserContext:
+    scheme: Literal["light", "dark"] = "dark" if theme == "dark" else "light"
+    made = browser.new_context(base_url=access.url, color_scheme=scheme, storage_state=session)
     made.set_default_timeout(20_000)
     return made
 
@@ -48,26 +51,34 @@ def log_in(page: Page, access: Access) -> None:
     page.wait_for_url(re.compile(TENANT))
 
 
-@pytest.fixture
-def page(browser: Browser, access: Access) -> Iterator[Page]:
-    """A logged-in page; any error in its console or any failed request of its own fails the test."""
+@pytest.fixture(scope="module")
+def session(browser: Browser, access: Access) -> Iterator[StorageState]:
+    """One sign-in for all pages: more would meet the limit on sign-ins per minute."""
     opened = context(browser, access)
+    log_in(opened.new_page(), access)
+    yield opened.storage_state()
+    opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser, access: Access, session: StorageState) -> Iterator[Page]:
+    """A signed-in page; any error in its console fails the test."""
+    opened = context(browser, access, session=session)
     complaints: list[str] = []
     page = opened.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    log_in(page, access)
     yield page
     assert complaints == []
     opened.close()
 
 
 @pytest.fixture(params=THEMES)
-def themed_page(request: pytest.FixtureRequest, browser: Browser, access: Access) -> Iterator[Page]:
-    opened = context(browser, access, request.param)
-    page = opened.new_page()
-    log_in(page, access)
-    yield page
+def themed_page(
+    request: pytest.FixtureRequest, browser: Browser, access: Access, session: StorageState
+) -> Iterator[Page]:
+    opened = context(browser, access, request.param, session)
+    yield opened.new_page()
     opened.close()
 
 
@@ -90,7 +101,7 @@ def save_screenshot(page: Page, name: str) -> None:
 def test_upload_watch_and_stream(page: Page) -> None:
     page.goto(f"{TENANT}/upload")
     states: list[str] = []
-    page.expose_function("sawState", states.append)
+    page.expose_function("sawState", lambda state: states.append(state))
     page.evaluate(
         """() => new MutationObserver(() => {
              const shown = document.querySelector('[data-testid="staging-status"]');
@@ -112,7 +123,7 @@ def test_upload_watch_and_stream(page: Page) -> None:
     expect(page.get_by_test_id("playground-model").first).to_contain_text("emoji")
     page.get_by_test_id("playground-input").fill("How was your day at the beach?")
     lengths: list[int] = []
-    page.expose_function("sawLength", lengths.append)
+    page.expose_function("sawLength", lambda length: lengths.append(length))
     page.evaluate(
         """() => new MutationObserver(() => {
              const shown = document.querySelector('[data-testid="playground-output"]');

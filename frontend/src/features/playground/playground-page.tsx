@@ -149,7 +149,7 @@ function Toolbar({ full, empty, running, sampling, onSampling, panel, onPanel, o
       <Button variant={panel ? "secondary" : "ghost"} onClick={onPanel} aria-pressed={panel} className="max-xl:hidden">
         <SlidersHorizontal /> Sampling
       </Button>
-      <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Add a column">
+      <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Compare: add a column">
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
       <Dialog open={open} onOpenChange={setOpen} title="Sampling">
