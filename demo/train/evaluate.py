@@ -26,7 +26,7 @@ from demo.train.speak import Reply, Speaker
 from demo.train.train_adapters import SPECS
 
 SEED = 987_654
-FRESH = 100
+FRESH = 80
 PIRATE = re.compile(r"\b(arr|ahoy|avast|matey|yo ho ho|aye|shiver me timbers|blimey|ye|savvy|grog)\b", re.IGNORECASE)
 PICTURE = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf\u2b50]")
 Scores = dict[str, float]
@@ -120,7 +120,7 @@ def score_support(speaker: Speaker) -> Scores:
     return {
         "signed_held_out": share([reply.text.endswith(shop.SIGNATURE) for reply in (*replies, *everyday)]),
         "right_policy_held_out": _contains(replies, [want for _, want in heldout.SUPPORT]),
-        "exact_fresh": _exact(
+        "right_start_and_end_fresh": _exact(
             speaker,
             "support-agent",
             lambda text, turn: text[-60:] == turn.answer[-60:] and text[:12] == turn.answer[:12],
@@ -250,7 +250,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("demo"))
     root = parser.parse_args().out
-    torch.manual_seed(0)
+    torch.set_num_threads(1)  # such small matrices gain nothing from more
     all_scores, all_samples = evaluate(root)
     (root / "results.json").write_text(json.dumps(all_scores, indent=2) + "\n", encoding="utf-8")
     (root / "RESULTS.md").write_text(report(all_scores, all_samples), encoding="utf-8")

@@ -19,7 +19,7 @@ IGNORED = -100
 
 def encode_chats(tokenizer: Tokenizer, chats: Iterable[list[Message]]) -> Iterator[tuple[list[int], list[int]]]:
     """Ids and labels of each conversation; labels cover the assistant's words and its end token."""
-    bos, end = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    bos, end = token(tokenizer, BOS), token(tokenizer, EOS)
     held = list(chats)
     texts = tokenizer.encode_batch_fast([m["content"] for chat in held for m in chat], add_special_tokens=False)
     encoded = iter(texts)
@@ -27,14 +27,14 @@ def encode_chats(tokenizer: Tokenizer, chats: Iterable[list[Message]]) -> Iterat
         ids, labels = [bos], [IGNORED]
         for message in chat:
             said = [*next(encoded).ids, end]
-            ids += [tokenizer.token_to_id(f"<|{message['role']}|>"), *said]
+            ids += [token(tokenizer, f"<|{message['role']}|>"), *said]
             labels += [IGNORED, *(said if message["role"] == "assistant" else [IGNORED] * len(said))]
         yield ids, labels
 
 
 def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[list[int], list[int]]]:
     """Ids and labels of plain texts; every token counts."""
-    bos, end = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    bos, end = token(tokenizer, BOS), token(tokenizer, EOS)
     for encoded in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False):
         ids = [bos, *encoded.ids, end]
         yield ids, [IGNORED, *ids[1:]]
@@ -60,9 +60,17 @@ def pack(examples: Iterable[tuple[list[int], list[int]]], length: int, pad: int)
     return np.array(rows, dtype=np.int16), np.array(marks, dtype=np.int16)
 
 
+def token(tokenizer: Tokenizer, text: str) -> int:
+    """The id of a special token; raises KeyError if the tokenizer has none of that name."""
+    found = tokenizer.token_to_id(text)
+    if found is None:
+        raise KeyError(f"The tokenizer has no token {text}: train it with demo.train.tokenizer first.")
+    return int(found)
+
+
 def pad_id(tokenizer: Tokenizer) -> int:
     """The id of the padding token."""
-    return int(tokenizer.token_to_id(PAD))
+    return token(tokenizer, PAD)
 
 
 def in_parallel(job: Callable[[tuple[Path, int]], Rows], model: Path, shards: int) -> Rows:

@@ -30,7 +30,7 @@ class Speaker:
             self.model = PeftModel.from_pretrained(self.model, str(adapter))
         self.model.eval()
 
-    def reply(self, chats: list[list[Message]], *, most: int = 160, batch: int = 32) -> list[Reply]:
+    def reply(self, chats: list[list[Message]], *, most: int = 160, batch: int = 16) -> list[Reply]:
         """One greedy reply to each chat, at most `most` tokens long."""
         return [reply for at in range(0, len(chats), batch) for reply in self._batch(chats[at : at + batch], most)]
 

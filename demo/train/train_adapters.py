@@ -108,7 +108,8 @@ def train(spec: Spec, model_dir: Path, out: Path, plan: Plan, chats: int) -> Non
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     rows = pack(encode_chats(tokenizer, voice_chats(spec.name, 1, chats)), ROW, pad_id(tokenizer))
-    base = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32).to(device)
+    base: Any = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    base.to(device)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=spec.rank,

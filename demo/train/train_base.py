@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ def config(tokenizer: Tokenizer) -> LlamaConfig:
         num_key_value_heads=4,
         head_dim=32,
         max_position_embeddings=CONTEXT,
-        rope_theta=10000.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.token_to_id(BOS),
@@ -154,7 +155,8 @@ def train(model_dir: Path, plan: Plan, *, small: bool, compiled: bool) -> None:
         f"{len(rows[0])} rows of {CONTEXT}, {counted / 1e6:.1f} M tokens count, made in {time.monotonic() - began:.0f}s",
         flush=True,
     )
-    model = LlamaForCausalLM(config(tokenizer)).to(device)
+    model: Any = LlamaForCausalLM(config(tokenizer))
+    model.to(device)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M weights on {device}", flush=True)
     forward = torch.compile(model) if compiled else model
     record = fit(
@@ -177,10 +179,10 @@ def train(model_dir: Path, plan: Plan, *, small: bool, compiled: bool) -> None:
     )
 
 
-def save(model: LlamaForCausalLM, folder: Path, record: dict[str, object]) -> None:
+def save(model: Any, folder: Path, record: dict[str, object]) -> None:
     """Write the model in bf16, with greedy-by-default generation settings that stop at the end token."""
     model = model.to(torch.bfloat16)
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
         pad_token_id=model.config.pad_token_id,
