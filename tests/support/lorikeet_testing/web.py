@@ -60,7 +60,7 @@ class WebProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = var / "web.log"
-        self._env = {
+        self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")},
             "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS),
             "LORIKEET_VAR_DIR": str(var),
@@ -75,7 +75,7 @@ class WebProcess:
     def seed(self) -> None:
         self.var.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            [sys.executable, "-m", "lorikeet_testing.seed"], env=self._env, cwd=ROOT, capture_output=True, text=True
+            [sys.executable, "-m", "lorikeet_testing.seed"], env=self.env, cwd=ROOT, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(done.stdout).items()}
@@ -84,7 +84,7 @@ class WebProcess:
         command = [sys.executable, "-m", "uvicorn", "control_plane.asgi:application", "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "2"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=self._env, cwd=ROOT, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log)
         eventually(self._answers, START_S, what=f"the web process: {self.output()}")
 
     def _answers(self) -> bool:

@@ -1,0 +1,157 @@
+"""Production's shape: two web processes, a worker and a watcher of their own, PostgreSQL and Redis between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.web import ROOT, WebProcess, eventually
+from openai import OpenAI
+from websockets.asyncio.client import ClientConnection, connect
+
+DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
+REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
+pytestmark = pytest.mark.skipif(not (DATABASE_URL and REDIS_URL), reason="needs PostgreSQL and Redis")
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(stage_seconds=0.2, known_digests_only=True))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    name = f"live_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+        yield DATABASE_URL.rpartition("/")[0] + "/" + name
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def beside(web: WebProcess, *command: str) -> Iterator[None]:
+    """Another program of the same installation, for as long as the block runs."""
+    with web.log.open("ab") as log:
+        process = subprocess.Popen([sys.executable, *command], env=web.env, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def webs(
+    engine_thread: FakeEngineThread, database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[WebProcess]]:
+    env = {"LORIKEET_DATABASE_URL": database, "LORIKEET_REDIS_URL": REDIS_URL, "LORIKEET_SECRET_KEY": "x" * 50}
+    var = tmp_path_factory.mktemp("web")
+    hosts = f"local={engine_thread.engine.address}"
+    webs = [WebProcess(var / f"var{number}", hosts, env) for number in range(2)]
+    worker = ("-m", "celery", "-A", "control_plane.celery", "worker", "--pool", "threads", "-c", "2", "-l", "WARNING")
+    with ExitStack() as stack:
+        webs[0].seed()
+        webs[1].var.mkdir()
+        webs[1].tenants = webs[0].tenants
+        stack.enter_context(beside(webs[0], *worker))
+        stack.enter_context(beside(webs[0], str(ROOT / "manage.py"), "watch_fleet"))
+        for web in webs:
+            web.start()
+            stack.callback(web.stop)
+        webs[0].wait_until_ready("support", "pirate", "fake-base")
+        yield webs
+
+
+def console(web: WebProcess) -> Any:
+    access = web.tenants["acme"]
+    with httpx.Client(base_url=web.url, trust_env=False) as session:
+        token = session.get("/api/session").json()["csrf_token"]
+        body = {"email": access.email, "password": access.password}
+        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
+        cookies = "; ".join(f"{name}={value}" for name, value in session.cookies.items())
+    url = f"{web.url.replace('http', 'ws')}/ws/console?tenant=acme"
+    return connect(url, additional_headers={"Origin": web.url, "Cookie": cookies}, proxy=None)
+
+
+async def receive(socket: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        frame: dict[str, Any] = json.loads(await socket.recv())
+    return frame
+
+
+async def test_every_console_hears_the_worker_with_the_same_numbers(webs: list[WebProcess]) -> None:
+    first, second = await asyncio.to_thread(lambda: [console(web) for web in webs])
+    async with first as one, second as two:
+        start = max([(await receive(socket))["seq"] for socket in (one, two)])
+        url = f"{webs[1].url}/api/tenants/acme/adapters/support/versions/1/restage"
+        headers = webs[1].tenants["acme"].bearer
+        answer = await asyncio.to_thread(lambda: httpx.post(url, headers=headers, trust_env=False))
+        assert answer.status_code < 300
+        heard: list[list[dict[str, Any]]] = [[], []]
+        for frames, socket in zip(heard, (one, two), strict=True):
+            while not frames or frames[-1].get("data", {}).get("placement", {}).get("phase") != "ready":
+                frames.append(await receive(socket))
+    numbers = [[frame["seq"] for frame in frames if frame["seq"] > start] for frames in heard]
+    assert numbers[0] == numbers[1] == list(range(start + 1, numbers[0][-1] + 1))
+    assert {frame["event"] for frame in heard[0]} >= {"adapter.staging"}
+
+
+def test_both_processes_serve_and_one_ledger_counts(
+    webs: list[WebProcess], engine_thread: FakeEngineThread, database: str
+) -> None:
+    engine = engine_thread.engine
+    for web in webs:
+        with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
+            answer = client.chat.completions.create(
+                model="support", messages=[{"role": "user", "content": "say hi"}], stream=False
+            )
+            assert answer.choices[0].message.content == "hi"
+    eventually(lambda: engine.acknowledged == engine.journal.keys(), 20, what="all usage acknowledged")
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("select request_id from usage_usageevent").fetchall()
+    assert {row[0] for row in rows} == engine.journal.keys()
+
+
+def test_a_killed_web_process_loses_no_usage(
+    webs: list[WebProcess], engine_thread: FakeEngineThread, database: str
+) -> None:
+    engine = engine_thread.engine
+    web = webs[1]
+    body = {"model": "support", "messages": [{"role": "user", "content": "words 5000"}], "stream": True}
+    headers = web.tenants["acme"].bearer
+    with httpx.stream("POST", f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False) as answer:
+        next(answer.iter_lines())
+        request_id = engine.submits[-1].request_id
+        web.kill()
+    eventually(lambda: request_id in engine.journal, 10, what="the engine's own abort")
+    # The record is younger than what is collected on schedule: collect it now, as the worker would in a while.
+    code = (
+        "import django; django.setup()\n"
+        "from control_plane.fleet.endpoint import configured_endpoints\n"
+        "from control_plane.fleet.recovery import recover_usage\n"
+        "print(recover_usage(configured_endpoints()['local'], leave_to_web_s=0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=web.env, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
+    with psycopg.connect(database) as connection:
+        row = connection.execute(
+            "select completion_tokens, outcome, api_key_id from usage_usageevent where request_id = %s", [request_id]
+        ).fetchone()
+    assert row is not None
+    assert row[:2] == (engine.journal[request_id].completion_tokens, "aborted")
+    assert row[2] is not None
+    web.start()
