@@ -229,7 +229,7 @@ def report(scores: dict[str, Scores], shown: dict[str, Samples]) -> str:
         "# How the demo model does",
         "",
         "Written by `python -m demo.train.evaluate`; greedy, float32, CPU. `held_out`: sentences written by hand in other words than the templates'.",
-        "`fresh`: samples of the templates with a seed that training never used. Shares from 0 to 1 unless the name says otherwise.",
+        "`fresh`: samples of the templates with a seed that training never used. Shares from 0 to 1 unless the name says otherwise. There are only so many sums up to 100: training has met most of them.",
         "",
     ]
     for name, values in scores.items():
