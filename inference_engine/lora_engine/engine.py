@@ -336,7 +336,10 @@ class Engine:
         )
 
     def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
-        return IncrementalDetokenizer(self.tokenizer, request.sampling.stop, request.sampling.include_stop)
+        sampling = request.sampling
+        return IncrementalDetokenizer(
+            self.tokenizer, sampling.stop, sampling.include_stop, continues_text=request.continues_text
+        )
 
 
 def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:

@@ -122,7 +122,9 @@ class Slo:
 class GenerationRequest:
     """One prompt to continue, ``sampling.n`` times.
 
-    ``adapter_digest`` is an adapter's content digest, or "" for the base model.
+    ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``
+    says that the output continues the prompt's own text (a completion, not a chat turn), so that
+    a leading space belongs to it.
     """
 
     request_id: str
@@ -131,6 +133,7 @@ class GenerationRequest:
     adapter_digest: str = ""
     tenant: str = ""
     slo: Slo = Slo()
+    continues_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class FakeTokenizer:
 class FakeDetokenizer:
     stopped = None
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def append(self, token_id: int) -> str:
         return f"<{token_id}>"

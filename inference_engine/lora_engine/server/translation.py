@@ -36,6 +36,7 @@ def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTe
     return GenerationRequest(
         request_id=submit.request_id,
         prompt_token_ids=_prompt(submit, tokenizer, template),
+        continues_text=submit.WhichOneof("prompt") != "chat",
         sampling=_sampling(submit.sampling),
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
