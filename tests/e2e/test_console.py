@@ -135,6 +135,23 @@ def test_upload_watch_and_stream(page: Page) -> None:
     expect(output).not_to_be_empty(timeout=30_000)
     expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
     assert len({length for length in lengths if length > 0}) >= 3, f"It did not stream: {lengths}"
+
+
+def test_adapters_answer_side_by_side(page: Page) -> None:
+    page.goto(f"{TENANT}/playground?model=pirate")
+    for number, name in enumerate(("json-answers", "haiku"), start=1):
+        page.get_by_test_id("playground-add").click()
+        page.get_by_test_id("playground-model").nth(number).click()
+        page.get_by_placeholder("Search, or type name@v2").fill(name)
+        page.get_by_role("option", name=name).first.click()
+        expect(page.get_by_test_id("playground-model").nth(number)).to_contain_text(name)
+    page.get_by_test_id("playground-input").fill("What is the capital of France?")
+    page.get_by_test_id("playground-send").click()
+    outputs = page.get_by_test_id("playground-output")
+    expect(outputs).to_have_count(3)
+    expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
+    answers = [output.inner_text() for output in outputs.all()]
+    assert all(answers) and len(set(answers)) == 3, answers
     save_screenshot(page, "playground")
 
 
