@@ -47,7 +47,7 @@ class Options:
             model_name=env.get("MODEL_NAME") or ("lorikeet-demo" if model == demo_model else model.name),
             device=env.get("DEVICE") or "cpu",
             dtype=env.get("DTYPE") or "auto",
-            threads=_number(env, "THREADS", min(os.cpu_count() or 1, 8)),
+            threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),
             pool_mb=_number(env, "POOL_MB", 256),
             host_arena_mb=_number(env, "HOST_ARENA_MB", 512),
         )
