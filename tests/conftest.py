@@ -7,13 +7,15 @@ import os
 import pytest
 
 FULL_RUN = "LORIKEET_FULL_RUN"
+SERVICES = ("LORIKEET_TEST_DATABASE_URL", "LORIKEET_TEST_REDIS_URL")
 
 
 class NoSilentSkips:
     """In a full run (`make test`) a skipped test fails the run.
 
     A test that skips because something is missing looks like one that passed.
-    GPU tests are deselected by their mark, which pytest counts in the open.
+    Tests for a GPU, and those for services where a stage has none, are
+    deselected by their mark, which pytest counts in the open.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,11 @@ class NoSilentSkips:
             terminalreporter.section("skipped in a full run: each counts as a failure", red=True)
             for line in self.skipped:
                 terminalreporter.line(line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("services") and not all(os.environ.get(name) for name in SERVICES):
+        pytest.skip("needs PostgreSQL and Redis: python scripts/test_services.py -- pytest …")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -22,7 +22,7 @@ from control_plane.fleet.watcher import FleetWatcher
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
 
-@pytest.fixture(params=["file", pytest.param("redis", marks=pytest.mark.skipif(not REDIS_URL, reason="no Redis"))])
+@pytest.fixture(params=["file", pytest.param("redis", marks=pytest.mark.services)])
 def make_lease(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease]:
     name = uuid.uuid4().hex
     if request.param == "file":
@@ -40,7 +40,7 @@ def test_one_leads_until_it_steps_back(make_lease: Callable[[], Lease]) -> None:
     second.release()
 
 
-@pytest.mark.skipif(not REDIS_URL, reason="no Redis")
+@pytest.mark.services
 async def test_a_leader_that_is_gone_is_replaced() -> None:
     name = uuid.uuid4().hex
     first, second = RedisLease(REDIS_URL, name, ttl_s=0.2), RedisLease(REDIS_URL, name, ttl_s=5)

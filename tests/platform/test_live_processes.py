@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
-pytestmark = pytest.mark.skipif(not (DATABASE_URL and REDIS_URL), reason="needs PostgreSQL and Redis")
+pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")

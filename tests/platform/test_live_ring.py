@@ -12,7 +12,7 @@ from control_plane.live.ring import MemoryRing, RedisRing, Ring
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.skipif(not REDIS_URL, reason="no Redis"))])
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
 def ring(request: pytest.FixtureRequest) -> Ring:
     return MemoryRing(length=5) if request.param == "memory" else RedisRing(REDIS_URL, length=5)
 
