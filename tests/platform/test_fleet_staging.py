@@ -306,3 +306,25 @@ def test_request_ids_say_who_asked(principal: Principal) -> None:
     assert (asker.key_id, asker.user_id) == (principal.api_key.pk, None)
     assert (asker.endpoint, asker.streamed) == (ApiEndpoint.COMPLETIONS, False)
     assert request_ids.parse("req_whatever") is None
+
+
+def test_a_second_task_for_the_same_placement_changes_nothing(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    (placement,) = actions.place_version(version)
+    earlier = actions.begin_attempt(str(placement.pk))
+    tasks.stage_placement(str(placement.pk))
+    assert earlier is not None
+    actions.record_stage_event(earlier, pb.StageEvent(phase=pb.StageEvent.QUEUED), engine.boot_id, 0.0)
+    actions.record_stage_failure(earlier, HostError("late", "", ""), final=True)
+    placement.refresh_from_db()
+    assert placement.phase == Phase.READY
+    tasks.stage_placement(str(placement.pk))
+    assert len(engine.stage_calls) == 1
+
+
+def test_what_is_being_staged_is_not_begun_again(host: EngineHost, version: AdapterVersion) -> None:
+    actions.place_version(version)
+    assert actions.requeue_after_boot(host) == 0
+    tasks.reconcile()
+    assert Placement.objects.get().attempts == 0

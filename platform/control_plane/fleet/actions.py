@@ -100,7 +100,9 @@ def withdraw_version(version: AdapterVersion) -> None:
 def requeue_after_boot(host: EngineHost) -> int:
     """An engine that restarted has an empty memory: stage again what should be there. How many."""
     with transaction.atomic():
-        lost = Placement.objects.filter(host=host, version__state__in=PLACED_STATES).exclude(boot_id=host.boot_id)
+        # What is not ready has a task of its own, which finds the new process by itself.
+        ready = Placement.objects.filter(host=host, phase=Phase.READY, version__state__in=PLACED_STATES)
+        lost = ready.exclude(boot_id=host.boot_id)
         placements = list(lost.select_related("host"))
         _requeue(lost)
         _stage_after_commit(placements)
@@ -135,10 +137,13 @@ def requeue_stuck(idle: timedelta) -> int:
 
 
 def begin_attempt(placement_id: str) -> Placement | None:
-    """Count an attempt. None if the placement is not wanted any more."""
+    """Count an attempt. None if there is nothing to do: ready meanwhile, or not wanted any more.
+
+    The number of the attempt is its claim: what an attempt reports after a later one began is ignored.
+    """
     with transaction.atomic():
-        touched = Placement.objects.filter(pk=placement_id, version__state__in=[*PLACED_STATES, VersionState.FAILED])
-        if not touched.update(attempts=F("attempts") + 1, error=None, updated_at=timezone.now()):
+        wanted = Placement.objects.filter(pk=placement_id, version__state__in=[*PLACED_STATES, VersionState.FAILED])
+        if not wanted.exclude(ready_here()).update(attempts=F("attempts") + 1, error=None, updated_at=timezone.now()):
             return None
         return Placement.objects.select_related("host", "version__adapter", "version__tenant").get(pk=placement_id)
 
@@ -146,10 +151,13 @@ def begin_attempt(placement_id: str) -> Placement | None:
 def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
     """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready."""
     with transaction.atomic():
+        if _superseded(placement):
+            return
         placement.phase = Phase(pb.StageEvent.Phase.Name(event.phase).lower())
         placement.bytes_done, placement.bytes_total = event.bytes_done, event.bytes_total
         if placement.phase == Phase.READY:
-            placement.boot_id, placement.pool_pages, placement.error = boot_id, event.pool_pages, None
+            placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
+            placement.error, placement.attempts = None, 0
         placement.save()
         if placement.phase == Phase.READY:
             placement.version = mark_version_ready(placement.version)
@@ -160,6 +168,8 @@ def record_stage_failure(placement: Placement, failure: HostError, *, final: boo
     """Store why an attempt failed. A final failure on the last hope makes the version failed."""
     error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
     with transaction.atomic():
+        if _superseded(placement):
+            return
         placement.phase = Phase.FAILED if final else Phase.QUEUED
         placement.error = error
         placement.save()
@@ -174,8 +184,14 @@ def ready_here() -> Q:
     return Q(phase=Phase.READY, boot_id=F("host__boot_id"))
 
 
+def _superseded(placement: Placement) -> bool:
+    """Whether a later attempt began, or the placement is gone. Locks it until the transaction ends."""
+    own = Placement.objects.select_for_update().filter(pk=placement.pk, attempts=placement.attempts)
+    return own.first() is None
+
+
 def _requeue(placements: QuerySet[Placement]) -> None:
-    placements.update(phase=Phase.QUEUED, bytes_done=0, attempts=0, error=None, updated_at=timezone.now())
+    placements.update(phase=Phase.QUEUED, bytes_done=0, error=None, updated_at=timezone.now())
 
 
 def _stage_after_commit(placements: list[Placement]) -> None:

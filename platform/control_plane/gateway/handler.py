@@ -6,15 +6,18 @@ thread for as long as an answer takes; all of it would be paid by every request.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Any, cast
 
 from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
 from control_plane import config
 from control_plane.gateway.errors import too_large
@@ -48,14 +51,46 @@ class GatewayHandler(ASGIHandler):
         self._middleware_chain = ApiHeadersMiddleware(cast(AsyncNext, view))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless the client goes first.
+
+        Django's own version also sends its request signals, for what the ORM keeps per thread; the gateway's database
+        work is all on threads of its own, and each signal would cost a request two switches of thread.
+        """
+        set_script_prefix(get_script_prefix(scope))
         try:
-            await super().handle(scope, receive, send)
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
         except BodyTooLargeError:
             await self.send_response(too_large(config.current().request_max_bytes).response(), send)
+            return
+        request, refusal = self.create_request(scope, body)
+        if request is None:
+            await self.send_response(refusal or HttpResponseBadRequest(), send)
+            return
+        await self._answer_or_disconnect(request, receive, send)
+
+    async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
+        answer = asyncio.create_task(self._answer(request, send))
+        disconnect = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Ends the view where it is, or the stream; both abort what runs on the engine.
+            answer.cancel()
+            disconnect.cancel()
+        await asyncio.gather(answer, disconnect, return_exceptions=True)
+        if not answer.cancelled() and (error := answer.exception()) is not None:
+            raise error
+
+    async def _answer(self, request: ASGIRequest, send: Send) -> None:
+        response = await self.get_response_async(request)
+        # A server may refuse to send because the client has gone; then the stream has not even begun.
+        with contextlib.suppress(OSError):
+            await self.send_response(response, send)
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:
-        """A server may refuse to send because the client has gone. Django then leaves a stream as it is, never
-        begun and never closed, and the engine would go on for nobody."""
+        """However it ends, a stream is closed, so that the engine does not go on for nobody."""
         try:
             await super().send_response(response, send)
         finally:
@@ -76,6 +111,11 @@ class GatewayHandler(ASGIHandler):
                 break
         body.seek(0)
         return body
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class ByPath:
