@@ -26,7 +26,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-GATHER_S = 0.05
+GATHER_S = 0.2
 RETRY_S = 1.0
 LARGEST_BATCH = 256
 # Beyond this the engine's journal is the better place to wait.
