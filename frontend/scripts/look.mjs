@@ -1,4 +1,4 @@
-// Opens every page of a running console in both themes and two sizes.
+// Opens every page of a running console in both themes and three sizes.
 //   CONSOLE_URL, CONSOLE_EMAIL, CONSOLE_PASSWORD   where and as whom (an account with at least one tenant)
 //   CONSOLE_TENANT                                 which tenant; the first one otherwise
 //   --axe       run axe-core on each page and fail on any violation
@@ -14,7 +14,7 @@ const wantScreens = process.argv.includes("--screens");
 const only = process.argv.find((argument) => argument.startsWith("--only="))?.slice("--only=".length);
 const screens = new URL("../../test-results/screens/", import.meta.url).pathname;
 
-const SIZES = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
+const SIZES = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 }, narrow: { width: 360, height: 740 } };
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ARGUMENTS });

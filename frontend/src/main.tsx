@@ -6,7 +6,7 @@ import { followSystemTheme } from "@/app/preferences";
 import { makeQueryClient } from "@/app/query-client";
 import { makeRouter } from "@/app/router";
 import { sessionQuery } from "@/features/session/queries";
-import { current, subscribe } from "@/lib/toast";
+import { current, subscribe } from "@/components/toast";
 import "./styles.css";
 
 const Toasts = lazy(() => import("@/components/toasts"));

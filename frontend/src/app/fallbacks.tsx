@@ -26,6 +26,7 @@ export function Lost() {
   return (
     <Empty
       icon={<Compass />}
+      heading="h1"
       title="There is nothing at this address"
       action={
         <Button asChild>

@@ -17,7 +17,11 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
     () =>
       new EventStream(
         { url: () => socketUrl(`/ws/console?tenant=${encodeURIComponent(tenant)}`), fatalCodes: FATAL },
-        { onEvent: (event) => applyEvent(client, tenant, event), onLost: () => refreshTenant(client, tenant) },
+        {
+          onEvent: (event) => applyEvent(client, tenant, event),
+          onLost: () => refreshTenant(client, tenant),
+          onRefused: () => void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+        },
       ),
     [client, tenant],
   );

@@ -1,21 +1,23 @@
-import { QueryCache, QueryClient } from "@tanstack/react-query";
+import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { ApiError } from "@/api/errors";
+
+const isClientError = (cause: unknown) => cause instanceof ApiError && cause.status >= 400 && cause.status < 500;
+
+/**
+ * Read the session again when a call was refused for it: it ended (the router then shows the login page), or a login
+ * in another tab changed the CSRF token (the next try then works).
+ */
+export function rereadSession(client: QueryClient, cause: unknown): void {
+  if (!(cause instanceof ApiError)) return;
+  if (cause.status === 401 || cause.code === "csrf_failed") void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" });
+}
 
 /** Live events keep caches fresh; polling is only the net below them. */
 export function makeQueryClient(): QueryClient {
   const client: QueryClient = new QueryClient({
-    defaultOptions: {
-      queries: {
-        staleTime: 15_000,
-        retry: (failures, cause) => failures < 2 && !(cause instanceof ApiError && cause.status >= 400 && cause.status < 500),
-      },
-    },
-    queryCache: new QueryCache({
-      // A session that ended anywhere ends here: the router then shows the login page.
-      onError: (cause) => {
-        if (cause instanceof ApiError && cause.status === 401) void client.invalidateQueries({ queryKey: ["session"] });
-      },
-    }),
+    defaultOptions: { queries: { staleTime: 15_000, retry: (failures, cause) => failures < 2 && !isClientError(cause) } },
+    queryCache: new QueryCache({ onError: (cause) => rereadSession(client, cause) }),
+    mutationCache: new MutationCache({ onError: (cause) => rereadSession(client, cause) }),
   });
   return client;
 }

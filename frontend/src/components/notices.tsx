@@ -31,13 +31,15 @@ interface EmptyProps {
   /** The exact command that fills this page. */
   command?: string;
   action?: ReactNode;
+  /** "h1" where this is the whole page. */
+  heading?: "h1" | "h2";
 }
 
-export function Empty({ icon, title, children, command, action }: EmptyProps) {
+export function Empty({ icon, title, children, command, action, heading: Heading = "h2" }: EmptyProps) {
   return (
     <div className="mx-auto flex max-w-xl flex-col items-center px-5 py-12 text-center">
       <div className="mb-4 grid size-11 place-items-center rounded-xl border bg-fill text-ink-2 [&_svg]:size-5">{icon}</div>
-      <h2 className="text-base font-semibold">{title}</h2>
+      <Heading className="text-base font-semibold">{title}</Heading>
       <div className="mt-1 text-sm text-ink-3">{children}</div>
       {action && <div className="mt-4 flex flex-wrap justify-center gap-2">{action}</div>}
       {command && <CodeBlock code={command} label="Command" className="mt-5 w-full text-left" />}

@@ -1,7 +1,7 @@
 import { Check, CircleAlert, X } from "lucide-react";
 import { Toast } from "radix-ui";
 import { useSyncExternalStore } from "react";
-import { current, dismiss, subscribe } from "@/lib/toast";
+import { current, dismiss, subscribe } from "@/components/toast";
 
 export default function Toasts() {
   const shown = useSyncExternalStore(subscribe, current);

@@ -85,6 +85,13 @@ describe("EventStream", () => {
     expect(seen).toEqual([901]);
   });
 
+  it("says when the server refuses it", () => {
+    const onRefused = vi.fn();
+    new EventStream({ url: () => "ws://x", makeSocket, fatalCodes: [4401] }, { onEvent: () => {}, onLost: () => {}, onRefused }).open();
+    FakeSocket.last.drop(4401);
+    expect(onRefused).toHaveBeenCalledOnce();
+  });
+
   it("reads everything again when the numbers start anew", () => {
     const { seen, onLost } = open();
     reconnect();

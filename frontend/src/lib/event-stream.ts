@@ -11,6 +11,8 @@ export interface EventStreamListener {
   onEvent: (event: LiveEvent) => void;
   /** Events were lost for good; whatever is cached may be stale. */
   onLost: () => void;
+  /** The server wants no more connections: the session ended, or this is not one's tenant. */
+  onRefused?: () => void;
 }
 
 /** How long a hole in the numbers may stay open before its events count as lost. */
@@ -34,7 +36,10 @@ export class EventStream {
   ) {
     this.link = new ReconnectingSocket(options, {
       onMessage: (message) => this.#receive(message),
-      onDown: () => this.#dropGap(),
+      onDown: ({ closed }) => {
+        this.#dropGap();
+        if (closed) listener.onRefused?.();
+      },
     });
   }
 

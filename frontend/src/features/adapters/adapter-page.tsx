@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { Archive, Ellipsis, MessagesSquare, Rocket, Upload } from "lucide-react";
+import { Archive, MessagesSquare, Rocket, Upload } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterDetail, Version, VersionSummary } from "@/api/types";
@@ -10,11 +10,10 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { CopyButton, Snippets } from "@/components/code";
 import { Confirm } from "@/components/dialog";
-import { Menu, MenuContent, MenuItem, MenuTrigger } from "@/components/menu";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { TargetMap } from "@/components/target-map";
 import { Ago } from "@/components/time";
-import { toast } from "@/lib/toast";
+import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, params, shortDigest } from "@/lib/format";
@@ -65,18 +64,9 @@ function Actions({ adapter }: { adapter: AdapterDetail }) {
         </Button>
       )}
       {may && (
-        <Menu>
-          <MenuTrigger asChild>
-            <Button size="icon" aria-label="More actions">
-              <Ellipsis />
-            </Button>
-          </MenuTrigger>
-          <MenuContent align="end">
-            <MenuItem danger onSelect={() => setArchiving(true)}>
-              <Archive /> Archive adapter
-            </MenuItem>
-          </MenuContent>
-        </Menu>
+        <Button size="icon" variant="ghost" aria-label={`Archive ${adapter.name}`} title="Archive" onClick={() => setArchiving(true)}>
+          <Archive />
+        </Button>
       )}
       {archiving && <ArchiveDialog name={adapter.name} onClose={() => setArchiving(false)} />}
     </>

@@ -187,7 +187,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
   const tenant = useTenant();
   return (
     <Tr className="relative">
-      <Td className="max-w-80">
+      <Td className="max-w-44 sm:max-w-80">
         {/* The link covers its row, so that the whole of it is one target. */}
         <Link
           to="/t/$tenant/adapters/$name"

@@ -4,7 +4,7 @@ import type { Phase, Placement, Version } from "@/api/types";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/lib/toast";
+import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, eta, rate } from "@/lib/format";

@@ -11,7 +11,7 @@ import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { Ago } from "@/components/time";
-import { toast } from "@/lib/toast";
+import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { useNow } from "@/lib/use-now";
 import { CreateKey } from "./create-key";

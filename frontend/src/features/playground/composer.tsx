@@ -12,7 +12,10 @@ interface ComposerProps {
 export function Composer({ running, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState("");
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => area.current?.focus(), []);
+  useEffect(() => {
+    // On a touch screen focus would pull up the keyboard over the page.
+    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+  }, []);
   const send = () => {
     const prompt = text.trim();
     if (!prompt || running) return;

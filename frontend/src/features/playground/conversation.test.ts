@@ -26,6 +26,13 @@ describe("playground state", () => {
     expect(messagesFor(state.turns, late, "", "Two").map(({ content }) => content)).toEqual(["Two"]);
   });
 
+  it("does not revive a stopped answer with late text", () => {
+    let state = ask(start("a"), "Hi");
+    const turn = state.turns[0]!.id;
+    state = reduce(state, { type: "change", turn, column: 0, change: { status: "stopped" } });
+    expect(text(state, turn, 0, "late").turns[0]!.answers[0]).toMatchObject({ text: "late", status: "stopped" });
+  });
+
   it("ignores text for what was cleared", () => {
     const state = reduce(ask(start("a"), "Hi"), { type: "clear" });
     expect(text(state, 1, 0, "late").turns).toEqual([]);

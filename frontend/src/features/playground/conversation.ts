@@ -65,7 +65,8 @@ export function reduce(state: Playground, action: Action): Playground {
     case "text":
       return changeAnswer(state, action.turn, action.column, (answer) => ({
         ...answer,
-        status: "streaming",
+        // Text of the last frame may come after a stop; it belongs to the answer but does not revive it.
+        status: isRunning(answer) ? "streaming" : answer.status,
         text: answer.text + action.text,
         firstTextMs: answer.firstTextMs ?? action.firstTextMs,
       }));

@@ -34,6 +34,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
       </Popover.Trigger>
       <Popover.Portal>
         <Popover.Content
+          aria-label="Choose a model"
           align="start"
           sideOffset={6}
           collisionPadding={8}

@@ -68,7 +68,7 @@ function nextModel(models: Model[], shown: string[]): string {
 function Board({ models }: { models: Model[] }) {
   const tenant = useTenant();
   const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
-  const { state, dispatch, ask, stop } = usePlayground(tenant, firstModel(models, asked));
+  const { state, dispatch, ask, stop, remove } = usePlayground(tenant, firstModel(models, asked));
   const [sampling, setSampling] = useState(DEFAULTS);
   const [panel, setPanel] = useState(true);
   const shown = state.columns.map(({ model }) => model);
@@ -106,7 +106,7 @@ function Board({ models }: { models: Model[] }) {
               turns={state.turns}
               models={models}
               onChoose={(model) => dispatch({ type: "choose", column: column.id, model })}
-              onRemove={state.columns.length > 1 ? () => dispatch({ type: "remove-column", column: column.id }) : null}
+              onRemove={state.columns.length > 1 ? () => remove(column.id) : null}
               empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running} />}
             />
           ))}

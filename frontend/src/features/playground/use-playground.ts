@@ -30,6 +30,7 @@ export function usePlayground(tenant: string, firstModel: string) {
   const [state, dispatch] = useReducer(reduce, firstModel, start);
   const stops = useRef(new Map<string, () => void>());
   useStopOnLeave(stops);
+  useOpenSocket(tenant);
 
   const generate = useCallback(
     (turn: number, column: Column, body: object) => {
@@ -53,7 +54,16 @@ export function usePlayground(tenant: string, firstModel: string) {
     }
   };
   const stop = () => [...stops.current.values()].forEach((cancel) => cancel());
-  return { state, dispatch, ask, stop };
+  const remove = (column: number) => {
+    stops.current.forEach((cancel, key) => key.endsWith(`.${column}`) && cancel());
+    dispatch({ type: "remove-column", column });
+  };
+  return { state, dispatch, ask, stop, remove };
+}
+
+/** Connected before the first question, so that its time to first token is not the handshake's. */
+function useOpenSocket(tenant: string): void {
+  useEffect(() => inferenceSocket(tenant).link.open(), [tenant]);
 }
 
 /** Nobody reads on after leaving the page: what still runs is cancelled. */

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "react";
 import { asApiError, type ApiError } from "@/api/errors";
 import { type Progress, sendUpload, type UploadInput } from "@/api/send-upload";
 import type { Upload } from "@/api/types";
+import { rereadSession } from "@/app/query-client";
 
 interface Sending {
   progress: Progress | null;
@@ -28,7 +29,10 @@ export function useSend(): Sending {
         client.setQueryData(["t", input.tenant, "uploads", upload.id], upload);
         onDone(upload);
       })
-      .catch((cause: unknown) => setError(asApiError(cause)))
+      .catch((cause: unknown) => {
+        rereadSession(client, cause);
+        setError(asApiError(cause));
+      })
       .finally(() => setProgress(null));
   };
   return { progress, error, send, cancel: () => abort.current?.abort() };
