@@ -25,7 +25,7 @@ from .request import (
     TokenDelta,
     TokenLogprob,
 )
-from .runner import Runner
+from .runner import InFlight, Runner
 from .scheduling.admission import admissions
 from .scheduling.mode import modes
 from .scheduling.order import orders
@@ -84,23 +84,27 @@ class Engine:
         self._arrivals = 0
         self._requests: dict[str, RequestState] = {}
         self._ended: list[RequestFinished] = []
+        self._in_flight: InFlight | None = None
 
     # The engine's life, on one screen.
 
     def step(self) -> StepOutput:
-        """Schedule, run, commit: at most one token for every running sequence."""
+        """Schedule, launch, commit: at most one token for every running sequence.
+
+        On a GPU the tokens committed are those of the step before: while the device works on this
+        one, the host takes them in, and schedules the next without waiting for it.
+        """
         self.steps += 1
         output = StepOutput(self.steps)
+        if not self._may_overlap():
+            self._commit(output)
         plan = self.scheduler.schedule()
         self._refuse(plan.failed)
-        if plan.chunks:
-            try:
-                sampled = self.runner.run(plan.chunks.values())
-            except Exception as error:
-                log.exception("a step of %d sequences failed", len(plan.chunks))
-                self._fail(plan, error)
-            else:
-                self._commit(plan, sampled, output)
+        launched = self._launch(plan)
+        self._commit(output)
+        self._in_flight = launched
+        if not self.runner.overlaps:
+            self._commit(output)
         output.finished, self._ended = self._ended, []
         return output
 
@@ -126,7 +130,7 @@ class Engine:
             self._end(state, "aborted")
 
     def has_work(self) -> bool:
-        return bool(self._requests or self._ended)
+        return bool(self._requests or self._ended or self._in_flight)
 
     def drop_adapter(self, digest: str) -> bool:
         """Give back an idle adapter's pages; True if it was resident. In use, it stays until its requests end."""
@@ -199,20 +203,45 @@ class Engine:
 
     # The parts of a step.
 
-    def _commit(
-        self, plan: StepPlan, sampled: Iterable[tuple[Sequence, int, TokenLogprob | None]], output: StepOutput
-    ) -> None:
+    def _may_overlap(self) -> bool:
+        """Whether the next step can be planned before the last one's tokens are known."""
+        return not any(sequence.request.sampling.penalises for sequence in self.scheduler.running)
+
+    def _launch(self, plan: StepPlan) -> InFlight | None:
+        if not plan.chunks:
+            return None
+        try:
+            launched = self.runner.launch(plan.chunks.values())
+        except Exception as error:
+            log.exception("a step of %d sequences could not be launched", len(plan.chunks))
+            self._fail(plan.chunks, error)
+            return None
         for chunk in plan.chunks.values():
-            chunk.sequence.num_computed += chunk.tokens
+            chunk.sequence.advance(chunk.tokens)
+        return launched
+
+    def _commit(self, output: StepOutput) -> None:
+        """Take in the tokens of the step in flight. A sequence that ended meanwhile wants its token no more."""
+        launched, self._in_flight = self._in_flight, None
+        if launched is None:
+            return
+        try:
+            sampled = launched.collect()
+        except Exception as error:
+            log.exception("a step failed on the device")
+            self._fail(list(self.scheduler.running), error)
+            return
         now = self._clock()
         for sequence, token, logprob in sampled:
+            if sequence.state is State.FINISHED:
+                continue
             timeline = sequence.parent.timeline
             if timeline.first_token is None:
                 timeline.first_token = now
             output.deltas.append(self._take_token(sequence, token, logprob))
 
     def _take_token(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
-        sequence.append(token)
+        sequence.resolve(token)
         sequence.parent.usage.completion_tokens += 1
         params = sequence.request.sampling
         ended_by_token = token in params.stop_token_ids or (
@@ -222,7 +251,7 @@ class Engine:
         reason = ""
         if ended_by_token or sequence.detokenizer.stopped is not None:
             reason = "stop"
-        elif sequence.num_output >= sequence.max_tokens:
+        elif sequence.num_output - sequence.pending >= sequence.max_tokens:
             reason = "length"
         if reason:
             text += sequence.detokenizer.flush()
@@ -242,14 +271,14 @@ class Engine:
         for sequence, error in failed:
             self._end(sequence.parent, "refused", error)
 
-    def _fail(self, plan: StepPlan, cause: Exception) -> None:
+    def _fail(self, sequences: Iterable[Sequence], cause: Exception) -> None:
         error = RequestError(
             "engine_error",
             f"The engine failed while it worked on this request ({type(cause).__name__}).",
             "Try again; if it fails again, send the request id to the operator.",
             retry_after_ms=1000,
         )
-        for state in {id(s.parent): s.parent for s in plan.chunks}.values():
+        for state in {id(s.parent): s.parent for s in sequences}.values():
             self._end(state, "failed", error)
 
     def _end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
@@ -345,7 +374,7 @@ class Engine:
 def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     """Graphs where the backend can be captured, plain execution elsewhere."""
     if loaded.tables is None or not config.cuda_graphs or not loaded.pool.data.is_cuda:
-        return Runner(loaded.model, loaded.pool)
+        return Runner(loaded.model, loaded.pool, config.max_running)
     from .graph_runner import GraphRunner  # needs triton, which a CPU engine does not
 
     runner = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context)

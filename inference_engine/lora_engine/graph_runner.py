@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ from lora_kernels.lora import FEW_TOKENS, LoraShape
 from .memory import PagePool
 from .model.transformer import Transformer
 from .model.triton_ops import RANK_CLASSES, TritonOps, TritonPlan, rank_class
-from .runner import Runner, Sampled, order_chunks
-from .sampling import sample
+from .runner import Runner
+from .sampling import Samples, SamplingRow, sample
 from .scheduling.scheduler import Chunk
 
 log = logging.getLogger(__name__)
 
-FIELDS = 4  # token id, position, key cell, length
+FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
 EAGER_RANKS = (0, 16, 64)  # captured at start; other classes when they first come
 
 
@@ -44,7 +44,7 @@ class DecodeGraph:
             self.logits, self.greedy = self._run(runner, size)
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = runner.model.run(runner.token_ids[:size], None, self.plan)
+        logits = runner.model.run(runner.input_ids(size), None, self.plan)
         return logits, logits.argmax(dim=-1)
 
 
@@ -52,7 +52,7 @@ class GraphRunner(Runner):
     """Runs decode-only steps from graphs, everything else as ``Runner`` does."""
 
     def __init__(self, model: Transformer, pool: PagePool, max_running: int, max_context: int) -> None:
-        super().__init__(model, pool)
+        super().__init__(model, pool, max_running)
         ops = model.ops
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self.sizes = graph_sizes(max_running)
@@ -60,12 +60,12 @@ class GraphRunner(Runner):
         largest, width = self.sizes[-1], pool.geometry.pages_for_tokens(max_context)
         device = pool.data.device
         # Rows of FIELDS values, then tiles of three, then page lists: one pinned tensor, one copy a step.
-        self._host = torch.zeros(largest * (FIELDS + 3 + width), dtype=torch.int32).pin_memory()
-        self._device = torch.zeros_like(self._host, device=device)
+        # Two of them: while a step runs from one, the next is prepared in the other.
+        self._hosts = [torch.zeros(largest * (FIELDS + 3 + width), dtype=torch.int32).pin_memory() for _ in range(2)]
+        self._device = torch.zeros_like(self._hosts[0], device=device)
         self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self.token_ids = self._fields[0]
         self._shrunk = ops.shrink_workspace(LoraShape(FEW_TOKENS, RANK_CLASSES[-1]), largest)
         self._graphs: dict[tuple[int, int], DecodeGraph] = {}
 
@@ -80,7 +80,7 @@ class GraphRunner(Runner):
 
     def static_plan(self, size: int, rank: int) -> TritonPlan:
         """The plan a graph of ``size`` rows is captured with."""
-        _, positions, cells, lengths = (self._fields[field, :size] for field in range(FIELDS))
+        _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
@@ -97,36 +97,35 @@ class GraphRunner(Runner):
             shrunk=self._shrunk if rank else None,
         )
 
-    @torch.inference_mode()
-    def run(self, chunks: Iterable[Chunk]) -> list[Sampled]:
-        chunks = list(chunks)
-        if any(chunk.tokens > 1 for chunk in chunks) or len(chunks) > self.sizes[-1]:
-            return super().run(chunks)
-        ordered = order_chunks(chunks)
-        size = next(size for size in self.sizes if size >= len(ordered))
-        ranks = [chunk.sequence.slot.rank for chunk in ordered if chunk.sequence.slot]
-        self._load(ordered, size)
-        graph = self._graph(size, rank_class(max(ranks)) if ranks else 0)
-        graph.graph.replay()
-        return self._sample(ordered, graph)
+    def input_ids(self, size: int) -> torch.Tensor:
+        """The step's tokens: from the host, or where the last step left them."""
+        ids, sources = self._fields[0, :size].long(), self._fields[4, :size].long()
+        return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
-    def _sample(self, chunks: Sequence[Chunk], graph: DecodeGraph) -> list[Sampled]:
-        sequences = [chunk.sequence for chunk in chunks]
-        if all(s.request.sampling.plain_greedy for s in sequences):
-            return [(s, t, None) for s, t in zip(sequences, graph.greedy[: len(sequences)].tolist(), strict=True)]
-        tokens, logprobs = sample(graph.logits[: len(sequences)], [s.sampling_row() for s in sequences])
-        return list(zip(sequences, tokens, logprobs, strict=True))
+    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow]) -> Samples:
+        if any(chunk.tokens > 1 for chunk in chunks) or len(chunks) > self.sizes[-1]:
+            return super()._execute(chunks, rows)
+        size = next(size for size in self.sizes if size >= len(chunks))
+        ranks = [chunk.sequence.slot.rank for chunk in chunks if chunk.sequence.slot]
+        graph = self._graph(size, rank_class(max(ranks)) if ranks else 0)
+        self._load(chunks, size)
+        graph.graph.replay()
+        if all(row.params.plain_greedy for row in rows):
+            return Samples(graph.greedy[: len(rows)])
+        return sample(graph.logits[: len(rows)], rows)
 
     def _graph(self, size: int, rank: int) -> DecodeGraph:
         if (size, rank) not in self._graphs:
             self._graphs[size, rank] = DecodeGraph(self, size, rank)
         return self._graphs[size, rank]
 
-    def _load(self, chunks: Sequence[Chunk], size: int) -> None:
+    def _load(self, chunks: list[Chunk], size: int) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
         count, page_tokens = len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
-        host = self._host.numpy()[: size * (FIELDS + 3 + width)]
+        self._hosts.reverse()
+        pinned = self._hosts[0][: size * (FIELDS + 3 + width)]
+        host = pinned.numpy()
         fields = host[: size * FIELDS].reshape(FIELDS, size)
         tiles = host[size * FIELDS : size * (FIELDS + 3)].reshape(size, 3)
         table = host[size * (FIELDS + 3) :].reshape(size, width)
@@ -136,12 +135,14 @@ class GraphRunner(Runner):
         fields[0, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
         fields[1, :count] = computed
         fields[3, :count] = computed + 1
+        fields[4] = -1
+        fields[4, :count] = self._sources(chunks)
         for row, chunk in enumerate(chunks):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
         _write_tiles(chunks, tiles)
-        self._device[: len(host)].copy_(self._host[: len(host)], non_blocking=True)
+        self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
         self._tiles[:size].copy_(device[size * FIELDS : size * (FIELDS + 3)].view(size, 3))

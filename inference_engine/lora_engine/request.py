@@ -55,16 +55,14 @@ class SamplingParams:
     include_stop: bool = False
 
     @property
+    def penalises(self) -> bool:
+        """Whether the next token depends on which tokens came before, beyond the model itself."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+    @property
     def plain_greedy(self) -> bool:
         """Whether the next token is simply the most likely one, and nobody asks how likely."""
-        return not (
-            self.temperature
-            or self.logprobs
-            or self.presence_penalty
-            or self.frequency_penalty
-            or self.repetition_penalty != 1.0
-            or self.logit_bias
-        )
+        return not (self.temperature or self.logprobs or self.penalises or self.logit_bias)
 
     def validate(self, vocab_size: int) -> None:
         """Raise ``RequestError`` naming the first parameter out of range."""

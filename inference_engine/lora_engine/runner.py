@@ -13,7 +13,7 @@ from .memory import PagePool
 from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
 from .request import TokenLogprob
-from .sampling import sample
+from .sampling import Samples, SamplingRow, sample
 from .scheduling.scheduler import Chunk
 from .scheduling.sequence import Sequence
 
@@ -21,23 +21,56 @@ Indices = npt.NDArray[np.int64]
 Sampled = tuple[Sequence, int, TokenLogprob | None]
 
 
-class Runner:
-    """Executes plans on one device."""
+class InFlight:
+    """A step that was launched. ``collect`` waits for its tokens, and for nothing else of the device."""
 
-    def __init__(self, model: Transformer, pool: PagePool) -> None:
+    def __init__(self, sequences: list[Sequence], rows: list[SamplingRow], samples: Samples) -> None:
+        self._sequences = sequences
+        self._rows = rows
+        self._samples = samples
+        self._tokens, self._arrived = _to_host(samples.tokens)
+
+    def collect(self) -> list[Sampled]:
+        """The token of every sequence that sampled, in the order of the launch."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        tokens = self._tokens.tolist()
+        logprobs = self._samples.logprobs(tokens, self._rows)
+        return list(zip(self._sequences, tokens, logprobs, strict=True))
+
+
+class Runner:
+    """Executes plans on one device.
+
+    On a GPU, ``launch`` returns while the step runs. The next step may be launched before the
+    tokens of this one are known to the host: its inputs are taken from ``last_tokens`` there.
+    """
+
+    def __init__(self, model: Transformer, pool: PagePool, max_running: int) -> None:
         self.model = model
         self.pool = pool
+        self.overlaps = pool.data.is_cuda
+        self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
+        self._last_row: dict[Sequence, int] = {}
 
     @torch.inference_mode()
-    def run(self, chunks: Iterable[Chunk]) -> list[Sampled]:
-        """Process every chunk; a token for each sequence whose chunk reached its end."""
+    def launch(self, chunks: Iterable[Chunk]) -> InFlight:
+        """Process every chunk; sequences whose chunk reaches their end sample a token."""
         ordered = order_chunks(chunks)
-        logits = self.model.forward(self._batch(ordered), self.pool)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
-        if not sampling:
-            return []
-        tokens, logprobs = sample(logits, [sequence.sampling_row() for sequence in sampling])
-        return list(zip(sampling, tokens, logprobs, strict=True))
+        rows = [sequence.sampling_row() for sequence in sampling]
+        samples = self._execute(ordered, rows)
+        self.last_tokens[: len(rows)] = samples.tokens
+        self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
+        return InFlight(sampling, rows, samples)
+
+    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow]) -> Samples:
+        """Run the model over ordered chunks and sample; must not wait for the device."""
+        return sample(self.model.forward(self._batch(chunks), self.pool), rows)
+
+    def _sources(self, chunks: list[Chunk]) -> list[int]:
+        """For each chunk, the row of ``last_tokens`` that holds its token; -1 if the host knows it."""
+        return [self._last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
 
     def _batch(self, chunks: list[Chunk]) -> StepBatch:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
@@ -46,7 +79,7 @@ class Runner:
         positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
         ends = [int(starts[i + 1]) - 1 for i, chunk in enumerate(chunks) if chunk.samples]
         return StepBatch(
-            token_ids=self._tensor(np.array(token_ids, dtype=np.int64)),
+            token_ids=self._token_ids(chunks, starts, token_ids),
             positions=self._tensor(positions),
             key_cells=self._tensor(self._key_cells(chunks, positions, starts)),
             num_decode=len(decode),
@@ -66,6 +99,14 @@ class Runner:
             logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
         )
 
+    def _token_ids(self, chunks: list[Chunk], starts: Indices, host: list[int]) -> torch.Tensor:
+        ids = self._tensor(np.array(host, dtype=np.int64))
+        sources = np.array(self._sources(chunks), dtype=np.int64)
+        if (sources >= 0).any():
+            pending = np.flatnonzero(sources >= 0)
+            ids[self._tensor(starts[pending])] = self.last_tokens[self._tensor(sources[pending])]
+        return ids
+
     def _key_cells(self, chunks: list[Chunk], positions: Indices, starts: Indices) -> Indices:
         g = self.pool.geometry
         pages = np.concatenate(
@@ -77,7 +118,20 @@ class Runner:
         return pages * g.chunks_per_page + positions % g.page_tokens
 
     def _tensor(self, array: Indices) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.pool.data.device, non_blocking=True)
+        tensor = torch.from_numpy(array)
+        # From pageable memory a copy would wait for the step that is running.
+        return tensor.pin_memory().to(self.pool.data.device, non_blocking=True) if self.pool.data.is_cuda else tensor
+
+
+def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """Start copying tokens to the host; the event says when they are there (None: already)."""
+    if not tokens.is_cuda:
+        return tokens, None
+    host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+    host.copy_(tokens, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return host, event
 
 
 def _computed(chunk: Chunk) -> int:

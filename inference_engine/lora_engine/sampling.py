@@ -40,29 +40,56 @@ class SamplingRow:
         return not self.greedy and (p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0)
 
 
-def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> tuple[list[int], list[TokenLogprob | None]]:
-    """One token per row of ``logits [rows, vocab]``, and its log-probability where asked for."""
+@dataclass(slots=True)
+class Samples:
+    """A batch's chosen tokens, still on the device: reading them waits for the step that chose them.
+
+    ``tokens [rows]`` int64. For the rows ``scored`` that asked for log-probabilities, ``chosen [scored]`` is
+    their token's and ``top_values``, ``top_ids`` ``[scored, most asked for]`` the most likely tokens'.
+    """
+
+    tokens: torch.Tensor
+    scored: list[int] = field(default_factory=list)
+    chosen: torch.Tensor | None = None
+    top_values: torch.Tensor | None = None
+    top_ids: torch.Tensor | None = None
+
+    def logprobs(self, tokens: Seq[int], rows: Seq[SamplingRow]) -> list[TokenLogprob | None]:
+        """One entry per row; None for rows that did not ask."""
+        out: list[TokenLogprob | None] = [None] * len(rows)
+        if self.chosen is None or self.top_values is None or self.top_ids is None:
+            return out
+        entries = zip(self.scored, self.chosen.tolist(), self.top_ids.tolist(), self.top_values.tolist(), strict=True)
+        for row, chosen, ids, values in entries:
+            count = rows[row].params.top_logprobs
+            out[row] = TokenLogprob(tokens[row], chosen, tuple(zip(ids[:count], values[:count], strict=True)))
+        return out
+
+
+def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
+    """Choose one token per row of ``logits [rows, vocab]``, without waiting for the device."""
     if all(row.params.plain_greedy for row in rows):
-        return logits.argmax(dim=-1).tolist(), [None] * len(rows)
+        return Samples(logits.argmax(dim=-1))
     scores = logits.float()
-    raw_logprobs = torch.log_softmax(scores, dim=-1) if any(r.params.logprobs for r in rows) else None
+    scored = [index for index, row in enumerate(rows) if row.params.logprobs]
+    raw = torch.log_softmax(scores[scored], dim=-1) if scored else None
     if any(row.penalised for row in rows):
         scores = scores.clone()
         for index, row in enumerate(rows):
             if row.penalised:
                 _penalise(scores[index], row)
     tokens = _choose(scores, rows)
-    if raw_logprobs is None:
-        return tokens, [None] * len(rows)
-    return tokens, [
-        _logprob(raw_logprobs[i], tokens[i], row.params) if row.params.logprobs else None for i, row in enumerate(rows)
-    ]
+    if raw is None:
+        return Samples(tokens)
+    chosen = raw.gather(1, tokens[scored][:, None])[:, 0]
+    most = max(rows[index].params.top_logprobs for index in scored)
+    return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
-def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> list[int]:
+def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered scores."""
     random = [index for index, row in enumerate(rows) if not row.greedy]
-    tokens: list[int] = scores.argmax(dim=-1).tolist()
+    tokens = scores.argmax(dim=-1)
     if random:
         chosen = [rows[index] for index in random]
         device = scores.device
@@ -75,8 +102,7 @@ def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> list[int]:
             torch.tensor([row.position for row in chosen], dtype=torch.int64, device=device),
             scores.shape[1],
         )
-        for index, token in zip(random, noisy.argmax(dim=-1).tolist(), strict=True):
-            tokens[index] = token
+        tokens[random] = noisy.argmax(dim=-1)
     return tokens
 
 
@@ -134,11 +160,3 @@ def _shift(z: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _logprob(logprobs: torch.Tensor, token: int, params: SamplingParams) -> TokenLogprob:
-    top: tuple[tuple[int, float], ...] = ()
-    if params.top_logprobs:
-        values, ids = logprobs.topk(params.top_logprobs)
-        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-    return TokenLogprob(token, float(logprobs[token]), top)

@@ -20,6 +20,7 @@ from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
 FEW_TOKENS = 16  # tiles up to this size use the bandwidth-bound form
 FEW_SHARE = 2048  # input elements of a row that one program reads
+MANY_SHARE = 1024  # the same where an adapter has many tokens
 FEW_ROWS = 4  # rows of A that one program reads
 FEW_RANK_BLOCK = 16  # rows of B in flight in one program
 FEW_COLUMNS = 512  # columns of B that one program reads
@@ -196,6 +197,7 @@ def _shrink_kernel(
     layer,
     x_stride,
     h_stride,
+    split_stride,
     pages_stride,
     slot_stride,
     LAYER_STRIDE: tl.constexpr,
@@ -208,6 +210,7 @@ def _shrink_kernel(
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    SHARE: tl.constexpr,
 ):
     row_block = tl.program_id(0)
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -230,7 +233,8 @@ def _shrink_kernel(
     first_chunk = tl.load(meta) + rows * ROW_CHUNKS
     columns = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_R, BLOCK_T), dtype=tl.float32)
-    for k in range(0, IN, BLOCK_K):
+    first = tl.program_id(2) * SHARE
+    for k in range(first, tl.minimum(first + SHARE, IN), BLOCK_K):
         chunk = first_chunk + k // KV_DIM
         page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
@@ -245,7 +249,9 @@ def _shrink_kernel(
         )
         acc = tl.dot(a, x, acc, input_precision="ieee")
     tl.store(
-        h_ptr + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :]
+        h_ptr + tl.program_id(2) * split_stride + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None],
+        acc,
+        mask=rows_ok[:, None] & tokens_ok[None, :],
     )
 
 
@@ -260,6 +266,7 @@ def _expand_kernel(
     scales_ptr,
     layer,
     h_stride,
+    split_stride,
     out_stride,
     pages_stride,
     slot_stride,
@@ -274,6 +281,7 @@ def _expand_kernel(
     OUT_2: tl.constexpr,
     KV_DIM: tl.constexpr,
     PAGE_CHUNKS: tl.constexpr,
+    SPLITS: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -329,11 +337,13 @@ def _expand_kernel(
         b = tl.load(
             pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
         )
-        h = tl.load(
-            h_ptr + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
-            mask=tokens_ok[:, None] & rows_ok[None, :],
-            other=0.0,
-        )
+        h = tl.zeros((BLOCK_T, BLOCK_R), dtype=tl.float32)
+        for split in tl.static_range(SPLITS):
+            h += tl.load(
+                h_ptr + split * split_stride + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
+                mask=tokens_ok[:, None] & rows_ok[None, :],
+                other=0.0,
+            )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     out_ptrs = out_ptr + tokens[:, None] * out_stride + out_start + column + columns[None, :]
     out_ok = tokens_ok[:, None] & columns_ok[None, :]
@@ -359,7 +369,7 @@ class LoraShape:
 
     def splits(self, in_features: int) -> int:
         """Parts of the input whose partial sums ``h`` holds; a power of two."""
-        return triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE)) if self.few else 1
+        return triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.few else MANY_SHARE))
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str
@@ -424,7 +434,7 @@ def lora_shrink(
         )
     else:
         block_r = min(32, max(16, triton.next_power_of_2(max_rows)))
-        _shrink_kernel[(triton.cdiv(max_rows, block_r), tiles.shape[0])](
+        _shrink_kernel[(triton.cdiv(max_rows, block_r), tiles.shape[0], splits)](
             x,
             pool,
             h,
@@ -434,11 +444,13 @@ def lora_shrink(
             layer,
             x.stride(0),
             h.stride(1),
+            h.stride(0),
             tables.pages.stride(0),
             tables.modules.stride(0),
             BLOCK_T=shape.block_tokens,
             BLOCK_R=block_r,
             BLOCK_K=_block(kv_dim, 128),
+            SHARE=MANY_SHARE,
             num_warps=4,
             num_stages=3,
             **common,
@@ -512,8 +524,10 @@ def lora_expand(
             tables.scales,
             layer,
             h.stride(1),
+            h.stride(0),
             out.stride(0),
             *strides,
+            SPLITS=shape.splits(group.in_features),
             BLOCK_T=shape.block_tokens,
             num_stages=3,
             **common,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,7 @@ Steps = dict[str, tuple[list[int], list[torch.Tensor]]]
 def generate_with_logits(engine: Engine, requests: list[GenerationRequest], patch: pytest.MonkeyPatch) -> Steps:
     """Each request's tokens, and the logits each of them was chosen from, in mixed, chunked batches."""
     steps: Steps = {request.request_id: ([], []) for request in requests}
-    seen: list[torch.Tensor] = []
+    seen: deque[torch.Tensor] = deque()  # in the order of the deltas, which on a GPU come a step later
 
     def spy(logits: torch.Tensor, rows: Any) -> Any:
         seen.extend(logits.float().cpu())
@@ -149,10 +150,10 @@ def generate_with_logits(engine: Engine, requests: list[GenerationRequest], patc
         params = SamplingParams(max_tokens=NEW_TOKENS, logprobs=True)
         engine.add_request(dataclasses.replace(request, sampling=params))
     while engine.has_work():
-        seen.clear()
-        for delta, logits in zip(engine.step().deltas, seen, strict=True):
+        for delta in engine.step().deltas:
             steps[delta.request_id][0].extend(delta.token_ids)
-            steps[delta.request_id][1].append(logits)
+            steps[delta.request_id][1].append(seen.popleft())
+    assert not seen
     return steps
 
 

@@ -7,10 +7,17 @@ from collections import Counter
 import pytest
 import torch
 
-from lora_engine.request import SamplingParams
-from lora_engine.sampling import SamplingRow, gumbel, sample
+from lora_engine.request import SamplingParams, TokenLogprob
+from lora_engine.sampling import SamplingRow, gumbel
+from lora_engine.sampling import sample as sample_on_device
 
 VOCAB = 50
+
+
+def sample(logits: torch.Tensor, rows: list[SamplingRow]) -> tuple[list[int], list[TokenLogprob | None]]:
+    samples = sample_on_device(logits, rows)
+    tokens = samples.tokens.tolist()
+    return tokens, samples.logprobs(tokens, rows)
 
 
 def row(position: int = 0, seed: int = 7, **params: object) -> SamplingRow:

@@ -76,6 +76,10 @@ class TritonOps:
             shrunk=self.shrink_workspace(shape, len(batch.positions)) if tiles is not None else None,
         )
 
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """To the device without waiting for what runs there."""
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> torch.Tensor:
         """Where shrunk activations of any group go."""
         widest = max(group.in_features for group in self.groups)
@@ -159,7 +163,7 @@ class TritonOps:
         triples = [(span.slot.table_index, span.start, span.stop) for span in spans]
         count = sum(-(-(stop - start) // block) for _, start, stop in triples)
         shape = LoraShape(block, rank_class(max(span.slot.rank for span in spans)))
-        return shape, token_tiles(triples, block, count).to(self.device, non_blocking=True)
+        return shape, self._copy(token_tiles(triples, block, count))
 
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:

@@ -95,6 +95,8 @@ class Scheduler:
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
         # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
         for sequence in sorted(self.running, key=lambda s: s.remaining > 1):
+            if sequence.pending and sequence.ends_by_length:
+                continue
             tokens = min(sequence.remaining, budget)
             if tokens and sequence.state is State.RUNNING and self._reserve(sequence, tokens, plan):
                 plan.add(sequence, tokens)
@@ -118,6 +120,8 @@ class Scheduler:
         for sequence in self.waiting:
             if budget <= 0 or len(self.running) >= self._max_running:
                 break
+            if sequence.pending:
+                continue  # pre-empted with its last token still on the device
             try:
                 slot_known = self._adapter_pages(sequence)
             except RequestError as error:

@@ -47,6 +47,9 @@ class Sequence:
 
     ``num_computed`` tokens have their keys and values in ``pages``; the rest are to be
     processed. A running sequence decodes when exactly one token is left to process.
+
+    The last ``pending`` entries of ``token_ids`` are placeholders of tokens that the device has
+    been asked for and the host has not seen.
     """
 
     parent: RequestState
@@ -57,6 +60,7 @@ class Sequence:
     detokenizer: IncrementalDetokenizer
     state: State = State.WAITING
     num_computed: int = 0
+    pending: int = 0
     pages: list[int] = field(default_factory=list)
     slot: AdapterSlot | None = None
     output_counts: Counter[int] = field(default_factory=Counter)
@@ -71,16 +75,31 @@ class Sequence:
 
     @property
     def num_output(self) -> int:
+        """Tokens generated so far, those still on the device included."""
         return len(self.token_ids) - self.num_prompt
+
+    @property
+    def ends_by_length(self) -> bool:
+        """Whether the tokens asked for are all it may generate: there is nothing more to schedule."""
+        return self.num_output >= self.max_tokens
 
     @property
     def remaining(self) -> int:
         """Tokens whose keys and values are still to be computed."""
         return len(self.token_ids) - self.num_computed
 
-    def append(self, token_id: int) -> None:
-        self.token_ids.append(token_id)
-        if self._penalised():
+    def advance(self, tokens: int) -> None:
+        """``tokens`` more are being processed; if that reaches the end, a new token is on its way."""
+        self.num_computed += tokens
+        if not self.remaining:
+            self.token_ids.append(0)
+            self.pending += 1
+
+    def resolve(self, token_id: int) -> None:
+        """The oldest pending token has arrived."""
+        self.token_ids[len(self.token_ids) - self.pending] = token_id
+        self.pending -= 1
+        if self.request.sampling.penalises:
             self.output_counts[token_id] += 1
 
     def sampling_row(self) -> SamplingRow:
@@ -91,7 +110,3 @@ class Sequence:
         mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
         signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
         return SamplingRow(params, signed, self.num_output, prompt, self.output_counts)
-
-    def _penalised(self) -> bool:
-        p = self.request.sampling
-        return bool(p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0)
