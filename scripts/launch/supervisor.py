@@ -267,7 +267,7 @@ def web_command(options: Options) -> list[str]:
 
 def platform_environment(options: Options, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The settings of an embedded platform. Other `LORIKEET_*` variables of the caller are kept."""
-    hosts = f"localhost,127.0.0.1,[::1],{options.host}"
+    hosts = f"localhost,127.0.0.1,[::1],{options.host},{socket.gethostname()}"
     return {
         **base,
         "LORIKEET_VAR_DIR": str(options.var),
