@@ -33,7 +33,7 @@ function Summary({ summary }: { summary: AdapterSummary }) {
   const facts = [
     { label: "Base model", value: summary.base ?? "not named", wide: true },
     { label: "Rank", value: summary.rank },
-    { label: "Alpha", value: summary.alpha === null ? "–" : `${summary.alpha}${summary.rslora ? " (rsLoRA)" : ""}` },
+    { label: summary.rslora ? "Alpha, rsLoRA" : "Alpha", value: summary.alpha ?? "–" },
     { label: "Type", value: summary.dtype },
     { label: "Targets", value: <TargetMap targets={summary.targets} />, wide: true },
     { label: "Layers", value: summary.layers },

@@ -72,15 +72,18 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
       {!progress && <Dropzone onFiles={take} compact={selection !== null} />}
       {inspecting && <Skeleton className="h-32 w-full" />}
       {selection && !inspecting && <InspectionCard selection={selection} />}
-      <Card className="grid gap-4 p-4 sm:grid-cols-2">
-        <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
-          {(control) => (
-            <Input {...control} {...form.register("name")} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" data-testid="upload-name" />
-          )}
-        </Field>
-        <Field label="Description" hint="Optional. Shown in lists." error={form.formState.errors.description?.message}>
-          {(control) => <Input {...control} {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />}
-        </Field>
+      <Card>
+        <fieldset disabled={progress !== null} className="grid gap-4 p-4 sm:grid-cols-2">
+          <legend className="sr-only">Name and description</legend>
+          <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
+            {(control) => (
+              <Input {...control} {...form.register("name")} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" data-testid="upload-name" />
+            )}
+          </Field>
+          <Field label="Description" hint="Optional. Shown in lists." error={form.formState.errors.description?.message}>
+            {(control) => <Input {...control} {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />}
+          </Field>
+        </fieldset>
       </Card>
       {error && error.code !== "cancelled" && <ErrorNotice error={error} />}
       {progress ? <Sending progress={progress} onCancel={cancel} /> : <Submit selection={selection} />}
