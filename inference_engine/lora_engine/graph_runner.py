@@ -116,8 +116,16 @@ class GraphRunner(Runner):
 
     def _graph(self, size: int, rank: int) -> DecodeGraph:
         if (size, rank) not in self._graphs:
+            self._blank()
             self._graphs[size, rank] = DecodeGraph(self, size, rank)
         return self._graphs[size, rank]
+
+    def _blank(self) -> None:
+        """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
+        for tensor in (self._fields, self._tiles, self._table):
+            tensor.zero_()
+        self._fields[3] = 1
+        self._fields[4] = -1
 
     def _load(self, chunks: list[Chunk], size: int) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
