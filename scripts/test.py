@@ -66,7 +66,7 @@ def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = Non
 
 def stages(running: Services, reports: Path) -> list[Stage]:
     """What `make test` is made of, quickest to say no first."""
-    npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}"}
+    npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     besides = [folder for folder in BESIDES_PLATFORM if any((ROOT / folder).rglob("test_*.py"))]
     parallel = ("-n", "2", "--dist", "loadfile", "-m")
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}

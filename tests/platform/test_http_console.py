@@ -30,7 +30,9 @@ def middleware() -> ConsoleMiddleware:
     return ConsoleMiddleware(lambda request: HttpResponse("from a view"))
 
 
-@pytest.mark.parametrize("path", ["/", "/adapters", "/t/acme/adapters/support", "/t/acme/adapters/llama-3.1", "/login?next=/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/adapters", "/t/acme/adapters/support", "/t/acme/adapters/llama-3.1", "/login?next=/x"]
+)
 def test_pages(dist: Path, path: str) -> None:
     answer = middleware()(RequestFactory().get(path, **HTML))
     assert b"Lorikeet" in answer.content
