@@ -147,7 +147,8 @@ async def test_sigterm_lets_requests_end_then_stops(model, tmp_path):
 async def test_the_drain_deadline_aborts(model, tmp_path):
     async with running(model, tmp_path, "--drain-seconds", "0") as (process, client), client.session() as session:
         requests = [await session.submit(text_request("p", max_tokens=400, ignore_eos=True)) for _ in range(8)]
-        await requests[0].first_delta.wait()
+        # All of them run, so that none can meet the closed door instead.
+        await asyncio.gather(*(request.first_delta.wait() for request in requests))
         process.signal(signal.SIGTERM)
         await asyncio.wait_for(asyncio.gather(*(request.done.wait() for request in requests)), 30)
         assert {request.usage.outcome for request in requests} <= {"aborted", "finished"}
