@@ -21,6 +21,7 @@ from control_plane.adapters import validation
 from control_plane.adapters.tasks import resume_uploads
 from control_plane.celery import app
 from control_plane.config import current
+from control_plane.fleet.tasks import reconcile
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class EmbeddedWorker:
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
         resume_uploads.delay(orphans=True)
+        reconcile.delay(orphans=True)
 
     def stop(self) -> None:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""

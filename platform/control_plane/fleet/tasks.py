@@ -117,15 +117,18 @@ def drop_unwanted(host_name: str, digest: str) -> None:
 
 
 @shared_task(name="fleet.reconcile")
-def reconcile(host_name: str = "") -> None:
-    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
+def reconcile(host_name: str = "", orphans: bool = False) -> None:
+    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times.
+
+    ``orphans``: no worker has survived, so every unfinished placement has lost its task, however lately it moved.
+    """
     actions.sync_hosts(configured_endpoints())
     place_missing()
     hosts = EngineHost.objects.filter(active=True, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
-    actions.requeue_stuck(STUCK_AFTER)
+    actions.requeue_stuck(timedelta(0) if orphans else STUCK_AFTER)
 
 
 def place_missing() -> None:
