@@ -62,8 +62,9 @@ def api(access: Access) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the session: Playwright keeps an event loop running, beside which no asynchronous test can run."""
     executable = chromium()
     assert executable, "Chromium is missing: apt install chromium, or set LORIKEET_CHROMIUM."
     with sync_playwright() as playwright:

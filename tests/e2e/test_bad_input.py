@@ -168,17 +168,36 @@ def fleet_state(api: httpx.Client) -> tuple[Any, ...]:
     return held, adapters
 
 
+def left_over(launched: Launched) -> list[Path]:
+    folders = [launched.var / "artifacts" / name for name in ("incoming", "uploads")]
+    return [path for folder in folders for path in folder.rglob("*")]
+
+
+def settled(read: Callable[[], Any], wanted: Any) -> Any:
+    """What `read` says at last: heartbeats and the removal of files come a moment after an answer."""
+    end = time.monotonic() + 10
+    while (found := read()) != wanted and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def before(api: httpx.Client) -> tuple[Any, ...]:
+    """The fleet once every demo adapter has been reported by a heartbeat."""
+    ready = len(api.get("/v1/models").json()["data"]) - 1
+    settled(lambda: len(fleet_state(api)[0][0][2]) >= ready, True)
+    return fleet_state(api)
+
+
 @pytest.fixture(autouse=True)
-def unharmed(api: httpx.Client, launched: Launched) -> Iterator[None]:
+def unharmed(api: httpx.Client, launched: Launched, before: tuple[Any, ...]) -> Iterator[None]:
     """After each test the same engine process holds the same adapters, answers, and no upload's files are left."""
-    before = fleet_state(api)
     yield
-    assert fleet_state(api) == before
+    assert settled(lambda: fleet_state(api), before) == before
     model = api.get("/v1/models").json()["data"][0]["id"]
     answer = api.post("/v1/completions", json={"model": model, "prompt": "Hello", "max_tokens": 4})
     assert answer.status_code == 200, answer.text
-    left = [path for name in ("incoming", "uploads") for path in (launched.var / "artifacts" / name).rglob("*")]
-    assert left == []
+    assert settled(lambda: left_over(launched), []) == []
     assert not Path("/tmp/lorikeet-escaped").exists()
 
 
