@@ -159,7 +159,7 @@ def _lora_spans(chunks: list[Chunk], starts: Indices) -> list[LoraSpan]:
 
 
 def _padded_pages(chunks: list[Chunk]) -> Indices:
-    """``[sequences, most pages]``; the padding is page 0, which holds zeros."""
+    """``[sequences, most pages]``; the padding is page 0."""
     width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
     table = np.zeros((len(chunks), width), dtype=np.int64)
     for row, chunk in enumerate(chunks):

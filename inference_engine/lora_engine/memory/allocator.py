@@ -45,7 +45,8 @@ class PoolStats:
 class PageAllocator:
     """Hands out page ids and takes them back.
 
-    Page 0 is reserved for ever: it holds zeros, so that a padded row can read it.
+    Page 0 is reserved for ever: the padding rows of a batch point at it, and on a GPU write to it.
+    What it holds is finite and means nothing.
     """
 
     def __init__(self, total: int, reserved: int = 1) -> None:

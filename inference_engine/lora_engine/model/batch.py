@@ -45,7 +45,7 @@ class StepBatch:
     positions: torch.Tensor  # [tokens]
     key_cells: torch.Tensor  # [tokens] row of each token's key in PagePool.token_cells
     num_decode: int
-    decode_pages: torch.Tensor  # [num_decode, max pages], padded with the zero page
+    decode_pages: torch.Tensor  # [num_decode, max pages], padded with page 0
     decode_lengths: torch.Tensor  # [num_decode] tokens to attend to, the new one included
     prefill: Sequence[PrefillSpan]
     lora: Sequence[LoraSpan]

@@ -182,7 +182,7 @@ def rank_class(rank: int) -> int:
 
 
 def _page_table(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Page lists of different lengths as one int32 table, padded with the zero page."""
+    """Page lists of different lengths as one int32 table, padded with page 0."""
     table = torch.zeros(len(rows), max(len(row) for row in rows), dtype=torch.int32, device=rows[0].device)
     for index, row in enumerate(rows):
         table[index, : len(row)] = row
