@@ -23,7 +23,7 @@ def main() -> None:
         for name in ("qkv", "o", "down"):
             line = []
             for case in CASES:
-                result = bench(case, GROUPS[name], 16)
+                result = bench(case, GROUPS[name], lora.FEW_TOKENS)
                 line.append(
                     f"{result['shrink_us']:6.1f} + {result['expand_us']:6.1f} (floor {result['floor_us']:5.1f})"
                 )

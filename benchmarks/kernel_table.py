@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
+from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
 KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
@@ -123,7 +123,7 @@ def main() -> None:
         f"{'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} "
         f"{'floor':>8} ratio"
     )
-    for block, cases, groups in ((16, decode, ("qkv", "o", "gate_up", "down")), (64, prefill, ("qkv", "o"))):
+    for block, cases, groups in ((FEW_TOKENS, decode, ("qkv", "o", "gate_up", "down")), (64, prefill, ("qkv", "o"))):
         for name in groups:
             for case in cases:
                 if name in ("gate_up", "down") and case.tokens != 64:

@@ -18,7 +18,7 @@ import triton.language as tl
 
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
-FEW_TOKENS = 16  # tiles up to this size use the bandwidth-bound form
+FEW_TOKENS = 4  # tiles up to this size use the bandwidth-bound form, which takes their tokens one by one
 FEW_SHARE = 2048  # input elements of a row that one program reads
 MANY_SHARE = 1024  # the same where an adapter has many tokens
 FEW_ROWS = 4  # rows of A that one program reads
@@ -369,7 +369,7 @@ class LoraShape:
 
     def splits(self, in_features: int) -> int:
         """Parts of the input whose partial sums ``h`` holds; a power of two."""
-        return triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.few else MANY_SHARE))
+        return int(triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.few else MANY_SHARE)))
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str

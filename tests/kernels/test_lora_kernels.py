@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from lora_kernels.lora import LoraShape, lora_expand, lora_shrink
+from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
 from lora_kernels.reference import lora_delta
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
@@ -88,7 +88,7 @@ def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, b
 def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype) -> None:
     adapters = Adapters(6, dtype, random.Random(1))
     spans = [(0, 0, 2), *((s, s + 1, s + 2) for s in range(1, 7)), (2, 8, 13), (0, 13, 14), (5, 14, 15)]
-    check(adapters, spans, group, 16, dtype)
+    check(adapters, spans, group, FEW_TOKENS, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -101,7 +101,7 @@ def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
 def test_the_largest_rank() -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(3), ranks=(256,))
     for group in GROUPS:
-        check(adapters, [(1, 0, 3)], group, 16, DTYPES[0])
+        check(adapters, [(1, 0, 3)], group, FEW_TOKENS, DTYPES[0])
 
 
 def test_results_do_not_depend_on_the_batch() -> None:
@@ -110,8 +110,8 @@ def test_results_do_not_depend_on_the_batch() -> None:
     x = torch.randn(8, group.in_features, device=DEVICE).to(DTYPES[0])
 
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
-        tiles = token_tiles(spans, 16, 16).to(DEVICE)
-        shape = LoraShape(16, adapters.max_rank)
+        tiles = token_tiles(spans, FEW_TOKENS, 16).to(DEVICE)
+        shape = LoraShape(FEW_TOKENS, adapters.max_rank)
         h = shape.workspace(len(rows), 150, 3, DEVICE)
         out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
         common = (tiles, adapters.tables, 0, group, KV_DIM, shape)
