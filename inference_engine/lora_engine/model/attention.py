@@ -17,8 +17,10 @@ from .batch import PrefillSpan, StepBatch
 
 @dataclass(slots=True)
 class AttentionPlan:
-    """What every layer of a step shares: gather indices and masks."""
+    """What every layer of a step shares: where to store, gather indices and masks."""
 
+    key_cells: torch.Tensor  # [tokens] rows of PagePool.token_cells
+    value_cells: torch.Tensor
     key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
     value_rows: torch.Tensor
     masks: dict[int, torch.Tensor]  # window -> [num_decode, 1, 1, max tokens], additive
@@ -37,20 +39,22 @@ def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], d
             hidden = hidden | (places < lengths - window)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
         masks[window] = mask[:, None, None, :]
-    return AttentionPlan(key_rows, key_rows + 1, masks)
+    return AttentionPlan(batch.key_cells, batch.key_cells + pool.geometry.page_tokens, key_rows, key_rows + 1, masks)
 
 
-def write_kv(pool: PagePool, layer: int, key_cells: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
     """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their cells."""
     cells = pool.token_cells(layer)
-    cells.index_copy_(0, key_cells, k)
-    cells.index_copy_(0, key_cells + pool.geometry.page_tokens, v)
+    cells.index_copy_(0, plan.key_cells, k)
+    cells.index_copy_(0, plan.value_cells, v)
 
 
 def attend(
     q: torch.Tensor, pool: PagePool, layer: int, batch: StepBatch, plan: AttentionPlan, window: int
 ) -> torch.Tensor:
     """Attention of ``q [tokens, heads, head_dim]`` over each sequence's own pages (already written)."""
+    if not batch.prefill:
+        return _decode(q, pool, layer, plan, window)
     out = torch.empty_like(q)
     if batch.num_decode:
         out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window)

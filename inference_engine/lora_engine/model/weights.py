@@ -95,7 +95,9 @@ def load_weights(
     reader = CheckpointReader(folder)
 
     def put(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(device=device, dtype=dtype).contiguous()
+        placed = tensor.to(device=device, dtype=dtype).contiguous()
+        # A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side.
+        return placed.t().contiguous().t() if device.type == "cpu" and placed.dim() == 2 else placed
 
     embedding = put(reader.tensor("model.embed_tokens.weight"))
     lm_head = embedding if config.tie_embeddings else put(reader.tensor("lm_head.weight"))
