@@ -68,8 +68,9 @@ def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, wi
     shape = (q.shape[0], -1, g.kv_heads, g.head_dim)
     k = halves.index_select(0, plan.key_rows).view(shape).transpose(1, 2)
     v = halves.index_select(0, plan.value_rows).view(shape).transpose(1, 2)
-    attended = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=plan.masks[window], enable_gqa=True)
-    return attended[:, :, 0]
+    # The query heads that share a key head stand where a prompt's tokens would: each key is read once.
+    grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=plan.masks[window]).reshape(q.shape)
 
 
 def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:

@@ -68,14 +68,13 @@ class TorchOps:
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
         s = self.shape
         heads = qkv.view(qkv.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
-        q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        qk, v = heads.narrow(1, 0, s.heads + s.kv_heads), heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)
         if weights.q_norm is not None and weights.k_norm is not None:
-            q, k = self._norm(q, weights.q_norm), self._norm(k, weights.k_norm)
-            q, k = rotate(q, plan.cos, plan.sin), rotate(k, plan.cos, plan.sin)
-        else:  # q and k are neighbours: rotate them together
-            both = rotate(heads[:, : s.heads + s.kv_heads], plan.cos, plan.sin)
-            q, k = both.split((s.heads, s.kv_heads), dim=1)
-        write_kv(plan.pool, layer, plan.attention, k.flatten(1), v.flatten(1))
+            q, k = qk.narrow(1, 0, s.heads), qk.narrow(1, s.heads, s.kv_heads)
+            qk = torch.cat((self._norm(q, weights.q_norm), self._norm(k, weights.k_norm)), dim=1)
+        qk = rotate(qk, plan.cos, plan.sin)
+        write_kv(plan.pool, layer, plan.attention, qk.narrow(1, s.heads, s.kv_heads).flatten(1), v.flatten(1))
+        q = qk.narrow(1, 0, s.heads)
         return attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:

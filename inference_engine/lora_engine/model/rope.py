@@ -38,7 +38,7 @@ def rotary_tables(
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate ``x [tokens, heads, head_dim]`` by ``cos``, ``sin`` ``[tokens, 1, head_dim]``."""
     half = x.shape[-1] // 2
-    return x * cos + x.roll(half, dims=-1) * sin
+    return torch.addcmul(x * cos, x.roll(half, dims=-1), sin)
 
 
 def _llama3(plain: torch.Tensor, config: RopeConfig) -> torch.Tensor:
