@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
+from lora_kernels.lora import Form, LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
 KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
@@ -85,14 +85,14 @@ def measure(run: Callable[[int], None], repeats: int = 20) -> float:
     return statistics.median(times)
 
 
-def bench(case: Case, group: Group, block: int) -> dict[str, float]:
+def bench(case: Case, group: Group, form: Form) -> dict[str, float]:
     pool, tables, read = build(case, group)
     per_adapter = case.tokens // case.adapters
     spans = [(i + 1, i * per_adapter, (i + 1) * per_adapter) for i in range(case.adapters)]
-    tiles = token_tiles(spans, block, sum(-(-per_adapter // block) for _ in spans)).cuda()
-    shape = LoraShape(block, max(case.ranks))
+    tiles = token_tiles(spans, form, sum(-(-per_adapter // form) for _ in spans)).cuda()
+    shape = LoraShape(form, max(case.ranks))
     x = torch.randn(case.tokens, group.in_features, device="cuda", dtype=torch.bfloat16)
-    h = shape.workspace(case.tokens, group.in_features, len(group.out_features), "cuda")
+    h = shape.workspace(case.tokens, group.in_features, len(group.out_features), "cuda", x.dtype)
     out = torch.randn(case.tokens, sum(group.out_features), device="cuda", dtype=torch.bfloat16)
 
     def shrink(layer: int) -> None:
@@ -117,21 +117,28 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     rows = []
     decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]
-    decode += [Case(64, 1, (16,)), Case(256, 8, (8, 16, 32, 64)), Case(64, 64, (128,))]
+    decode += [Case(64, 64, (128,))]
+    shared = [Case(64, 1, (16,))] + [Case(256, n, (8, 16, 32, 64)) for n in (1, 8, 64, 128)]
     prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
     print(
-        f"{'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} "
+        f"form {'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} "
         f"{'floor':>8} ratio"
     )
-    for block, cases, groups in ((FEW_TOKENS, decode, ("qkv", "o", "gate_up", "down")), (64, prefill, ("qkv", "o"))):
+    work = (
+        (Form.FEW, decode, GROUPS),
+        (Form.FEW, shared, ("qkv", "o")),
+        (Form.SOME, shared, ("qkv", "o")),
+        (Form.MANY, prefill, GROUPS),
+    )
+    for form, cases, groups in work:
         for name in groups:
             for case in cases:
-                if name in ("gate_up", "down") and case.tokens != 64:
+                if name in ("gate_up", "down") and case.tokens in (16, 256):
                     continue
-                result = bench(case, GROUPS[name], block)
+                result = bench(case, GROUPS[name], form)
                 ranks = "/".join(map(str, case.ranks))
                 print(
-                    f"{name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
+                    f"{form.name:4} {name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
                     f"{result['expand_us']:8.1f} {result['both_us']:8.1f} {result['floor_us']:8.1f} "
                     f"{result['both_us'] / result['floor_us']:.2f}",
                     flush=True,
@@ -153,7 +160,7 @@ def main() -> None:
                         "settings": {
                             "shrink_us": result["shrink_us"],
                             "expand_us": result["expand_us"],
-                            "block": block,
+                            "form": form.name,
                         },
                     }
                 )

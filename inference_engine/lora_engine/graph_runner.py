@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: one graph per batch size and rank class, replayed with new contents.
+"""Decode steps as CUDA graphs: one graph per batch size and LoRA shape, replayed with new contents.
 
 A graph reads its inputs from fixed tensors: per token its id, position, KV cell and length, the
 page table, and the tiles that say which rows use which adapter. Loading or evicting an
@@ -17,26 +17,28 @@ import numpy.typing as npt
 import torch
 
 from lora_kernels.attention import decode_splits
-from lora_kernels.lora import FEW_TOKENS, LoraShape
+from lora_kernels.lora import Form, LoraShape
 
 from .memory import PagePool
+from .model.batch import LoraSpan
 from .model.transformer import Transformer
-from .model.triton_ops import RANK_CLASSES, TritonOps, TritonPlan, rank_class
-from .runner import Runner
+from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, decode_form, rank_class
+from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.scheduler import Chunk
 
 log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
-EAGER_RANKS = (0, 16, 64)  # captured at start; other classes when they first come
+# Captured at start; others when they first come. None: no row has an adapter.
+EAGER_SHAPES = (None, *(LoraShape(form, rank) for form in (Form.FEW, Form.SOME) for rank in (16, 64)))
 
 
 class DecodeGraph:
     """One captured decode step of ``size`` rows."""
 
-    def __init__(self, runner: GraphRunner, size: int, rank: int) -> None:
-        self.plan = runner.static_plan(size, rank)
+    def __init__(self, runner: GraphRunner, size: int, shape: LoraShape | None) -> None:
+        self.plan = runner.static_plan(size, shape)
         self.graph = torch.cuda.CUDAGraph()
         self._run(runner, size)  # compiles what is not compiled yet, outside the capture
         torch.cuda.synchronize()
@@ -66,21 +68,25 @@ class GraphRunner(Runner):
         self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self._shrunk = ops.shrink_workspace(LoraShape(FEW_TOKENS, RANK_CLASSES[-1]), largest)
-        self._graphs: dict[tuple[int, int], DecodeGraph] = {}
+        self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)
+        self._side = torch.cuda.Stream(device)
+        self._graphs: dict[tuple[int, LoraShape | None], DecodeGraph] = {}
 
     @torch.inference_mode()
     def capture(self) -> None:
         """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory."""
         started = time.perf_counter()
-        for rank in EAGER_RANKS:
+        for shape in EAGER_SHAPES:
             for size in reversed(self.sizes):
-                self._graph(size, rank)
+                self._graph(size, shape)
         log.info("captured %d decode graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
 
-    def static_plan(self, size: int, rank: int) -> TritonPlan:
+    def static_plan(self, size: int, shape: LoraShape | None) -> TritonPlan:
         """The plan a graph of ``size`` rows is captured with."""
         _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
+        lora = None
+        if shape:
+            lora = LoraPlan(self._tiles[: most_tiles(shape.form, size)], shape, self._shrunk, self._side)
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
@@ -92,9 +98,7 @@ class GraphRunner(Runner):
             splits=decode_splits(size, kv_heads, 4096),
             prefill_table=None,
             prefill_tiles=None,
-            lora_tiles=self._tiles[:size] if rank else None,
-            lora_shape=LoraShape(FEW_TOKENS, rank),
-            shrunk=self._shrunk if rank else None,
+            lora=lora,
         )
 
     def input_ids(self, size: int) -> torch.Tensor:
@@ -106,19 +110,23 @@ class GraphRunner(Runner):
         if any(chunk.tokens > 1 for chunk in chunks) or len(chunks) > self.sizes[-1]:
             return super()._execute(chunks, rows)
         size = next(size for size in self.sizes if size >= len(chunks))
-        ranks = [chunk.sequence.slot.rank for chunk in chunks if chunk.sequence.slot]
-        graph = self._graph(size, rank_class(max(ranks)) if ranks else 0)
-        self._load(chunks, size)
+        spans = lora_spans(chunks, range(len(chunks) + 1))
+        shape = None
+        if spans:
+            with_adapter = sum(span.stop - span.start for span in spans)
+            shape = LoraShape(decode_form(with_adapter, len(spans)), rank_class(max(span.slot.rank for span in spans)))
+        graph = self._graph(size, shape)
+        self._load(chunks, size, spans, shape)
         graph.graph.replay()
         if all(row.params.plain_greedy for row in rows):
             return Samples(graph.greedy[: len(rows)])
         return sample(graph.logits[: len(rows)], rows)
 
-    def _graph(self, size: int, rank: int) -> DecodeGraph:
-        if (size, rank) not in self._graphs:
+    def _graph(self, size: int, shape: LoraShape | None) -> DecodeGraph:
+        if (size, shape) not in self._graphs:
             self._blank()
-            self._graphs[size, rank] = DecodeGraph(self, size, rank)
-        return self._graphs[size, rank]
+            self._graphs[size, shape] = DecodeGraph(self, size, shape)
+        return self._graphs[size, shape]
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
@@ -127,7 +135,7 @@ class GraphRunner(Runner):
         self._fields[3] = 1
         self._fields[4] = -1
 
-    def _load(self, chunks: list[Chunk], size: int) -> None:
+    def _load(self, chunks: list[Chunk], size: int, spans: Sequence[LoraSpan], shape: LoraShape | None) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
         count, page_tokens = len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
@@ -149,7 +157,8 @@ class GraphRunner(Runner):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
-        _write_tiles(chunks, tiles)
+        if shape:
+            _write_tiles(spans, shape.form, tiles)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
@@ -163,13 +172,15 @@ def graph_sizes(max_running: int) -> list[int]:
     return [size for size in sizes if size < max_running] + [max_running]
 
 
-def _write_tiles(chunks: Sequence[Chunk], tiles: npt.NDArray[np.int32]) -> None:
-    """Neighbouring rows of one adapter, at most ``FEW_TOKENS`` to a tile; rows without adapter cost none."""
-    tile, row = 0, 0
-    while row < len(chunks):
-        slot, start = chunks[row].sequence.slot, row
-        while row < len(chunks) and chunks[row].sequence.slot is slot and row - start < FEW_TOKENS:
-            row += 1
-        if slot is not None:
-            tiles[tile] = (slot.table_index, start, row - start)
+def most_tiles(form: Form, size: int) -> int:
+    """Tiles that ``size`` rows can take: more than two rows per adapter in the form for several (``decode_form``)."""
+    return size if form is Form.FEW else size // 2 + size // form + 1
+
+
+def _write_tiles(spans: Sequence[LoraSpan], form: Form, tiles: npt.NDArray[np.int32]) -> None:
+    """Each span cut into the form's tiles; large ranks first, since their programs take longest."""
+    tile = 0
+    for span in sorted(spans, key=lambda span: -span.slot.rank):
+        for start in range(span.start, span.stop, form):
+            tiles[tile] = (span.slot.table_index, start, min(form, span.stop - start))
             tile += 1

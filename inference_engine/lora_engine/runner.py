@@ -95,7 +95,7 @@ class Runner:
                 for i, chunk in enumerate(chunks)
                 if chunk.tokens > 1
             ],
-            lora=_lora_spans(chunks, starts),
+            lora=lora_spans(chunks, starts),
             logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
         )
 
@@ -148,7 +148,8 @@ def order_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
     return sorted(chunks, key=lambda chunk: (chunk.tokens > 1, _generation(chunk)))
 
 
-def _lora_spans(chunks: list[Chunk], starts: Indices) -> list[LoraSpan]:
+def lora_spans(chunks: list[Chunk], starts: Indices | range) -> list[LoraSpan]:
+    """Runs of ordered chunks with one adapter, as token rows; chunk i has the rows from ``starts[i]`` on."""
     spans = []
     for _, run in groupby(range(len(chunks)), key=lambda i: _generation(chunks[i])):
         indices = list(run)

@@ -300,10 +300,10 @@ def paged_decode(
         HEAD_PAD=head_pad,
         PAGE_TOKENS=page_tokens,
         BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
-        BLOCK_N=64,
+        BLOCK_N=32,
         SPLITS=splits,
-        num_warps=4,
-        num_stages=3,
+        num_warps=2,
+        num_stages=2,
     )
     if splits > 1:
         _merge_kernel[(q.shape[0], heads)](
@@ -370,9 +370,9 @@ def paged_prefill(
         HEAD_PAD=triton.next_power_of_2(head_dim),
         PAGE_TOKENS=page_tokens,
         BLOCK_M=block_m,
-        BLOCK_N=64,
+        BLOCK_N=32,
         num_warps=4,
-        num_stages=3,
+        num_stages=2,
     )
 
 

@@ -11,6 +11,7 @@ a block of columns never crosses a chunk, so one page lookup serves a row of a b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import torch
 import triton
@@ -18,12 +19,51 @@ import triton.language as tl
 
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
-FEW_TOKENS = 4  # tiles up to this size use the bandwidth-bound form, which takes their tokens one by one
-FEW_SHARE = 2048  # input elements of a row that one program reads
-MANY_SHARE = 1024  # the same where an adapter has many tokens
-FEW_ROWS = 4  # rows of A that one program reads
-FEW_RANK_BLOCK = 16  # rows of B in flight in one program
-FEW_COLUMNS = 512  # columns of B that one program reads
+FEW_SHARE = 2048  # input elements of a row that one program of the few-token form reads
+FEW_ROWS = 4  # rows of A that it reads
+FEW_RANK_BLOCK = 8  # rows of B in flight in one program of the few-token form
+FEW_COLUMNS = 512  # columns of B that it reads
+SHARE = 1024  # input elements that one program of the matrix-unit forms reads
+SMALL_TILE = 16  # tokens of the smallest matrix product
+LARGE_TILE = 64
+
+
+class Form(IntEnum):
+    """How a launch treats its tiles; the value is the most tokens a tile may have."""
+
+    FEW = 4  # bound by bandwidth: tokens one by one, every weight in flight at once
+    SOME = 16  # one small matrix product per tile: several decode tokens share an adapter
+    MANY = 64  # prompt chunks; tiles of up to 16 tokens (decode rows beside them) take the small product
+
+
+@triton.jit
+def _target_of(
+    block,
+    BLOCK_N: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+):
+    """Which target a block of output columns is in: its index, the block inside it, its width, its first column."""
+    BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
+    target = 0
+    out_features = OUT_0
+    out_start = 0
+    if NUM_TARGETS > 1:
+        if block >= BLOCKS_0:
+            block -= BLOCKS_0
+            target = 1
+            out_features = OUT_1
+            out_start = OUT_0
+            if NUM_TARGETS > 2:
+                if block >= BLOCKS_1:
+                    block -= BLOCKS_1
+                    target = 2
+                    out_features = OUT_2
+                    out_start = OUT_0 + OUT_1
+    return target, block, out_features, out_start
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -126,24 +166,7 @@ def _expand_few_kernel(
     length = tl.load(tile + 2)
     if length == 0:
         return
-    BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
-    BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
-    block = tl.program_id(0)
-    target = 0
-    out_features = OUT_0
-    out_start = 0
-    if NUM_TARGETS > 1:
-        if block >= BLOCKS_0:
-            block -= BLOCKS_0
-            target = 1
-            out_features = OUT_1
-            out_start = OUT_0
-            if NUM_TARGETS > 2:
-                if block >= BLOCKS_1:
-                    block -= BLOCKS_1
-                    target = 2
-                    out_features = OUT_2
-                    out_start = OUT_0 + OUT_1
+    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if rank == 0:
@@ -186,6 +209,54 @@ def _expand_few_kernel(
         tl.store(place_out, (base + acc * scale).to(out_ptr.dtype.element_ty), mask=columns_ok)
 
 
+@triton.jit
+def _shrink_tile(
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    table_ptr,
+    first_row_chunk,
+    num_rows,
+    start,
+    length,
+    x_stride,
+    h_stride,
+    first,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SHARE: tl.constexpr,
+):
+    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SHARE`` elements of the input from ``first`` on."""
+    rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    rows_ok = rows < num_rows
+    tokens = tl.arange(0, BLOCK_T)
+    tokens_ok = tokens < length
+    tokens = (start + tokens).to(tl.int64)
+    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    first_chunk = first_row_chunk + rows * ROW_CHUNKS
+    columns = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_R, BLOCK_T), dtype=tl.float32)
+    for k in range(first, tl.minimum(first + SHARE, IN), BLOCK_K):
+        chunk = first_chunk + k // KV_DIM
+        page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
+        columns_ok = k + columns < IN
+        a = tl.load(
+            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+        )
+        x = tl.load(
+            x_ptr + tokens[None, :] * x_stride + (k + columns)[:, None],
+            mask=tokens_ok[None, :] & columns_ok[:, None],
+            other=0.0,
+        )
+        acc = tl.dot(a, x, acc, input_precision="ieee")
+    tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :])
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_kernel(
     x_ptr,
@@ -207,14 +278,17 @@ def _shrink_kernel(
     IN: tl.constexpr,
     KV_DIM: tl.constexpr,
     PAGE_CHUNKS: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    SMALL: tl.constexpr,
+    LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SMALL_K: tl.constexpr,
+    LARGE_K: tl.constexpr,
     SHARE: tl.constexpr,
 ):
-    row_block = tl.program_id(0)
+    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
+    start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
         return
@@ -222,37 +296,84 @@ def _shrink_kernel(
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
         num_rows += tl.load(meta + target * FIELDS + 2)
-    if row_block * BLOCK_R >= num_rows:
+    if tl.program_id(0) * BLOCK_R >= num_rows:
         return
-    rows = row_block * BLOCK_R + tl.arange(0, BLOCK_R)
-    rows_ok = rows < num_rows
+    split = tl.program_id(2)
+    h_ptr += split * split_stride
+    table_ptr = pages_ptr + slot * pages_stride
+    first_chunk = tl.load(meta)
+    if LARGE > 0:
+        if length > SMALL:
+            _shrink_tile(
+                x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
+                split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE,
+            )  # fmt: skip
+            return
+    _shrink_tile(
+        x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
+        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE,
+    )  # fmt: skip
+
+
+@triton.jit
+def _sum_kernel(h_ptr, out_ptr, split_stride, h_stride, out_stride, width, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+    """Add up one token's partial sums, in a fixed order, in the dtype of the next product."""
+    token = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    ok = columns < width
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for split in tl.static_range(SPLITS):
+        total += tl.load(h_ptr + split * split_stride + token * h_stride + columns, mask=ok, other=0.0)
+    tl.store(out_ptr + token * out_stride + columns, total.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _expand_tile(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    table_ptr,
+    first_chunk,
+    rank,
+    scale,
+    start,
+    length,
+    column,
+    out_features,
+    h_stride,
+    out_stride,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; ``h_ptr`` and ``out_ptr`` point at its columns."""
     tokens = tl.arange(0, BLOCK_T)
     tokens_ok = tokens < length
-    tokens = tl.load(tile + 1) + tokens
-    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    first_chunk = tl.load(meta) + rows * ROW_CHUNKS
-    columns = tl.arange(0, BLOCK_K)
-    acc = tl.zeros((BLOCK_R, BLOCK_T), dtype=tl.float32)
-    first = tl.program_id(2) * SHARE
-    for k in range(first, tl.minimum(first + SHARE, IN), BLOCK_K):
-        chunk = first_chunk + k // KV_DIM
-        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
-        columns_ok = k + columns < IN
-        a = tl.load(
+    tokens = (start + tokens).to(tl.int64)
+    columns = tl.arange(0, BLOCK_N)
+    columns_ok = column + columns < out_features
+    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
+    first_chunk += column // KV_DIM
+    acc = tl.zeros((BLOCK_T, BLOCK_N), dtype=tl.float32)
+    for r in range(0, rank, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank
+        chunk = first_chunk + rows * row_chunks
+        page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        b = tl.load(
             pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
         )
-        x = tl.load(
-            x_ptr + tokens.to(tl.int64)[None, :] * x_stride + (k + columns)[:, None],
-            mask=tokens_ok[None, :] & columns_ok[:, None],
-            other=0.0,
+        h = tl.load(
+            h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
-        acc = tl.dot(a, x, acc, input_precision="ieee")
-    tl.store(
-        h_ptr + tl.program_id(2) * split_stride + tokens.to(tl.int64)[None, :] * h_stride + rows[:, None],
-        acc,
-        mask=rows_ok[:, None] & tokens_ok[None, :],
-    )
+        acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
+    out_ptrs = out_ptr + tokens[:, None] * out_stride + column + columns[None, :]
+    out_ok = tokens_ok[:, None] & columns_ok[None, :]
+    base = tl.load(out_ptrs, mask=out_ok, other=0.0)
+    tl.store(out_ptrs, (base.to(tl.float32) + acc * scale).to(out_ptr.dtype.element_ty), mask=out_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -266,7 +387,6 @@ def _expand_kernel(
     scales_ptr,
     layer,
     h_stride,
-    split_stride,
     out_stride,
     pages_stride,
     slot_stride,
@@ -281,108 +401,78 @@ def _expand_kernel(
     OUT_2: tl.constexpr,
     KV_DIM: tl.constexpr,
     PAGE_CHUNKS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    SMALL: tl.constexpr,
+    LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
+    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
+    start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
         return
-    # Which target this block of columns belongs to.
-    BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
-    BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
-    block = tl.program_id(0)
-    target = 0
-    out_features = OUT_0
-    out_start = 0
-    if NUM_TARGETS > 1:
-        if block >= BLOCKS_0:
-            block -= BLOCKS_0
-            target = 1
-            out_features = OUT_1
-            out_start = OUT_0
-            if NUM_TARGETS > 2:
-                if block >= BLOCKS_1:
-                    block -= BLOCKS_1
-                    target = 2
-                    out_features = OUT_2
-                    out_start = OUT_0 + OUT_1
+    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if rank == 0:
         return
-    shrunk_start = 0
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
-            shrunk_start += tl.load(meta + other * FIELDS + 2)
+            h_ptr += tl.load(meta + other * FIELDS + 2)
+    out_ptr += out_start
     scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
-    tokens = tl.arange(0, BLOCK_T)
-    tokens_ok = tokens < length
-    tokens = (tl.load(tile + 1) + tokens).to(tl.int64)
-    column = block * BLOCK_N
-    columns = tl.arange(0, BLOCK_N)
-    columns_ok = column + columns < out_features
-    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
-    first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
-    acc = tl.zeros((BLOCK_T, BLOCK_N), dtype=tl.float32)
-    for r in range(0, rank, BLOCK_R):
-        rows = r + tl.arange(0, BLOCK_R)
-        rows_ok = rows < rank
-        chunk = first_chunk + rows * row_chunks
-        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
-        b = tl.load(
-            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
-        )
-        h = tl.zeros((BLOCK_T, BLOCK_R), dtype=tl.float32)
-        for split in tl.static_range(SPLITS):
-            h += tl.load(
-                h_ptr + split * split_stride + tokens[:, None] * h_stride + shrunk_start + rows[None, :],
-                mask=tokens_ok[:, None] & rows_ok[None, :],
-                other=0.0,
-            )
-        acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
-    out_ptrs = out_ptr + tokens[:, None] * out_stride + out_start + column + columns[None, :]
-    out_ok = tokens_ok[:, None] & columns_ok[None, :]
-    base = tl.load(out_ptrs, mask=out_ok, other=0.0)
-    tl.store(out_ptrs, (base.to(tl.float32) + acc * scale).to(out_ptr.dtype.element_ty), mask=out_ok)
+    first_chunk = tl.load(meta + target * FIELDS + 1)
+    table_ptr = pages_ptr + slot * pages_stride
+    if LARGE > 0:
+        if length > SMALL:
+            _expand_tile(
+                h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
+                out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N,
+            )  # fmt: skip
+            return
+    _expand_tile(
+        h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
+        out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """Where shrunk activations go: partial sums ``[splits, tokens, rows]`` float32; their sum ``[tokens, rows]``."""
+
+    partial: torch.Tensor
+    total: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class LoraShape:
     """What a launch is sized for: everything that a captured graph fixes.
 
-    ``block_tokens`` is the tile size given to ``token_tiles``: ``FEW_TOKENS`` chooses the form for a few
-    tokens per adapter (decode, bound by bandwidth), larger ones the form on matrix units (prefill).
-    ``max_rank`` bounds the rank of every module in the batch.
+    ``form`` is also the tile size given to ``token_tiles``. ``max_rank`` bounds the rank of every module in the batch.
     """
 
-    block_tokens: int
+    form: Form
     max_rank: int
 
-    @property
-    def few(self) -> bool:
-        return self.block_tokens <= FEW_TOKENS
-
     def splits(self, in_features: int) -> int:
-        """Parts of the input whose partial sums ``h`` holds; a power of two."""
-        return int(triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.few else MANY_SHARE)))
+        """Parts of the input whose partial sums are kept apart; a power of two."""
+        return int(triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.form is Form.FEW else SHARE)))
 
     def workspace(
-        self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str
-    ) -> torch.Tensor:
-        """``h`` for any group with at most that many input features and targets."""
+        self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
+    ) -> Shrunk:
+        """For any group with at most that many input features and targets; ``dtype`` is the activations'."""
         rows = self.max_rank * max_targets
-        return torch.empty(self.splits(max_in_features), tokens, rows, dtype=torch.float32, device=device)
+        partial = torch.empty(self.splits(max_in_features), tokens, rows, dtype=torch.float32, device=device)
+        return Shrunk(partial, torch.empty(tokens, rows, dtype=dtype, device=device))
 
 
 def lora_shrink(
     x: torch.Tensor,
     pool: torch.Tensor,
-    h: torch.Tensor,
+    h: Shrunk,
     tiles: torch.Tensor,
     tables: SlotTables,
     layer: int,
@@ -390,18 +480,21 @@ def lora_shrink(
     kv_dim: int,
     shape: LoraShape,
 ) -> None:
-    """``sum over splits of h[split, token, row] = A[row] . x[token]`` for every row of the group's targets.
+    """``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of every token's adapter.
 
-    ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h`` from ``shape.workspace``,
-    float32: only the columns below the adapter's total rank are written. ``tiles [n, 3]`` int32 from
-    ``token_tiles`` with ``shape.block_tokens``. Raises ``ValueError`` for shapes that do not fit.
+    ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h`` from ``shape.workspace``: only
+    the columns below the adapter's total rank mean anything. ``tiles [n, 3]`` int32 from ``token_tiles`` with
+    ``shape.form``. Raises ``ValueError`` for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
     _check(x, pool, kv_dim, group.in_features, "x")
-    max_rows, splits = shape.max_rank * len(group.out_features), shape.splits(group.in_features)
-    if h.shape[0] < splits or h.shape[1] < x.shape[0] or h.shape[2] < max_rows or h.stride(2) != 1:
-        raise ValueError(f"h is {tuple(h.shape)}, but needs [{splits}, {x.shape[0]}, {max_rows}] with contiguous rows")
+    tokens, max_rows, splits = x.shape[0], shape.max_rank * len(group.out_features), shape.splits(group.in_features)
+    partial = h.partial
+    if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
+        raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
+    where = (x, pool, partial, tiles, tables.pages, tables.modules, layer)
+    strides = (x.stride(0), partial.stride(1), partial.stride(0), tables.pages.stride(0), tables.modules.stride(0))
     common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
@@ -410,55 +503,41 @@ def lora_shrink(
         IN=group.in_features,
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        num_warps=4,
     )
-    if shape.few:
+    if shape.form is Form.FEW:
         block_k = _block(kv_dim, FEW_SHARE)
         _shrink_few_kernel[(triton.cdiv(max_rows, FEW_ROWS), tiles.shape[0], splits)](
-            x,
-            pool,
-            h,
-            tiles,
-            tables.pages,
-            tables.modules,
-            layer,
-            x.stride(0),
-            h.stride(1),
-            h.stride(0),
-            tables.pages.stride(0),
-            tables.modules.stride(0),
-            BLOCK_R=FEW_ROWS,
-            BLOCKS=FEW_SHARE // block_k,
-            BLOCK_K=block_k,
-            num_warps=4,
-            **common,
+            *where, *strides, BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // block_k, BLOCK_K=block_k, **common
         )
-    else:
-        block_r = min(32, max(16, triton.next_power_of_2(max_rows)))
-        _shrink_kernel[(triton.cdiv(max_rows, block_r), tiles.shape[0], splits)](
-            x,
-            pool,
-            h,
-            tiles,
-            tables.pages,
-            tables.modules,
-            layer,
-            x.stride(0),
-            h.stride(1),
-            h.stride(0),
-            tables.pages.stride(0),
-            tables.modules.stride(0),
-            BLOCK_T=shape.block_tokens,
-            BLOCK_R=block_r,
-            BLOCK_K=_block(kv_dim, 128),
-            SHARE=MANY_SHARE,
-            num_warps=4,
-            num_stages=3,
-            **common,
-        )
+        return
+    _shrink_kernel[(triton.cdiv(max_rows, 16), tiles.shape[0], splits)](
+        *where,
+        *strides,
+        SMALL=SMALL_TILE,
+        LARGE=LARGE_TILE if shape.form is Form.MANY else 0,
+        BLOCK_R=16,
+        SMALL_K=_block(kv_dim, 512),
+        LARGE_K=_block(kv_dim, 128),
+        SHARE=SHARE,
+        num_stages=2 if shape.form is Form.SOME else 3,
+        **common,
+    )
+    _sum_kernel[(tokens,)](
+        partial,
+        h.total,
+        partial.stride(0),
+        partial.stride(1),
+        h.total.stride(0),
+        max_rows,
+        SPLITS=splits,
+        BLOCK=triton.next_power_of_2(max_rows),
+        num_warps=2,
+    )
 
 
 def lora_expand(
-    h: torch.Tensor,
+    h: Shrunk,
     pool: torch.Tensor,
     out: torch.Tensor,
     tiles: torch.Tensor,
@@ -477,9 +556,11 @@ def lora_expand(
         return
     _check(out, pool, kv_dim, sum(group.out_features), "out")
     outs = (*group.out_features, 0, 0)[:3]
-    block_r = FEW_RANK_BLOCK if shape.few else 16
-    block_n = _block(kv_dim, FEW_COLUMNS if shape.few else 128)
+    few = shape.form is Form.FEW
+    block_n = _block(kv_dim, FEW_COLUMNS if few else 256)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
+    where = (pool, out, tiles, tables.pages, tables.modules, tables.scales, layer)
+    strides = (out.stride(0), tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
     common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
@@ -491,47 +572,20 @@ def lora_expand(
         OUT_2=outs[2],
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        BLOCK_R=block_r,
+        BLOCK_R=FEW_RANK_BLOCK if few else 16,
         BLOCK_N=block_n,
-        num_warps=4,
+        num_warps=2 if few else 4,
     )
-    strides = (tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
-    if shape.few:
+    if few:
+        splits = shape.splits(group.in_features)
         _expand_few_kernel[grid](
-            h,
-            pool,
-            out,
-            tiles,
-            tables.pages,
-            tables.modules,
-            tables.scales,
-            layer,
-            h.stride(1),
-            h.stride(0),
-            out.stride(0),
-            *strides,
-            SPLITS=shape.splits(group.in_features),
-            **common,
+            h.partial, *where, h.partial.stride(1), h.partial.stride(0), *strides, SPLITS=splits, **common
         )
-    else:
-        _expand_kernel[grid](
-            h,
-            pool,
-            out,
-            tiles,
-            tables.pages,
-            tables.modules,
-            tables.scales,
-            layer,
-            h.stride(1),
-            h.stride(0),
-            out.stride(0),
-            *strides,
-            SPLITS=shape.splits(group.in_features),
-            BLOCK_T=shape.block_tokens,
-            num_stages=3,
-            **common,
-        )
+        return
+    large = LARGE_TILE if shape.form is Form.MANY else 0
+    _expand_kernel[grid](
+        h.total, *where, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, num_stages=2, **common
+    )
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
+from lora_kernels.lora import Form, LoraShape, Shrunk, lora_expand, lora_shrink
 from lora_kernels.reference import lora_delta
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
@@ -62,14 +62,16 @@ class Adapters:
         self.tables.write(slot, pages, modules, scales)
 
 
-def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, block: int, dtype: torch.dtype) -> None:
+def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, form: Form, dtype: torch.dtype) -> None:
     tokens = spans[-1][2]
     x = torch.randn(tokens, group.in_features, device=DEVICE).to(dtype)
     base = torch.randn(tokens, sum(group.out_features), device=DEVICE).to(dtype)
-    tiles = token_tiles(spans, block, 64).to(DEVICE)
-    shape = LoraShape(block, adapters.max_rank)
+    tiles = token_tiles(spans, form, 64).to(DEVICE)
+    shape = LoraShape(form, adapters.max_rank)
     for layer in range(LAYERS):
-        h = shape.workspace(tokens, 150, 3, DEVICE).fill_(float("nan"))
+        h = shape.workspace(tokens, 150, 3, DEVICE, dtype)
+        h.partial.fill_(float("nan"))
+        h.total.fill_(float("nan"))
         out = base.clone()
         common = (tiles, adapters.tables, layer, group, KV_DIM, shape)
         lora_shrink(x, adapters.pool[layer], h, *common)
@@ -85,34 +87,37 @@ def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, b
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
-def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
+def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype, form: Form) -> None:
     adapters = Adapters(6, dtype, random.Random(1))
     spans = [(0, 0, 2), *((s, s + 1, s + 2) for s in range(1, 7)), (2, 8, 13), (0, 13, 14), (5, 14, 15)]
-    check(adapters, spans, group, FEW_TOKENS, dtype)
+    check(adapters, spans, group, form, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
 def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
     adapters = Adapters(3, dtype, random.Random(2))
-    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, 64, dtype)
+    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, Form.MANY, dtype)
 
 
-def test_the_largest_rank() -> None:
+@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
+def test_the_largest_rank(form: Form) -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(3), ranks=(256,))
     for group in GROUPS:
-        check(adapters, [(1, 0, 3)], group, FEW_TOKENS, DTYPES[0])
+        check(adapters, [(1, 0, 3)], group, form, DTYPES[0])
 
 
-def test_results_do_not_depend_on_the_batch() -> None:
+@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
+def test_results_do_not_depend_on_the_batch(form: Form) -> None:
     """Bit for bit: what stands beside a token in the batch must not change its delta."""
     adapters, group = Adapters(4, DTYPES[0], random.Random(4)), GROUPS[0]
     x = torch.randn(8, group.in_features, device=DEVICE).to(DTYPES[0])
 
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
-        tiles = token_tiles(spans, FEW_TOKENS, 16).to(DEVICE)
-        shape = LoraShape(FEW_TOKENS, adapters.max_rank)
-        h = shape.workspace(len(rows), 150, 3, DEVICE)
+        tiles = token_tiles(spans, form, 16).to(DEVICE)
+        shape = LoraShape(form, adapters.max_rank)
+        h = shape.workspace(len(rows), 150, 3, DEVICE, x.dtype)
         out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
         common = (tiles, adapters.tables, 0, group, KV_DIM, shape)
         lora_shrink(rows, adapters.pool[0], h, *common)
@@ -130,9 +135,8 @@ def test_a_batch_without_adapters_launches_nothing() -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(5))
     out = torch.randn(40, 128, device=DEVICE).to(DTYPES[0])
     before = out.clone()
-    lora_expand(
-        out, adapters.pool[0], out, tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8)
-    )
+    common = (tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(Form.SOME, 8))
+    lora_expand(Shrunk(out, out), adapters.pool[0], out, *common)
     assert torch.equal(out, before)
 
 
@@ -141,6 +145,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     x = torch.randn(2, 95, device=DEVICE).to(DTYPES[0])
     tiles = token_tiles([(1, 0, 2)], 16, 1).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous rows of 96"):
-        lora_shrink(x, adapters.pool[0], x, tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(16, 8))
+        common = (tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(Form.SOME, 8))
+        lora_shrink(x, adapters.pool[0], Shrunk(x, x), *common)
     with pytest.raises(ValueError, match="do not fit into 1"):
         token_tiles([(1, 0, 40)], 16, 1)

@@ -54,20 +54,23 @@ class Transformer:
         return _linear(self.ops.add_norm(residual, delta, self.weights.final_norm), self.weights.lm_head)
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
-        qkv = _linear(x, layer.qkv, layer.qkv_bias)
-        self.ops.add_lora(QKV, index, x, qkv, plan)
+        qkv = self._project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
-        out = _linear(attended, layer.o, layer.o_bias)
-        self.ops.add_lora(OUT, index, attended, out, plan)
-        return self.parallel.all_reduce(out)
+        return self.parallel.all_reduce(self._project(OUT, index, attended, layer.o, layer.o_bias, plan))
 
     def _mlp(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
-        gate_up = _linear(x, layer.gate_up, layer.gate_up_bias)
-        self.ops.add_lora(GATE_UP, index, x, gate_up, plan)
+        gate_up = self._project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.silu_mul(gate_up)
-        out = _linear(inner, layer.down, layer.down_bias)
-        self.ops.add_lora(DOWN, index, inner, out, plan)
-        return self.parallel.all_reduce(out)
+        return self.parallel.all_reduce(self._project(DOWN, index, inner, layer.down, layer.down_bias, plan))
+
+    def _project(
+        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Any
+    ) -> torch.Tensor:
+        """The base model's product plus every token's adapter's delta."""
+        self.ops.start_lora(group, layer, x, plan)
+        out = _linear(x, weight, bias)
+        self.ops.add_lora(group, layer, x, out, plan)
+        return out
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

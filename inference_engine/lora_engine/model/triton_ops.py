@@ -15,16 +15,25 @@ from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
-from lora_kernels.lora import FEW_TOKENS, LoraShape, lora_expand, lora_shrink
+from lora_kernels.lora import SMALL_TILE, Form, LoraShape, Shrunk, lora_expand, lora_shrink
 from lora_kernels.tables import Group, SlotTables, token_tiles
 
 from .batch import LoraSpan, StepBatch
 from .shape import ModelShape
 from .weights import LayerWeights
 
-MANY_TOKENS = 64  # tile size of the prefill form
 MAX_SPLITS = 32
 RANK_CLASSES = (16, 64, 128, 256)
+
+
+@dataclass(slots=True)
+class LoraPlan:
+    """Which rows use which adapter, in the form that suits them; None in its place: no row uses any."""
+
+    tiles: torch.Tensor
+    shape: LoraShape
+    shrunk: Shrunk
+    side: torch.cuda.Stream | None = None  # where the shrink runs beside the base product, in a captured step
 
 
 @dataclass(slots=True)
@@ -40,9 +49,7 @@ class TritonPlan:
     splits: int
     prefill_table: torch.Tensor | None
     prefill_tiles: torch.Tensor | None
-    lora_tiles: torch.Tensor | None
-    lora_shape: LoraShape
-    shrunk: torch.Tensor | None
+    lora: LoraPlan | None
 
 
 class TritonOps:
@@ -57,7 +64,6 @@ class TritonOps:
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
         n, page_tokens = batch.num_decode, pool.geometry.page_tokens
-        shape, tiles = self._lora(batch.lora)
         spans = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(batch.prefill)]
         return TritonPlan(
             pool=pool,
@@ -71,19 +77,18 @@ class TritonOps:
             prefill_tiles=prefill_tiles(spans, self.shape.heads, self.shape.kv_heads).to(self.device)
             if spans
             else None,
-            lora_tiles=tiles,
-            lora_shape=shape,
-            shrunk=self.shrink_workspace(shape, len(batch.positions)) if tiles is not None else None,
+            lora=self._lora(batch),
         )
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """To the device without waiting for what runs there."""
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
-    def shrink_workspace(self, shape: LoraShape, tokens: int) -> torch.Tensor:
+    def shrink_workspace(self, shape: LoraShape, tokens: int) -> Shrunk:
         """Where shrunk activations of any group go."""
         widest = max(group.in_features for group in self.groups)
-        return shape.workspace(tokens, widest, max(len(g.out_features) for g in self.groups), self.device)
+        targets = max(len(group.out_features) for group in self.groups)
+        return shape.workspace(tokens, widest, targets, self.device, self.shape.cos.dtype)
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(residual)
@@ -93,13 +98,29 @@ class TritonOps:
             add_rms_norm(delta, residual, weight, self.shape.eps, out)
         return out
 
+    def start_lora(self, group: int, layer: int, x: torch.Tensor, plan: TritonPlan) -> None:
+        if plan.lora is not None and plan.lora.side is not None:
+            plan.lora.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(plan.lora.side):
+                self._shrink(group, layer, x, plan, plan.lora)
+
     def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TritonPlan) -> None:
-        if plan.lora_tiles is None or plan.shrunk is None:
+        lora = plan.lora
+        if lora is None:
             return
-        pool, g = plan.pool.data[layer], self.groups[group]
-        common = (plan.lora_tiles, self.tables, layer, g, plan.pool.geometry.kv_dim, plan.lora_shape)
-        lora_shrink(x, pool, plan.shrunk, *common)
-        lora_expand(plan.shrunk, pool, out, *common)
+        if lora.side is None:
+            self._shrink(group, layer, x, plan, lora)
+        else:
+            torch.cuda.current_stream().wait_stream(lora.side)
+        lora_expand(lora.shrunk, plan.pool.data[layer], out, *self._where(group, layer, plan, lora))
+
+    def _shrink(self, group: int, layer: int, x: torch.Tensor, plan: TritonPlan, lora: LoraPlan) -> None:
+        lora_shrink(x, plan.pool.data[layer], lora.shrunk, *self._where(group, layer, plan, lora))
+
+    def _where(
+        self, group: int, layer: int, plan: TritonPlan, lora: LoraPlan
+    ) -> tuple[torch.Tensor, SlotTables, int, Group, int, LoraShape]:
+        return lora.tiles, self.tables, layer, self.groups[group], plan.pool.geometry.kv_dim, lora.shape
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
@@ -154,16 +175,35 @@ class TritonOps:
         silu_mul(gate_up, out)
         return out
 
-    def _lora(self, spans: Sequence[LoraSpan]) -> tuple[LoraShape, torch.Tensor | None]:
+    def _lora(self, batch: StepBatch) -> LoraPlan | None:
         """The launch form that suits the batch's spans, and their tiles."""
-        if not spans:
-            return LoraShape(FEW_TOKENS, 0), None
-        longest = max(span.stop - span.start for span in spans)
-        block = FEW_TOKENS if longest <= FEW_TOKENS else MANY_TOKENS
-        triples = [(span.slot.table_index, span.start, span.stop) for span in spans]
-        count = sum(-(-(stop - start) // block) for _, start, stop in triples)
-        shape = LoraShape(block, rank_class(max(span.slot.rank for span in spans)))
-        return shape, self._copy(token_tiles(triples, block, count))
+        if not batch.lora:
+            return None
+        # Large ranks first: their programs take longest, and must not be the last to start.
+        spans = sorted(batch.lora, key=lambda span: -span.slot.rank)
+        decode, prompts = _split(spans, batch.num_decode)
+        form = Form.MANY if prompts else decode_form(sum(stop - start for _, start, stop in decode), len(decode))
+        tiles = [
+            token_tiles(part, block, sum(-(-(stop - start) // block) for _, start, stop in part))
+            for part, block in ((prompts, Form.MANY), (decode, min(form, SMALL_TILE)))
+        ]
+        shape = LoraShape(form, rank_class(spans[0].slot.rank))
+        return LoraPlan(self._copy(torch.cat(tiles)), shape, self.shrink_workspace(shape, len(batch.positions)))
+
+
+def decode_form(rows: int, adapters: int) -> Form:
+    """How decode rows are treated: a matrix product pays once an adapter has more than two of them."""
+    return Form.SOME if rows >= 8 and rows > 2 * adapters else Form.FEW
+
+
+Span = tuple[int, int, int]  # table index, first row, row after the last
+
+
+def _split(spans: Sequence[LoraSpan], border: int) -> tuple[list[Span], list[Span]]:
+    """The spans' parts in the decode rows, which come first, and in the prompts' rows."""
+    decode = [(s.slot.table_index, s.start, min(s.stop, border)) for s in spans if s.start < border]
+    prompts = [(s.slot.table_index, max(s.start, border), s.stop) for s in spans if s.stop > border]
+    return decode, prompts
 
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
