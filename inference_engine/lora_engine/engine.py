@@ -13,6 +13,7 @@ from .adapters.layout import TargetShapes
 from .adapters.residency import AdapterResidency
 from .adapters.source import AdapterSource
 from .config import EngineConfig
+from .device_time import DeviceTime
 from .memory import PageAllocator, PagePool, PoolStats
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
@@ -80,6 +81,7 @@ class Engine:
         )
         self.runner = build_runner(config, self.loaded)
         self.steps = 0
+        self.device_time = DeviceTime()
         self._clock = clock
         self._arrivals = 0
         self._requests: dict[str, RequestState] = {}
@@ -210,12 +212,14 @@ class Engine:
     def _launch(self, plan: StepPlan) -> InFlight | None:
         if not plan.chunks:
             return None
+        launched_at = self._clock()
         try:
             launched = self.runner.launch(plan.chunks.values())
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
             self._fail(plan.chunks, error)
             return None
+        self.device_time.launched(plan.chunks.values(), launched_at)
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
         return launched
@@ -229,9 +233,11 @@ class Engine:
             sampled = launched.collect()
         except Exception as error:
             log.exception("a step failed on the device")
+            self.device_time.ended(self._clock())
             self._fail(list(self.scheduler.running), error)
             return
         now = self._clock()
+        self.device_time.ended(now)
         for sequence, token, logprob in sampled:
             if sequence.state is State.FINISHED:
                 continue
@@ -291,6 +297,7 @@ class Engine:
         usage, timeline, now = state.usage, state.timeline, self._clock()
         usage.outcome = outcome
         usage.finished_unix = time.time()
+        usage.device_us = round(state.device_s * 1e6)
         waited_until = timeline.first_scheduled if timeline.first_scheduled is not None else now
         usage.adapter_load_ms = _ms(timeline.adapter_wait)
         usage.queue_ms = max(0, _ms(waited_until - timeline.submitted) - usage.adapter_load_ms)

@@ -157,7 +157,7 @@ class TokenDelta:
 
 @dataclass(slots=True)
 class RequestUsage:
-    """What a request really used, whatever its outcome; times in milliseconds."""
+    """What a request really used, whatever its outcome; times in milliseconds but for ``device_us``."""
 
     request_id: str
     tenant: str
@@ -174,6 +174,7 @@ class RequestUsage:
     prefill_ms: int = 0
     decode_ms: int = 0
     preemptions: int = 0
+    device_us: int = 0  # its share of the time of every step it took part in, by tokens
 
 
 @dataclass(slots=True)

@@ -39,6 +39,7 @@ class RequestState:
     usage: RequestUsage
     sequences: list[Sequence] = field(default_factory=list)
     unfinished: int = 0
+    device_s: float = 0.0  # its share of device time, in seconds
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,56 @@
+"""A step's time is paid by the requests in it, by tokens, and nothing is paid twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lora_engine.device_time import DeviceTime
+from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.scheduling.sequence import RequestState, Timeline
+
+
+def state(name: str) -> RequestState:
+    return RequestState(GenerationRequest(name, [1]), Timeline(0.0), RequestUsage(name, "t", ""))
+
+
+def chunks(*work: tuple[RequestState, int]) -> Any:
+    return [SimpleNamespace(sequence=SimpleNamespace(parent=parent), tokens=tokens) for parent, tokens in work]
+
+
+def test_by_tokens() -> None:
+    time, prompt, decode = DeviceTime(), state("prompt"), state("decode")
+    time.launched(chunks((prompt, 90), (decode, 10)), at=5.0)
+    time.ended(at=5.2)
+    assert prompt.device_s == pytest.approx(0.18)
+    assert decode.device_s == pytest.approx(0.02)
+    assert time.attributed == pytest.approx(0.2)
+
+
+def test_a_step_launched_while_another_ran_begins_when_that_one_ends() -> None:
+    time, first, second = DeviceTime(), state("first"), state("second")
+    time.launched(chunks((first, 1)), at=0.0)
+    time.launched(chunks((second, 1)), at=0.1)
+    time.ended(at=1.0)
+    time.ended(at=1.5)
+    assert (first.device_s, second.device_s) == (pytest.approx(1.0), pytest.approx(0.5))
+
+
+def test_an_idle_device_costs_nobody() -> None:
+    time, only = DeviceTime(), state("only")
+    for start in (0.0, 100.0):
+        time.launched(chunks((only, 1)), at=start)
+        time.ended(at=start + 1.0)
+    assert only.device_s == pytest.approx(2.0)
+
+
+def test_a_closed_request_is_charged_no_more() -> None:
+    time, gone, stays = DeviceTime(), state("gone"), state("stays")
+    time.launched(chunks((gone, 1), (stays, 1)), at=0.0)
+    gone.usage.finished_unix = 1.0
+    time.ended(at=1.0)
+    assert gone.device_s == 0
+    assert stays.device_s == pytest.approx(0.5)
+    assert time.unattributed == pytest.approx(0.5)
