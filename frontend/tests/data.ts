@@ -45,9 +45,13 @@ export const models: Model[] = [
 
 export const usage: UsageReport = {
   days: 7,
-  totals: { requests: 0, prompt_tokens: 0, cached_prompt_tokens: 0, completion_tokens: 0 },
+  as_of: AT,
+  currency: "USD",
+  totals: { requests: 0, prompt_tokens: 0, cached_prompt_tokens: 0, completion_tokens: 0, device_us: 0, cost_micros: 0 },
   by_day: [],
   by_adapter: [],
+  by_key: [],
+  latency: { first_token: { p50_ms: null, p95_ms: null, p99_ms: null }, inter_token: { p50_ms: null, p95_ms: null, p99_ms: null } },
 };
 
 export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [] };

@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "control_plane.keys",
     "control_plane.adapters",
     "control_plane.fleet",
+    "control_plane.prices",
     "control_plane.usage",
     "control_plane.audit",
     "control_plane.gateway",
@@ -143,6 +144,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
+    "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0},
+    "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0},
 }
 if not LORIKEET.redis_url:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.aggregation import aggregate
 from control_plane.usage.models import UsageEvent
 
 pytestmark = pytest.mark.django_db
@@ -41,9 +42,11 @@ def test_sums(acme: Any, globex: Any, ready_version: Any) -> None:
     record(acme, "c", days_ago=1, outcome="aborted")
     record(acme, "old", days_ago=40)
     record(globex, "theirs", prompt=1000)
+    aggregate()
     usage = acme.client().get(acme.path("usage?days=7")).json()
     assert usage["totals"] == {
-        "requests": 3, "prompt_tokens": 30, "cached_prompt_tokens": 6, "completion_tokens": 15
+        "requests": 3, "prompt_tokens": 30, "cached_prompt_tokens": 6, "completion_tokens": 15, "device_us": 0,
+        "cost_micros": 0,
     }  # fmt: skip
     assert len(usage["by_day"]) == 7
     assert [day["requests"] for day in usage["by_day"]][-2:] == [2, 1]
@@ -58,6 +61,7 @@ def test_overview(acme: Any, globex: Any, ready_version: Any) -> None:
     record(acme, "a")
     record(acme, "b", days_ago=2)
     record(globex, "c")
+    aggregate()
     overview = acme.client().get(acme.path("overview")).json()
     assert overview["adapters"] == {"total": 1, "ready": 1}
     assert (overview["requests_24h"], overview["tokens_24h"]) == (1, 15)

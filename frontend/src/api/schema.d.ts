@@ -1,6 +1,75 @@
 // Generated from openapi.json by `npm run gen`. Do not edit.
 
 export interface paths {
+    "/api/operator/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Every version of the price list, newest first. */
+        get: operations["list_operator_prices"];
+        put?: never;
+        /** @description Publish new prices, from a day to come on. */
+        post: operations["publish_prices"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description All tenants: usage, cost, latency, and whose time the devices spent. */
+        get: operations["read_operator_report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{slug}/statement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One tenant's month. */
+        get: operations["read_tenant_statement"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/usage.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Usage of all tenants as CSV. */
+        get: operations["read_operator_csv"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session": {
         parameters: {
             query?: never;
@@ -209,6 +278,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Every version of the price list, newest first. */
+        get: operations["list_prices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/requests": {
         parameters: {
             query?: never;
@@ -218,6 +304,23 @@ export interface paths {
         };
         /** @description Recent requests, newest first. */
         get: operations["list_requests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/statement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What a month (UTC) cost, line by line; the present one so far. */
+        get: operations["read_statement"];
         put?: never;
         post?: never;
         delete?: never;
@@ -268,8 +371,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Requests and tokens of the last days, by day and by adapter. */
+        /** @description Requests, tokens, device time and cost of the last days: by day, adapter and key. */
         get: operations["read_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/usage.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Usage by day or hour, adapter version, key and outcome, as CSV. */
+        get: operations["read_usage_csv"];
         put?: never;
         post?: never;
         delete?: never;
@@ -331,6 +451,10 @@ export interface components {
             adapter: string | null;
             cached_prompt_tokens: number;
             completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
             prompt_tokens: number;
             requests: number;
         };
@@ -364,9 +488,10 @@ export interface components {
          *     * `keys.write` - Write Keys
          *     * `members.write` - Write Members
          *     * `tenant.write` - Write Tenant
+         *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "operate";
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -389,11 +514,15 @@ export interface components {
         DayUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
             /**
              * Format: date
              * @description UTC.
              */
             date: string;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
             prompt_tokens: number;
             requests: number;
         };
@@ -451,6 +580,23 @@ export interface components {
          * @enum {string}
          */
         KeyScope: "adapters.write" | "infer" | "view";
+        KeyUsage: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            /** @description Null = members in the console. */
+            key: string | null;
+            prefix: string | null;
+            prompt_tokens: number;
+            requests: number;
+        };
+        Latency: {
+            first_token: components["schemas"]["Percentiles"];
+            inter_token: components["schemas"]["Percentiles"];
+        };
         LoginRequest: {
             /** Format: email */
             email: string;
@@ -491,6 +637,35 @@ export interface components {
             /** @description Any of adapters.write, infer, view; all of them if left out. */
             scopes?: string[];
         };
+        NewPricesRequest: {
+            cached_input_per_million: number;
+            /** @description ISO 4217, like USD. */
+            currency: string;
+            /**
+             * Format: date
+             * @description From midnight UTC on.
+             */
+            effective_on: string;
+            /** @description Millionths of the currency for a million prompt tokens. */
+            input_per_million: number;
+            output_per_million: number;
+            storage_per_gb_month: number;
+        };
+        OperatorReport: {
+            /** Format: date-time */
+            as_of: string | null;
+            by_day: components["schemas"]["DayUsage"][];
+            by_tenant: components["schemas"]["TenantUsage"][];
+            currency: string | null;
+            /** Format: date */
+            first: string;
+            /** Format: date */
+            last: string;
+            latency: components["schemas"]["Latency"];
+            outcomes: components["schemas"]["Outcomes"];
+            top_adapters: components["schemas"]["TopAdapter"][];
+            totals: components["schemas"]["Totals"];
+        };
         /**
          * @description * `finished` - Finished
          *     * `aborted` - Aborted
@@ -499,12 +674,27 @@ export interface components {
          * @enum {string}
          */
         Outcome: "finished" | "aborted" | "failed" | "refused";
+        Outcomes: {
+            aborted: number;
+            failed: number;
+            finished: number;
+            refused: number;
+        };
         Overview: {
             adapters: components["schemas"]["AdapterCounts"];
             hosts: components["schemas"]["Host"][];
             recent_requests: components["schemas"]["Request"][];
             requests_24h: number;
             tokens_24h: number;
+        };
+        /** @description Milliseconds; null if nothing was measured. */
+        Percentiles: {
+            /** Format: double */
+            p50_ms: number | null;
+            /** Format: double */
+            p95_ms: number | null;
+            /** Format: double */
+            p99_ms: number | null;
         };
         /**
          * @description * `queued` - Queued
@@ -534,6 +724,24 @@ export interface components {
             kv: number;
             reserved: number;
             total: number;
+        };
+        PriceVersion: {
+            cached_input_per_million: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** @description ISO 4217, like USD. */
+            currency: string;
+            /**
+             * Format: date
+             * @description From midnight UTC on.
+             */
+            effective_on: string;
+            /** @description Millionths of the currency for a million prompt tokens. */
+            input_per_million: number;
+            number: number;
+            output_per_million: number;
+            storage_per_gb_month: number;
         };
         /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
         Problem: {
@@ -650,6 +858,59 @@ export interface components {
             is_operator: boolean;
             name: string;
         };
+        /** @description Amounts are millionths of the currency. */
+        Statement: {
+            /** Format: date-time */
+            as_of: string | null;
+            /** @description The month is over. */
+            complete: boolean;
+            /** @description Null = there were no prices. */
+            currency: string | null;
+            lines: components["schemas"]["StatementLine"][];
+            month: string;
+            total_micros: number;
+        };
+        StatementLine: {
+            amount_micros: number;
+            /** Format: date */
+            first: string;
+            kind: components["schemas"]["StatementLineKindEnum"];
+            /** Format: date */
+            last: string;
+            price_version: number;
+            /** @description Tokens; for storage, bytes x hours. */
+            quantity: number;
+            /** @description For a million tokens; for storage, a month of 10^9 bytes. */
+            unit_price_micros: number;
+        };
+        /**
+         * @description * `input` - input
+         *     * `cached_input` - cached_input
+         *     * `output` - output
+         *     * `storage` - storage
+         * @enum {string}
+         */
+        StatementLineKindEnum: "input" | "cached_input" | "output" | "storage";
+        TenantUsage: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /**
+             * Format: double
+             * @description Of the devices' time in this span, 0 to 1.
+             */
+            device_share: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            failed: number;
+            latency: components["schemas"]["Latency"];
+            name: string;
+            prompt_tokens: number;
+            refused: number;
+            requests: number;
+            tenant: string;
+        };
         /**
          * @description * `device` - device
          *     * `host` - host
@@ -657,9 +918,28 @@ export interface components {
          * @enum {string}
          */
         TierEnum: "device" | "host" | "disk";
+        TopAdapter: {
+            /** @description Null = the base model. */
+            adapter: string | null;
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** Format: double */
+            device_share: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            prompt_tokens: number;
+            requests: number;
+            tenant: string;
+        };
         Totals: {
             cached_prompt_tokens: number;
             completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
             prompt_tokens: number;
             requests: number;
         };
@@ -704,9 +984,18 @@ export interface components {
          */
         UploadState: "received" | "validating" | "refused" | "accepted";
         Usage: {
+            /**
+             * Format: date-time
+             * @description Everything stored until then is in these sums.
+             */
+            as_of: string | null;
             by_adapter: components["schemas"]["AdapterUsage"][];
             by_day: components["schemas"]["DayUsage"][];
+            by_key: components["schemas"]["KeyUsage"][];
+            /** @description Null = no prices: every cost is 0. */
+            currency: string | null;
             days: number;
+            latency: components["schemas"]["Latency"];
             totals: components["schemas"]["Totals"];
         };
         Version: {
@@ -761,6 +1050,169 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list_operator_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceVersion"][];
+                };
+            };
+        };
+    };
+    publish_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPricesRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceVersion"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_operator_report: {
+        parameters: {
+            query?: {
+                days?: number;
+                /** @description With `to`, instead of `days`. */
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorReport"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_tenant_statement: {
+        parameters: {
+            query?: {
+                /** @description Like 2026-05; by default the present month (UTC). */
+                month?: string;
+            };
+            header?: never;
+            path: {
+                slug: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Statement"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_operator_csv: {
+        parameters: {
+            query?: {
+                days?: number;
+                /** @description With `to`, instead of `days`. */
+                from?: string;
+                grain?: "day" | "hour";
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
     read_session: {
         parameters: {
             query?: never;
@@ -1194,6 +1646,27 @@ export interface operations {
             };
         };
     };
+    list_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceVersion"][];
+                };
+            };
+        };
+    };
     list_requests: {
         parameters: {
             query?: {
@@ -1214,6 +1687,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+        };
+    };
+    read_statement: {
+        parameters: {
+            query?: {
+                /** @description Like 2026-05; by default the present month (UTC). */
+                month?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Statement"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };
@@ -1329,6 +1834,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Usage"];
+                };
+            };
+        };
+    };
+    read_usage_csv: {
+        parameters: {
+            query?: {
+                days?: number;
+                /** @description With `to`, instead of `days`. */
+                from?: string;
+                grain?: "day" | "hour";
+                to?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };

@@ -33,6 +33,14 @@ def create_user(*, actor: Actor, email: str, password: str, name: str = "") -> U
     return user
 
 
+def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
+    """Let `user` run the installation, or no longer."""
+    with transaction.atomic():
+        user.is_operator = operator
+        user.save(update_fields=["is_operator"])
+        audit.record(actor, "user.operator", user, tenant=None, label=user.email, operator=operator)
+
+
 def log_in(request: HttpRequest, *, email: str, password: str) -> User:
     """Start a session (with a new session id). Raises WrongLoginError."""
     user = authenticate(request, username=email, password=password)

@@ -39,6 +39,7 @@ def counts_of(record: pb.UsageRecord) -> Counts:
         prefill_ms=record.prefill_ms,
         decode_ms=record.decode_ms,
         preemptions=record.preemptions,
+        device_us=record.device_us,
     )
 
 

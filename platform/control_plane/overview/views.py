@@ -41,8 +41,8 @@ class OverviewView(TenantView):
         return Response(
             {
                 "adapters": count_adapters(own),
-                "requests_24h": day["requests"],
-                "tokens_24h": day["prompt_tokens"] + day["completion_tokens"],
+                "requests_24h": day.requests,
+                "tokens_24h": day.prompt_tokens + day.completion_tokens,
                 "hosts": hosts_for(own),
                 "recent_requests": RequestSerializer(usage.recent_requests(own, RECENT).results, many=True).data,
             }

@@ -19,6 +19,7 @@ class Capability(models.TextChoices):
     WRITE_KEYS = "keys.write"
     WRITE_MEMBERS = "members.write"
     WRITE_TENANT = "tenant.write"
+    OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
 
 _VIEWER = frozenset({Capability.VIEW})

@@ -11,6 +11,7 @@ from control_plane.accounts.models import User
 from control_plane.adapters.models import Adapter, AdapterVersion
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
+from control_plane.usage import watermark
 from control_plane.usage.models import Outcome, UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.writes import announce
@@ -18,7 +19,7 @@ from control_plane.writes import announce
 
 @dataclass(frozen=True)
 class Counts:
-    """What the engine counted. Times are milliseconds."""
+    """What the engine counted. Times are milliseconds, but for `device_us`."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -29,6 +30,7 @@ class Counts:
     prefill_ms: int = 0
     decode_ms: int = 0
     preemptions: int = 0
+    device_us: int = 0
 
 
 def record_event(
@@ -53,6 +55,7 @@ def record_event(
     The row is its own record of who did what, so it has no audit row.
     """
     with transaction.atomic():
+        watermark.announce_writer()
         event, created = UsageEvent.objects.get_or_create(
             request_id=request_id,
             defaults={

@@ -1,4 +1,8 @@
-"""The usage ledger: what each request really computed, by the engine's own count."""
+"""The usage ledger: what each request really computed, by the engine's own count; and its sums by hour and day.
+
+Every report reads the sums, never the ledger. A series is one combination of what sums are kept apart by; a rollup row
+is one series in one hour or day.
+"""
 
 from django.conf import settings
 from django.db import models
@@ -6,7 +10,7 @@ from django.db import models
 from control_plane.adapters.models import Adapter, AdapterVersion
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
-from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
+from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet
 
 
 class Outcome(models.TextChoices):
@@ -46,6 +50,9 @@ class UsageEvent(AppendOnlyModel):
     prefill_ms = models.PositiveIntegerField(default=0)
     decode_ms = models.PositiveIntegerField(default=0)
     preemptions = models.PositiveIntegerField(default=0)
+    device_us = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="Its share of the device's time, in microseconds."
+    )
     created_at = models.DateTimeField(help_text="When the request came in.")
 
     objects = AppendOnlyQuerySet["UsageEvent"].as_manager()
@@ -65,3 +72,133 @@ class UsageEvent(AppendOnlyModel):
 
     def __str__(self) -> str:
         return self.request_id
+
+
+class Series(models.Model):
+    """Tenant, adapter version, key and outcome. No adapter = the base model; no key = a member in the console."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    # A unique constraint over the five columns would take two rows without a key for different.
+    identity = models.CharField(max_length=200, unique=True)
+
+    objects = TenantQuerySet["Series"].as_manager()
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class Sums(models.Model):
+    """What is added up. Times are of all requests together."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
+    requests = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    cached_prompt_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    device_us = models.BigIntegerField()
+    queue_ms = models.BigIntegerField()
+    adapter_load_ms = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class HourlyUsage(Sums):
+    id = models.BigAutoField(primary_key=True)
+    start = models.DateTimeField()
+
+    objects = TenantQuerySet["HourlyUsage"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "start"], name="usage_hour_once_per_series")]
+        indexes = [
+            models.Index(fields=["tenant", "start"], name="usage_hours_of_tenant"),
+            models.Index(fields=["start"], name="usage_hours"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start:%Y-%m-%d %H}h"
+
+
+class DailyUsage(Sums):
+    id = models.BigAutoField(primary_key=True)
+    start = models.DateField(help_text="UTC.")
+
+    objects = TenantQuerySet["DailyUsage"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "start"], name="usage_day_once_per_series")]
+        indexes = [
+            models.Index(fields=["tenant", "start"], name="usage_days_of_tenant"),
+            models.Index(fields=["start"], name="usage_days"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start}"
+
+
+class Metric(models.TextChoices):
+    """Latencies of requests that were answered. Between tokens: the mean of each request."""
+
+    FIRST_TOKEN = "first_token"
+    INTER_TOKEN = "inter_token"
+
+
+class DailyLatency(models.Model):
+    """How many of a tenant's requests of a day fell into one bucket of `histogram.BOUNDS_US`."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    start = models.DateField(help_text="UTC.")
+    metric = models.CharField(max_length=16, choices=Metric.choices)
+    bucket = models.PositiveSmallIntegerField()
+    requests = models.BigIntegerField()
+
+    objects = TenantQuerySet["DailyLatency"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "start", "metric", "bucket"], name="usage_latency_once_per_bucket"
+            )
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_latency_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.metric} {self.bucket}"
+
+
+class Watermark(models.Model):
+    """One row: every ledger row up to `event_id` is in the rollups, and none above it."""
+
+    event_id = models.BigIntegerField(default=0)
+    checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
+
+    def __str__(self) -> str:
+        return str(self.event_id)
+
+
+class StorageDay(models.Model):
+    """What a tenant's adapters occupied on a day: bytes x hours, measured once an hour."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    start = models.DateField(help_text="UTC.")
+    byte_hours = models.BigIntegerField(default=0)
+    measured_hours = models.PositiveSmallIntegerField(default=0)
+    last_hour = models.DateTimeField(help_text="The last hour that is in the sum.")
+
+    objects = TenantQuerySet["StorageDay"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "start"], name="usage_storage_once_per_day")]
+        indexes = [models.Index(fields=["start"], name="usage_storage_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start}"

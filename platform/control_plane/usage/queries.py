@@ -1,22 +1,20 @@
-"""Sums and pages over one tenant's usage events."""
+"""One tenant's usage, from the rollups, and pages of its requests."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
-from django.db.models.functions import Coalesce, TruncDate
 from django.utils import timezone
 
 from control_plane.errors import LorikeetError
+from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
-from control_plane.usage.models import UsageEvent
-
-TOKENS = ("prompt_tokens", "cached_prompt_tokens", "completion_tokens")
+from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent
+from control_plane.usage.sums import Sums, as_of, last_days, latency, most_first, summed
 
 
 @dataclass(frozen=True)
@@ -25,43 +23,30 @@ class RequestPage:
     next_cursor: str | None
 
 
-def _sums() -> dict[str, Any]:
-    return {"requests": Count("id"), **{name: Coalesce(Sum(name), 0) for name in TOKENS}}
-
-
-def _since(tenant: Tenant, moment: datetime) -> QuerySet[UsageEvent]:
-    return UsageEvent.objects.for_tenant(tenant).filter(created_at__gte=moment).order_by()
-
-
-def last_day(tenant: Tenant) -> dict[str, int]:
-    """Sums over the last 24 hours."""
-    return _since(tenant, timezone.now() - timedelta(hours=24)).aggregate(**_sums())
+def last_day(tenant: Tenant) -> Sums:
+    """Sums over this hour and the 23 before it."""
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hours = HourlyUsage.objects.for_tenant(tenant).filter(start__gt=hour - timedelta(hours=24))
+    return summed(hours, periods(hour.date(), hour.date()), ())[()]
 
 
 def usage(tenant: Tenant, days: int) -> dict[str, Any]:
-    """Totals, by UTC day (every day, also empty ones) and by adapter, over the last `days` days with today."""
-    first = timezone.now().astimezone(UTC).date() - timedelta(days=days - 1)
-    events = _since(tenant, datetime.combine(first, datetime.min.time(), UTC))
+    """Totals, by UTC day (every day, also empty ones), by adapter and by key, over the last `days` days with today."""
+    span = last_days(days)
+    rows, prices = span.of(DailyUsage.objects.for_tenant(tenant)), periods(span.first, span.last)
+    by_day = summed(rows, prices, ("start",))
+    by_adapter = summed(rows, prices, ("series__adapter__name",))
+    by_key = summed(rows, prices, ("series__api_key__name", "series__api_key__prefix"))
     return {
         "days": days,
-        "totals": events.aggregate(**_sums()),
-        "by_day": _by_day(events, first, days),
-        "by_adapter": _by_adapter(events),
+        "as_of": as_of(),
+        "currency": prices[-1].price.currency if prices[-1].price else None,
+        "totals": Sums.total(by_day.values()),
+        "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
+        "by_adapter": [{"adapter": name, **sums.json()} for (name,), sums in most_first(by_adapter)],
+        "by_key": [{"key": name, "prefix": prefix, **sums.json()} for (name, prefix), sums in most_first(by_key)],
+        "latency": latency(span.of(DailyLatency.objects.for_tenant(tenant))),
     }
-
-
-def _by_day(events: QuerySet[UsageEvent], first: date, days: int) -> list[dict[str, Any]]:
-    rows = events.annotate(date=TruncDate("created_at", tzinfo=UTC)).values("date").annotate(**_sums())
-    by_date: dict[date, dict[str, Any]] = {row["date"]: dict(row) for row in rows}
-    dates = [first + timedelta(days=offset) for offset in range(days)]
-    empty = {"requests": 0, **dict.fromkeys(TOKENS, 0)}
-    return [by_date.get(day, {"date": day, **empty}) for day in dates]
-
-
-def _by_adapter(events: QuerySet[UsageEvent]) -> list[dict[str, Any]]:
-    rows = events.values("adapter__name").annotate(**_sums())
-    summed = [{"adapter": row["adapter__name"], **row} for row in rows]
-    return sorted(summed, key=lambda row: (-row["requests"], row["adapter"] or ""))
 
 
 def recent_requests(tenant: Tenant, limit: int, cursor: str | None = None) -> RequestPage:

@@ -39,6 +39,21 @@ class TotalsSerializer(serializers.Serializer[Any]):
     prompt_tokens = serializers.IntegerField()
     cached_prompt_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
+    device_us = serializers.IntegerField(help_text="Share of the devices' time, in microseconds.")
+    cost_micros = serializers.IntegerField(help_text="Millionths of the currency, without storage.")
+
+
+class PercentilesSerializer(serializers.Serializer[Any]):
+    """Milliseconds; null if nothing was measured."""
+
+    p50_ms = serializers.FloatField(allow_null=True)
+    p95_ms = serializers.FloatField(allow_null=True)
+    p99_ms = serializers.FloatField(allow_null=True)
+
+
+class LatencySerializer(serializers.Serializer[Any]):
+    first_token = PercentilesSerializer()
+    inter_token = PercentilesSerializer()
 
 
 class DayUsageSerializer(TotalsSerializer):
@@ -49,8 +64,17 @@ class AdapterUsageSerializer(TotalsSerializer):
     adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
 
 
+class KeyUsageSerializer(TotalsSerializer):
+    key = serializers.CharField(allow_null=True, help_text="Null = members in the console.")
+    prefix = serializers.CharField(allow_null=True)
+
+
 class UsageSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True, help_text="Everything stored until then is in these sums.")
+    currency = serializers.CharField(allow_null=True, help_text="Null = no prices: every cost is 0.")
     totals = TotalsSerializer()
     by_day = DayUsageSerializer(many=True)
     by_adapter = AdapterUsageSerializer(many=True)
+    by_key = KeyUsageSerializer(many=True)
+    latency = LatencySerializer()

@@ -29,7 +29,7 @@ class UsageView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Requests and tokens of the last days, by day and by adapter."""
+        """Requests, tokens, device time and cost of the last days: by day, adapter and key."""
         query = _UsageQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         return Response(UsageSerializer(queries.usage(self.principal.tenant, query.validated_data["days"])).data)

@@ -1,0 +1,1 @@
+"""What tokens and storage cost: versions of a price list, and exact arithmetic with them."""

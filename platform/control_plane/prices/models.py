@@ -1,0 +1,44 @@
+"""The price list. A version is never changed: a new one takes its place from its day on."""
+
+from django.conf import settings
+from django.core.validators import MinLengthValidator
+from django.db import models
+from django.db.models import Q
+
+from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
+
+# $1000 for a million tokens; with it no sum of a report leaves 64 bits.
+HIGHEST = 1_000_000_000
+
+
+class PriceVersion(AppendOnlyModel):
+    """Amounts are whole millionths of the currency: 150000 for a million tokens is 0.15."""
+
+    number = models.PositiveIntegerField(unique=True)
+    effective_on = models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts.")
+    currency = models.CharField(max_length=3, validators=[MinLengthValidator(3)])
+    input_per_million = models.PositiveBigIntegerField()
+    cached_input_per_million = models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache.")
+    output_per_million = models.PositiveBigIntegerField()
+    storage_per_gb_month = models.PositiveBigIntegerField(help_text="Adapters: a month of 10^9 bytes.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AppendOnlyQuerySet["PriceVersion"].as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    input_per_million__lte=HIGHEST,
+                    cached_input_per_million__lte=HIGHEST,
+                    output_per_million__lte=HIGHEST,
+                    storage_per_gb_month__lte=HIGHEST,
+                ),
+                name="price_within_reason",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"prices v{self.number}"

@@ -1,0 +1,8 @@
+"""Addresses below /api/tenants/{tenant}/ and below /api/operator/."""
+
+from django.urls import path
+
+from control_plane.prices import views
+
+urlpatterns = [path("prices", views.PricesView.as_view(), name="prices")]
+operator_urlpatterns = [path("prices", views.OperatorPricesView.as_view(), name="operator-prices")]

@@ -1,0 +1,62 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.usage.models import Outcome
+from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, TotalsSerializer
+
+LINE_KINDS = ["input", "cached_input", "output", "storage"]
+
+
+class StatementLineSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=LINE_KINDS)
+    first = serializers.DateField()
+    last = serializers.DateField()
+    price_version = serializers.IntegerField()
+    unit_price_micros = serializers.IntegerField(help_text="For a million tokens; for storage, a month of 10^9 bytes.")
+    quantity = serializers.IntegerField(help_text="Tokens; for storage, bytes x hours.")
+    amount_micros = serializers.IntegerField()
+
+
+class StatementSerializer(serializers.Serializer[Any]):
+    """Amounts are millionths of the currency."""
+
+    month = serializers.CharField()
+    currency = serializers.CharField(allow_null=True, help_text="Null = there were no prices.")
+    as_of = serializers.DateTimeField(allow_null=True)
+    complete = serializers.BooleanField(help_text="The month is over.")
+    lines = StatementLineSerializer(many=True)
+    total_micros = serializers.IntegerField()
+
+
+class TenantUsageSerializer(TotalsSerializer):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    refused = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    device_share = serializers.FloatField(help_text="Of the devices' time in this span, 0 to 1.")
+    latency = LatencySerializer()
+
+
+class TopAdapterSerializer(TotalsSerializer):
+    tenant = serializers.CharField()
+    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+    device_share = serializers.FloatField()
+
+
+class OutcomesSerializer(serializers.Serializer[Any]):
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {outcome: serializers.IntegerField() for outcome in Outcome.values}
+
+
+class OperatorReportSerializer(serializers.Serializer[Any]):
+    first = serializers.DateField()
+    last = serializers.DateField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    currency = serializers.CharField(allow_null=True)
+    totals = TotalsSerializer()
+    outcomes = OutcomesSerializer()
+    latency = LatencySerializer()
+    by_day = DayUsageSerializer(many=True)
+    by_tenant = TenantUsageSerializer(many=True)
+    top_adapters = TopAdapterSerializer(many=True)

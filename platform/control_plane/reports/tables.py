@@ -1,0 +1,101 @@
+"""Rollup rows as CSV, page by page: the memory it takes does not grow with the answer."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Any
+
+from django.db import models
+from django.db.models import QuerySet
+
+from control_plane.prices.models import PriceVersion
+from control_plane.prices.money import micros, tokens_cost
+from control_plane.prices.periods import Period, periods
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import DailyUsage, HourlyUsage
+from control_plane.usage.sums import Span
+
+PAGE = 1000
+COLUMNS = (
+    "start", "tenant", "adapter", "version", "key", "key_prefix", "outcome", "requests", "prompt_tokens",
+    "cached_prompt_tokens", "completion_tokens", "device_us", "queue_ms", "adapter_load_ms", "cost_micros", "currency",
+    "price_version",
+)  # fmt: skip
+_READ = (
+    "id", "start", "tenant__slug", "series__adapter__name", "series__version__number", "series__api_key__name",
+    "series__api_key__prefix", "series__outcome", "requests", "prompt_tokens", "cached_prompt_tokens",
+    "completion_tokens", "device_us", "queue_ms", "adapter_load_ms",
+)  # fmt: skip
+
+
+class Grain(models.TextChoices):
+    DAY = "day"
+    HOUR = "hour"
+
+
+class UsageTable:
+    """Rows of one tenant, or of all for an operator, in the order of time. Iterate `pages`, each some whole lines."""
+
+    def __init__(self, tenant: Tenant | None, span: Span, grain: Grain) -> None:
+        self._tenant, self._span, self._grain = tenant, span, grain
+        self._prices = periods(span.first, span.last)
+        self._last: tuple[Any, int] | None = None
+
+    @property
+    def file_name(self) -> str:
+        who = self._tenant.slug if self._tenant else "all-tenants"
+        return f"usage-{who}-{self._span.first}-{self._span.last}-by-{self._grain.value}.csv"
+
+    def pages(self) -> Iterator[str]:
+        yield _lines([COLUMNS])
+        while page := self.next_page():
+            yield page
+
+    def next_page(self) -> str:
+        """The lines after those given last; "" at the end. Each call is one query of its own."""
+        rows = self._rows()
+        if not rows:
+            return ""
+        self._last = (rows[-1][1], rows[-1][0])
+        return _lines([self._line(row) for row in rows])
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        rows: QuerySet[Any] = self._all().order_by("start", "id")
+        if self._last is not None:
+            start, number = self._last
+            rows = rows.filter(start__gte=start).exclude(start=start, id__lte=number)
+        return list(rows.values_list(*_READ)[:PAGE])
+
+    def _all(self) -> QuerySet[Any]:
+        if self._grain is Grain.DAY:
+            days = DailyUsage.objects.for_tenant(self._tenant) if self._tenant else DailyUsage.objects.all()
+            return self._span.of(days)
+        hours = HourlyUsage.objects.for_tenant(self._tenant) if self._tenant else HourlyUsage.objects.all()
+        return hours.filter(start__date__gte=self._span.first, start__date__lte=self._span.last)
+
+    def _line(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        _, start, *rest = row
+        prompt, cached, completion = rest[7:10]
+        price = _price(self._prices, start if self._grain is Grain.DAY else start.date())
+        cost = tokens_cost(price, prompt=prompt, cached=cached, completion=completion) if price else 0
+        texts = [_safe(value) for value in rest[:6]]
+        currency, number = (price.currency, price.number) if price else ("", "")
+        return (start.isoformat(), *texts, *rest[6:], micros(cost), currency, number)
+
+
+def _price(stretches: Sequence[Period], day: date) -> PriceVersion | None:
+    return [stretch for stretch in stretches if stretch.first <= day][-1].price
+
+
+def _safe(value: Any) -> Any:
+    """A spreadsheet must not take a name that a tenant chose for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _lines(rows: Sequence[Sequence[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\r\n").writerows(rows)
+    return buffer.getvalue()

@@ -1,0 +1,118 @@
+"""Statements, the operator's report, and usage as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import date
+
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.db import run_db
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.reports.operator import operator_report
+from control_plane.reports.requests import SpanQuery
+from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
+from control_plane.reports.statements import statement
+from control_plane.reports.tables import UsageTable
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.operator import OperatorView
+from control_plane.tenants.views import TenantView
+from control_plane.usage.sums import today
+
+SPAN = [
+    OpenApiParameter("days", int, default=30),
+    OpenApiParameter("from", date, description="With `to`, instead of `days`."),
+    OpenApiParameter("to", date),
+]
+GRAIN = OpenApiParameter("grain", str, enum=["day", "hour"], default="day")
+MONTH = OpenApiParameter("month", str, description="Like 2026-05; by default the present month (UTC).")
+CSV: dict[tuple[int, str] | int, object] = {
+    (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR),
+    400: ErrorResponseSerializer,
+}
+
+
+def asked(request: Request) -> SpanQuery:
+    query = SpanQuery(data=request.query_params.dict())
+    query.is_valid(raise_exception=True)
+    return query
+
+
+def month_asked(request: Request) -> str:
+    return request.query_params.get("month") or f"{today():%Y-%m}"
+
+
+def csv_answer(table: UsageTable) -> StreamingHttpResponse:
+    return StreamingHttpResponse(
+        _pages(table),
+        content_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{table.file_name}"',
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+async def _pages(table: UsageTable) -> AsyncIterator[str]:
+    """Each page is a visit of its own to the database, so that a slow reader keeps no connection."""
+    pages = table.pages()
+    while (page := await run_db(next, pages, "")) != "":
+        yield page
+
+
+class UsageCsvView(TenantView):
+    @extend_schema(operation_id="read_usage_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["usage"])
+    def get(self, request: Request, tenant: str) -> HttpResponseBase:
+        """Usage by day or hour, adapter version, key and outcome, as CSV."""
+        query = asked(request)
+        return csv_answer(UsageTable(self.principal.tenant, query.span, query.grain_asked))
+
+
+class StatementView(TenantView):
+    @extend_schema(
+        operation_id="read_statement",
+        parameters=[MONTH],
+        responses={200: StatementSerializer, 400: ErrorResponseSerializer},
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What a month (UTC) cost, line by line; the present one so far."""
+        return Response(StatementSerializer(statement(self.principal.tenant, month_asked(request))).data)
+
+
+class OperatorReportView(OperatorView):
+    @extend_schema(
+        operation_id="read_operator_report",
+        parameters=SPAN,
+        responses={200: OperatorReportSerializer, 403: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """All tenants: usage, cost, latency, and whose time the devices spent."""
+        return Response(OperatorReportSerializer(operator_report(asked(request).span)).data)
+
+
+class OperatorCsvView(OperatorView):
+    @extend_schema(operation_id="read_operator_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["operator"])
+    def get(self, request: Request) -> HttpResponseBase:
+        """Usage of all tenants as CSV."""
+        query = asked(request)
+        return csv_answer(UsageTable(None, query.span, query.grain_asked))
+
+
+class OperatorStatementView(OperatorView):
+    @extend_schema(
+        operation_id="read_tenant_statement",
+        parameters=[MONTH],
+        responses={200: StatementSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        """One tenant's month."""
+        return Response(StatementSerializer(statement(get_object_or_404(Tenant, slug=slug), month_asked(request))).data)

@@ -1,0 +1,49 @@
+"""The base of every view under /api/operator/: for people who run the installation, across tenants."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from control_plane.accounts.auth import session_user
+from control_plane.accounts.models import User
+from control_plane.audit.actor import Actor
+from control_plane.audit.models import ActorKind
+from control_plane.errors import ForbiddenError
+from control_plane.tenants.access import NotAuthenticatedError
+from control_plane.tenants.roles import Capability
+
+
+class NotOperatorError(ForbiddenError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This is for operators of the installation.",
+            "Ask an operator; `manage.py make_operator` makes one.",
+            code="operator_only",
+        )
+
+
+class OperatorView(APIView):
+    """Resolves the caller before the handler runs: 401 without a session, 403 for everybody but operators.
+
+    API keys belong to one tenant and never get in.
+    """
+
+    permission_classes = ()
+    needs: ClassVar[dict[str, Capability]] = {"GET": Capability.OPERATE, "POST": Capability.OPERATE}
+    operator: User
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        user = session_user(request._request)
+        if user is None:
+            raise NotOperatorError if request.auth is not None else NotAuthenticatedError
+        if not user.is_operator:
+            raise NotOperatorError
+        self.operator = user
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(ActorKind.USER, str(self.operator.pk), self.operator.email)

@@ -1,0 +1,53 @@
+"""What adapters occupy, hour by hour, for the storage line of a statement."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import StorageDay
+
+
+def measure(now: datetime | None = None) -> int:
+    """Count this hour once for every tenant that stores something; returns how many were counted.
+
+    Measured within the hour, whenever in it; an hour in which no worker ran is not charged.
+    """
+    hour = (now or timezone.now()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return sum(_count(tenant, hour, size) for tenant, size in _stored().items())
+
+
+def _stored() -> dict[UUID, int]:
+    """Bytes by tenant; content that several versions share counts once."""
+    versions = AdapterVersion.objects.exclude(state=VersionState.ARCHIVED).order_by()
+    contents = versions.values_list("tenant_id", "digest").annotate(Max("bytes"))
+    totals: dict[UUID, int] = {}
+    for tenant, _, size in contents:
+        totals[tenant] = totals.get(tenant, 0) + size
+    return totals
+
+
+def _count(tenant_id: UUID, hour: datetime, size: int) -> bool:
+    with transaction.atomic():
+        # The tenant's row is the lock: two workers may be here in the same hour.
+        tenant = Tenant.objects.select_for_update().get(pk=tenant_id)
+        days = StorageDay.objects.for_tenant(tenant)
+        day, created = days.get_or_create(
+            tenant=tenant,
+            start=hour.date(),
+            defaults={"byte_hours": size, "measured_hours": 1, "last_hour": hour},
+        )
+        if created:
+            return True
+        later = days.filter(pk=day.pk, last_hour__lt=hour)
+        return bool(
+            later.update(
+                byte_hours=F("byte_hours") + size, measured_hours=F("measured_hours") + 1, last_hour=hour
+            )
+        )
