@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     validate_cpu_s: int = Field(default=240, gt=0)
     validate_memory_bytes: int = Field(default=4 * GIB, gt=0)
 
+    webhook_allow_private: bool = False
+
     login_rate: str = "10/min"
     log_level: str = "INFO"
     log_json: bool = True

@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "control_plane.prices",
     "control_plane.usage",
     "control_plane.audit",
+    "control_plane.webhooks",
     "control_plane.gateway",
     "control_plane.live",
 ]
@@ -146,6 +147,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0},
     "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0},
+    "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0},
+    "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
@@ -174,6 +177,8 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     "ENUM_NAME_OVERRIDES": {
         "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
+        "DeliveryState": "control_plane.webhooks.models.DeliveryState",
+        "EventType": "control_plane.webhooks.models.EventType",
         "Capability": "control_plane.tenants.roles.Capability",
         "Endpoint": "control_plane.usage.models.Endpoint",
         "HostState": "control_plane.fleet.models.HostState",

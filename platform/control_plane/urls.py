@@ -23,6 +23,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.prices.urls")),
     path("", include("control_plane.reports.urls")),
     path("", include("control_plane.usage.urls")),
+    path("", include("control_plane.webhooks.urls")),
 ]
 
 operator_urls: list[URLPattern | URLResolver] = [*prices.operator_urlpatterns, *reports.operator_urlpatterns]

@@ -398,6 +398,111 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Endpoints that are told what happens here. */
+        get: operations["list_webhooks"];
+        put?: never;
+        /** @description Register an endpoint. Its secret is in this answer only. */
+        post: operations["create_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/webhooks/{webhook_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One endpoint. */
+        get: operations["read_webhook"];
+        /** @description Change where and what is sent. */
+        put: operations["change_webhook"];
+        post?: never;
+        /** @description Remove an endpoint with its log. */
+        delete: operations["delete_webhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/webhooks/{webhook_id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The latest hundred messages with every try, newest first. */
+        get: operations["list_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/webhooks/{webhook_id}/deliveries/{delivery_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Send a message again. */
+        post: operations["replay_delivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/webhooks/{webhook_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description A new secret; for a day messages are signed under the old one too. */
+        post: operations["rotate_webhook_secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/webhooks/{webhook_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Send a message of type "test". */
+        post: operations["test_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -481,6 +586,13 @@ export interface components {
             revoked_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
         };
+        Attempt: {
+            /** Format: date-time */
+            at: string;
+            duration_ms: number;
+            error: string;
+            status: number | null;
+        };
         /**
          * @description * `view` - View
          *     * `infer` - Infer
@@ -488,10 +600,11 @@ export interface components {
          *     * `keys.write` - Write Keys
          *     * `members.write` - Write Members
          *     * `tenant.write` - Write Tenant
+         *     * `webhooks.write` - Write Webhooks
          *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "operate";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "operate";
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -526,6 +639,31 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
+        Delivery: {
+            attempts: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            delivered_at: string | null;
+            /** Format: uuid */
+            event: string;
+            /** Format: uuid */
+            id: string;
+            log: components["schemas"]["Attempt"][];
+            /** Format: date-time */
+            next_attempt_at: string;
+            /** @description The message's `data`. */
+            payload: unknown;
+            state: components["schemas"]["DeliveryState"];
+            type: components["schemas"]["EventType"];
+        };
+        /**
+         * @description * `pending` - Pending
+         *     * `delivered` - Delivered
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        DeliveryState: "pending" | "delivered" | "failed";
         /**
          * @description * `chat.completions` - Chat
          *     * `completions` - Completions
@@ -545,6 +683,20 @@ export interface components {
         ErrorResponse: {
             error: components["schemas"]["Error"];
         };
+        /**
+         * @description * `upload.accepted` - Upload Accepted
+         *     * `upload.refused` - Upload Refused
+         *     * `version.ready` - Version Ready
+         *     * `version.failed` - Version Failed
+         *     * `version.promoted` - Version Promoted
+         *     * `adapter.archived` - Adapter Archived
+         *     * `quota.warning` - Quota Warning
+         *     * `quota.exhausted` - Quota Exhausted
+         *     * `export.ready` - Export Ready
+         *     * `test` - Test
+         * @enum {string}
+         */
+        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "export.ready" | "test";
         /** @description An engine host by its last heartbeat. */
         Host: {
             adapters: components["schemas"]["ResidentAdapter"][];
@@ -837,6 +989,30 @@ export interface components {
          * @enum {string}
          */
         Role: "owner" | "admin" | "developer" | "viewer";
+        SecretWebhook: {
+            /** @default true */
+            active: boolean;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** @default  */
+            description: string;
+            /** @description Which types to send; empty = all. */
+            events?: components["schemas"]["EventType"][];
+            /** @description In a row. */
+            failures: number;
+            /** Format: uuid */
+            id: string;
+            /**
+             * Format: date-time
+             * @description After failures nothing is sent until then.
+             */
+            rests_until: string | null;
+            /** @description Signs the messages. It is shown this once. */
+            secret: string;
+            /** @description https only, at a public address. */
+            url: string;
+        };
         Session: {
             authenticated: boolean;
             /** @description Send as X-CSRFToken with every POST, PUT, PATCH and DELETE. */
@@ -1040,6 +1216,38 @@ export interface components {
             rank: number;
             state: components["schemas"]["VersionState"];
             targets: string[];
+        };
+        Webhook: {
+            /** @default true */
+            active: boolean;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** @default  */
+            description: string;
+            /** @description Which types to send; empty = all. */
+            events?: components["schemas"]["EventType"][];
+            /** @description In a row. */
+            failures: number;
+            /** Format: uuid */
+            id: string;
+            /**
+             * Format: date-time
+             * @description After failures nothing is sent until then.
+             */
+            rests_until: string | null;
+            /** @description https only, at a public address. */
+            url: string;
+        };
+        WebhookSettingsRequest: {
+            /** @default true */
+            active: boolean;
+            /** @default  */
+            description: string;
+            /** @description Which types to send; empty = all. */
+            events?: components["schemas"]["EventType"][];
+            /** @description https only, at a public address. */
+            url: string;
         };
     };
     responses: never;
@@ -1864,6 +2072,290 @@ export interface operations {
                 };
             };
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_webhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"][];
+                };
+            };
+        };
+    };
+    create_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookSettingsRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretWebhook"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    change_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookSettingsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    delete_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_deliveries: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"][];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    replay_delivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                delivery_id: string;
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    rotate_webhook_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretWebhook"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    test_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"];
+                };
+            };
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db import models, transaction
@@ -22,7 +23,7 @@ def record(
     """Add the audit row of `action` ("noun.verb") on `target`. `detail` must be JSON and hold no secret."""
     if not transaction.get_connection().in_atomic_block:
         raise AuditOutsideTransactionError(f"{action}: wrap the write and its audit row in transaction.atomic().")
-    return AuditEvent.objects.create(
+    row = AuditEvent.objects.create(
         tenant=tenant,
         actor_kind=actor.kind,
         actor_id=actor.id,
@@ -34,3 +35,15 @@ def record(
         detail=detail,
         request_id=current_request_id(),
     )
+    for listener in _listeners:
+        listener(row)
+    return row
+
+
+_listeners: list[Callable[[AuditEvent], None]] = []
+
+
+def on_record(listener: Callable[[AuditEvent], None]) -> None:
+    """Call `listener` with every row, inside the transaction of the write. An app does this once, when it is ready."""
+    if listener not in _listeners:
+        _listeners.append(listener)

@@ -19,12 +19,13 @@ class Capability(models.TextChoices):
     WRITE_KEYS = "keys.write"
     WRITE_MEMBERS = "members.write"
     WRITE_TENANT = "tenant.write"
+    WRITE_WEBHOOKS = "webhooks.write"
     OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
 
 _VIEWER = frozenset({Capability.VIEW})
 _DEVELOPER = _VIEWER | {Capability.INFER, Capability.WRITE_ADAPTERS, Capability.WRITE_KEYS}
-_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS}
+_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS, Capability.WRITE_WEBHOOKS}
 _OWNER = _ADMIN | {Capability.WRITE_TENANT}
 
 CAPABILITIES: dict[Role, frozenset[Capability]] = {

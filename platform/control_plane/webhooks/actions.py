@@ -1,0 +1,118 @@
+"""Every change to endpoints, and messages that people ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.audit import actions as audit
+from control_plane.errors import LorikeetError
+from control_plane.principal import Principal
+from control_plane.webhooks.addresses import check_url
+from control_plane.webhooks.events import queue
+from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
+from control_plane.writes import enqueue
+
+MOST_ENDPOINTS = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    url: str
+    description: str
+    events: list[str]
+    active: bool
+
+
+def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
+    """Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
+    check_url(settings.url)
+    with transaction.atomic():
+        own = Endpoint.objects.for_tenant(acting.tenant)
+        if own.count() >= MOST_ENDPOINTS:
+            raise LorikeetError(
+                "too_many_webhooks",
+                f"There are {MOST_ENDPOINTS} webhooks already.",
+                "Delete one that is not needed.",
+                status=409,
+            )
+        endpoint = own.create(tenant=acting.tenant, created_by=acting.user, **_columns(settings))
+        _audit(acting, "create", endpoint, **_columns(settings))
+    return endpoint
+
+
+def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: Settings) -> Endpoint:
+    """Raises LorikeetError (400) for a URL that may not be called."""
+    check_url(settings.url)
+    with transaction.atomic():
+        for name, value in _columns(settings).items():
+            setattr(endpoint, name, value)
+        endpoint.failures, endpoint.rests_until = 0, None
+        endpoint.save(update_fields=[*_columns(settings), "failures", "rests_until"])
+        _audit(acting, "change", endpoint, **_columns(settings))
+    return endpoint
+
+
+def delete_endpoint(*, acting: Principal, endpoint: Endpoint) -> None:
+    """With its messages."""
+    with transaction.atomic():
+        _audit(acting, "delete", endpoint)
+        endpoint.delete()
+
+
+def rotate_secret(*, acting: Principal, endpoint: Endpoint) -> Endpoint:
+    """A new secret; messages are signed under the old one too for a day."""
+    with transaction.atomic():
+        endpoint.secret_version += 1
+        endpoint.rotated_at = timezone.now()
+        endpoint.save(update_fields=["secret_version", "rotated_at"])
+        _audit(acting, "rotate", endpoint)
+    return endpoint
+
+
+def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
+    """A message of type "test", to this endpoint only, whatever it asked for."""
+    with transaction.atomic():
+        data = {"text": "Lorikeet can reach this endpoint."}
+        event = Event.objects.create(tenant=acting.tenant, type=EventType.TEST, data=data)
+        _wake(endpoint)
+        delivery = queue(event, endpoint)
+        _audit(acting, "test", endpoint)
+    return delivery
+
+
+def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
+    """Send a message again, now, with all its tries before it."""
+    from control_plane.webhooks.tasks import deliver
+
+    with transaction.atomic():
+        delivery.state, delivery.attempts = DeliveryState.PENDING, 0
+        delivery.next_attempt_at = timezone.now()
+        delivery.save(update_fields=["state", "attempts", "next_attempt_at"])
+        _wake(delivery.endpoint)
+        _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
+        enqueue(deliver, str(delivery.pk))
+    return delivery
+
+
+def _wake(endpoint: Endpoint) -> None:
+    endpoint.rests_until = None
+    endpoint.save(update_fields=["rests_until"])
+
+
+def _columns(settings: Settings) -> dict[str, Any]:
+    return {
+        "url": settings.url,
+        "description": settings.description,
+        "events": settings.events,
+        "active": settings.active,
+    }
+
+
+def _audit(acting: Principal, verb: str, endpoint: Endpoint, **detail: Any) -> None:
+    audit.record(
+        acting.actor, f"webhook.{verb}", endpoint, tenant=acting.tenant, label=endpoint.url[:200], **detail
+    )

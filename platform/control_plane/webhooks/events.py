@@ -1,0 +1,58 @@
+"""What is told to endpoints. Most of it is the audit log's: a write that is recorded there is published from there,
+in the same transaction, so that neither can be without the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.audit.models import AuditEvent
+from control_plane.tenants.models import Tenant
+from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
+from control_plane.writes import enqueue
+
+FROM_AUDIT = {
+    "upload.accepted": EventType.UPLOAD_ACCEPTED,
+    "upload.refused": EventType.UPLOAD_REFUSED,
+    "version.ready": EventType.VERSION_READY,
+    "version.failed": EventType.VERSION_FAILED,
+    "version.promote": EventType.VERSION_PROMOTED,
+    "adapter.archive": EventType.ADAPTER_ARCHIVED,
+}
+
+
+def publish_audit(row: AuditEvent) -> None:
+    """A listener of the audit log."""
+    kind = FROM_AUDIT.get(row.action)
+    if kind is None or row.tenant is None:
+        return
+    data = {"target": row.target_label, "kind": row.target_kind, "id": row.target_id, "detail": row.detail}
+    publish(row.tenant, kind, {**data, "actor": row.actor_label})
+
+
+def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: str | None = None) -> Event | None:
+    """Queue a message to each endpoint that asked for `kind`; None if there is none, or `occasion` has been told."""
+    asking = [
+        endpoint
+        for endpoint in Endpoint.objects.for_tenant(tenant).filter(active=True)
+        if not endpoint.events or kind in endpoint.events
+    ]
+    if not asking or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
+        return None
+    with transaction.atomic():
+        event = Event.objects.create(tenant=tenant, type=kind, data=data, occasion=occasion)
+        for endpoint in asking:
+            queue(event, endpoint)
+    return event
+
+
+def queue(event: Event, endpoint: Endpoint) -> Delivery:
+    from control_plane.webhooks.tasks import deliver
+
+    delivery = Delivery.objects.create(
+        tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
+    )
+    enqueue(deliver, str(delivery.pk))
+    return delivery
