@@ -23,6 +23,7 @@ TOOLS = (
     "tests/scripts",
     "tests/support/lorikeet_testing/compose.py",
     "tests/support/lorikeet_testing/launched.py",
+    "tests/support/lorikeet_testing/topology.py",
 )
 
 

@@ -145,9 +145,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
-    "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0},
+    "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},
     "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0},
-    "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0},
+    "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:

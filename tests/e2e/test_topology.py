@@ -1,141 +1,23 @@
-"""The production topology by hand: what docker-compose.yml starts, as processes of this machine.
-
-Commands and settings are read out of the file; only host names, ports and
-folders are translated. PostgreSQL and Redis are the throw-away ones of the run.
-"""
+"""The production topology by hand: what docker-compose.yml starts, as processes of this machine."""
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import httpx
-import psycopg
 import pytest
-from lorikeet_testing.compose import ROOT, load_compose
+from lorikeet_testing.compose import ROOT
+from lorikeet_testing.topology import Topology, free_port, service_urls
 
-DATABASE = "lorikeet_topology"
-REDIS_DATABASE = "9"
 LONG_RUNNING = ("engine-cpu", "worker", "beat", "watcher", "web")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-def service_urls() -> tuple[str, str]:
-    """A fresh database, and a Redis database of its own."""
-    database, redis = os.environ.get("LORIKEET_TEST_DATABASE_URL"), os.environ.get("LORIKEET_TEST_REDIS_URL")
-    assert database and redis, "Run this through scripts/test_services.py, which starts PostgreSQL and Redis."
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
-        connection.execute(f"CREATE DATABASE {DATABASE}")
-    return f"{database.rsplit('/', 1)[0]}/{DATABASE}", f"{redis.rsplit('/', 1)[0]}/{REDIS_DATABASE}"
-
-
-@dataclass
-class Topology:
-    """The services of the compose file, translated to this machine."""
-
-    folder: Path
-    port: int
-    database_url: str
-    redis_url: str
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.services: dict[str, Any] = load_compose({"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40})[
-            "services"
-        ]
-        for name in ("data", "engine", "run", "log"):
-            (self.folder / name).mkdir(parents=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def translate(self, text: str) -> str:
-        for theirs, ours in (
-            ("/var/lib/lorikeet-engine", str(self.folder / "engine")),
-            ("/var/lib/lorikeet", str(self.folder / "data")),
-            ("/run/lorikeet", str(self.folder / "run")),
-            ("/tmp/celerybeat", str(self.folder / "celerybeat")),
-            ("redis://redis:6379/0", self.redis_url),
-            ("0.0.0.0", "127.0.0.1"),
-        ):
-            text = text.replace(theirs, ours)
-        whole = {"/model": str(ROOT / "demo" / "model"), "8000": str(self.port), "python": sys.executable}
-        return whole.get(text, text)
-
-    def command(self, service: str) -> list[str]:
-        return [self.translate(part) for part in self.services[service]["command"]]
-
-    def environment(self, service: str) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
-        settings = self.services[service].get("environment", {})
-        given = {name: self.translate(str(value)) for name, value in settings.items()}
-        if "LORIKEET_DATABASE_URL" in given:
-            given["LORIKEET_DATABASE_URL"] = self.database_url
-        return {**own, **given, "PYTHONUNBUFFERED": "1"}
-
-    def run(self, service: str, *command: str) -> str:
-        """To its end, like the migrations; returns what it printed."""
-        done = subprocess.run(
-            command or self.command(service), cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def start(self, service: str) -> None:
-        with (self.folder / "log" / f"{service}.log").open("ab") as log:
-            self.processes[service] = subprocess.Popen(
-                self.command(service), cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-
-    def stop(self) -> dict[str, int]:
-        """SIGTERM as Docker sends it; exit codes by service."""
-        for name in reversed(self.processes):
-            self.processes[name].send_signal(signal.SIGTERM)
-        codes = {}
-        for name, process in self.processes.items():
-            try:
-                codes[name] = process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                codes[name] = process.wait()
-        return codes
-
-    def logs(self) -> str:
-        files = sorted((self.folder / "log").iterdir())
-        return "\n".join(f"── {path.stem}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
-
-    def eventually(self, what: str, found: Any, limit_s: float = 60) -> Any:
-        """The first true answer of `found`; the logs when there is none."""
-        end = time.monotonic() + limit_s
-        while time.monotonic() < end:
-            for name, process in self.processes.items():
-                assert process.poll() is None, f"{name} ended with {process.returncode}\n{self.logs()}"
-            try:
-                if answer := found():
-                    return answer
-            except httpx.TransportError:
-                pass
-            time.sleep(0.2)
-        raise AssertionError(f"{what}: not within {limit_s} s\n{self.logs()}")
-
-
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
-    made = Topology(tmp_path_factory.mktemp("topology") / "t", port, *service_urls())
+    made = Topology(tmp_path_factory.mktemp("topology") / "t", free_port(), *service_urls("lorikeet_topology", 9))
     made.run("migrate")
     try:
         for service in LONG_RUNNING:

@@ -1,0 +1,143 @@
+"""The production topology as processes of this machine: what docker-compose.yml starts.
+
+Commands and settings are read out of the file; only host names, ports and folders are translated. PostgreSQL and
+Redis are the throw-away ones of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psycopg
+
+from lorikeet_testing.compose import ROOT, load_compose
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def service_urls(database_name: str, redis_number: int) -> tuple[str, str]:
+    """A fresh database, and a Redis database of its own."""
+    database, redis = os.environ.get("LORIKEET_TEST_DATABASE_URL"), os.environ.get("LORIKEET_TEST_REDIS_URL")
+    assert database and redis, "Run this through scripts/test_services.py, which starts PostgreSQL and Redis."
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {database_name}")
+        connection.execute(f"CREATE DATABASE {database_name}")
+    return f"{database.rsplit('/', 1)[0]}/{database_name}", f"{redis.rsplit('/', 1)[0]}/{redis_number}"
+
+
+@dataclass
+class Topology:
+    """The services of the compose file, translated to this machine."""
+
+    folder: Path
+    port: int
+    database_url: str
+    redis_url: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.services: dict[str, Any] = load_compose({"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40})[
+            "services"
+        ]
+        for name in ("data", "engine", "run", "log"):
+            (self.folder / name).mkdir(parents=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def translate(self, text: str) -> str:
+        for theirs, ours in (
+            ("/var/lib/lorikeet-engine", str(self.folder / "engine")),
+            ("/var/lib/lorikeet", str(self.folder / "data")),
+            ("/run/lorikeet", str(self.folder / "run")),
+            ("/tmp/celerybeat", str(self.folder / "celerybeat")),
+            ("redis://redis:6379/0", self.redis_url),
+            ("0.0.0.0", "127.0.0.1"),
+        ):
+            text = text.replace(theirs, ours)
+        whole = {"/model": str(ROOT / "demo" / "model"), "8000": str(self.port), "python": sys.executable}
+        return whole.get(text, text)
+
+    def command(self, service: str) -> list[str]:
+        return [self.translate(part) for part in self.services[service]["command"]]
+
+    def environment(self, service: str) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
+        settings = self.services[service].get("environment", {})
+        given = {name: self.translate(str(value)) for name, value in settings.items()}
+        if "LORIKEET_DATABASE_URL" in given:
+            given["LORIKEET_DATABASE_URL"] = self.database_url
+        return {**own, **given, **self.settings, "PYTHONUNBUFFERED": "1"}
+
+    def run(self, service: str, *command: str) -> str:
+        """To its end, like the migrations; returns what it printed."""
+        done = subprocess.run(
+            command or self.command(service), cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, service: str, name: str = "", port: int = 0) -> None:
+        """`name` and `port` for a further process of the same service."""
+        name = name or service
+        command = [str(port) if port and part == str(self.port) else part for part in self.command(service)]
+        with (self.folder / "log" / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """kill -9, with the children of the process."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> dict[str, int]:
+        """SIGTERM as Docker sends it; exit codes by service."""
+        for name in reversed(self.processes):
+            self.processes[name].send_signal(signal.SIGTERM)
+        codes = {}
+        for name, process in self.processes.items():
+            try:
+                codes[name] = process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                codes[name] = process.wait()
+        return codes
+
+    def logs(self) -> str:
+        files = sorted((self.folder / "log").iterdir())
+        return "\n".join(f"── {path.stem}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
+
+    def eventually(self, what: str, found: Callable[[], T], limit_s: float = 60) -> T:
+        """The first true answer of `found`; the logs when there is none."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            for name, process in self.processes.items():
+                assert process.poll() is None, f"{name} ended with {process.returncode}\n{self.logs()}"
+            try:
+                if answer := found():
+                    return answer
+            except httpx.TransportError:
+                pass
+            time.sleep(0.2)
+        raise AssertionError(f"{what}: not within {limit_s} s\n{self.logs()}")
