@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "control_plane.usage",
     "control_plane.audit",
     "control_plane.webhooks",
+    "control_plane.reports",
     "control_plane.gateway",
     "control_plane.live",
 ]
@@ -148,6 +149,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},
     "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0},
     "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
+    "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:
@@ -177,6 +179,9 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     "ENUM_NAME_OVERRIDES": {
         "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
+        "Cadence": "control_plane.reports.models.Cadence",
+        "ExportState": "control_plane.reports.models.ExportState",
+        "Grain": "control_plane.reports.models.Grain",
         "DeliveryState": "control_plane.webhooks.models.DeliveryState",
         "EventType": "control_plane.webhooks.models.EventType",
         "Capability": "control_plane.tenants.roles.Capability",

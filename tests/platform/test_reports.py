@@ -21,7 +21,8 @@ from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, storage_micros, tokens_cost
 from control_plane.prices.periods import periods
-from control_plane.reports.tables import PAGE, Grain, UsageTable
+from control_plane.reports.models import Grain
+from control_plane.reports.tables import PAGE, UsageTable
 from control_plane.tenants.roles import Role
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.aggregation import aggregate

@@ -17,9 +17,12 @@ from rest_framework.test import APIClient
 from control_plane.adapters.models import Upload
 from control_plane.fleet.presentation import hosts_for
 from control_plane.keys.models import ApiKey
+from control_plane.reports.exports import add_schedule, request_export
+from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.roles import CAPABILITIES, KEY_SCOPES, Role
 from control_plane.urls import tenant_urls
 from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import Settings as WebhookSettings
 from control_plane.webhooks.actions import create_endpoint, send_test
 
@@ -72,6 +75,8 @@ def furnished(acme: Any, ready_version: Any, committing: Any) -> dict[str, Any]:
         "key_id": key.pk,
         "webhook_id": endpoint.pk,
         "delivery_id": delivery.pk,
+        "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
+        "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
     }
 
 
@@ -150,7 +155,7 @@ def keyed(secret: str) -> APIClient:
 OWNED = {
     "adapters_adapter", "adapters_adapterversion", "adapters_alias", "adapters_upload", "usage_usageevent",
     "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailylatency",
-    "usage_storageday", "webhooks_endpoint", "webhooks_event",
+    "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export", "reports_exportschedule",
 }  # fmt: skip
 
 
@@ -164,7 +169,8 @@ def only_scoped_queries(tenant: Any) -> Iterator[list[str]]:
         if main and main[1] in OWNED:
             where = sql.partition(" WHERE ")[2]
             by_key = (f'"{main[1]}"."id" =', f'"{main[1]}"."id" IN (%s)', '."prefix" =')
-            if "tenant_id" not in where and not any(one in where for one in by_key):
+            cleared = '_id" = NULL WHERE' in sql  # references to a row that was deleted
+            if "tenant_id" not in where and not cleared and not any(one in where for one in by_key):
                 unscoped.append(sql)
         return execute(sql, params, many, context)
 

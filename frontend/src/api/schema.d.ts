@@ -175,6 +175,93 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/export-schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Standing orders. */
+        get: operations["list_export_schedules"];
+        put?: never;
+        /** @description Have each week or month exported once it is over. */
+        post: operations["add_export_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/export-schedules/{schedule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description End a standing order; what it exported stays. */
+        delete: operations["delete_export_schedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/exports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The latest fifty, newest first. */
+        get: operations["list_exports"];
+        put?: never;
+        /** @description Have usage written to a file: `from` and `to`, or the last `days`. */
+        post: operations["request_export"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/exports/{export_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description How far it is. */
+        get: operations["read_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/exports/{export_id}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The file: CSV, compressed with gzip. */
+        get: operations["download_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/hosts": {
         parameters: {
             query?: never;
@@ -594,6 +681,12 @@ export interface components {
             status: number | null;
         };
         /**
+         * @description * `week` - Week
+         *     * `month` - Month
+         * @enum {string}
+         */
+        Cadence: "week" | "month";
+        /**
          * @description * `view` - View
          *     * `infer` - Infer
          *     * `adapters.write` - Write Adapters
@@ -601,10 +694,11 @@ export interface components {
          *     * `members.write` - Write Members
          *     * `tenant.write` - Write Tenant
          *     * `webhooks.write` - Write Webhooks
+         *     * `exports.write` - Write Exports
          *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "operate";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "operate";
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -697,6 +791,39 @@ export interface components {
          * @enum {string}
          */
         EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "export.ready" | "test";
+        Export: {
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            file_name: string;
+            /** Format: date */
+            first: string;
+            grain: components["schemas"]["Grain"];
+            /** Format: uuid */
+            id: string;
+            /** Format: date */
+            last: string;
+            lines: number;
+            /** Format: date-time */
+            ready_at: string | null;
+            /** @description Made by a standing order. */
+            scheduled: boolean;
+            state: components["schemas"]["ExportState"];
+        };
+        /**
+         * @description * `queued` - Queued
+         *     * `running` - Running
+         *     * `ready` - Ready
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        ExportState: "queued" | "running" | "ready" | "failed";
+        /**
+         * @description * `day` - Day
+         *     * `hour` - Hour
+         * @enum {string}
+         */
+        Grain: "day" | "hour";
         /** @description An engine host by its last heartbeat. */
         Host: {
             adapters: components["schemas"]["ResidentAdapter"][];
@@ -789,6 +916,15 @@ export interface components {
             /** @description Any of adapters.write, infer, view; all of them if left out. */
             scopes?: string[];
         };
+        /** @description As the schema shows it; `SpanQuery` reads it. */
+        NewExportRequest: {
+            days?: number;
+            /** Format: date */
+            from?: string;
+            grain?: components["schemas"]["Grain"];
+            /** Format: date */
+            to?: string;
+        };
         NewPricesRequest: {
             cached_input_per_million: number;
             /** @description ISO 4217, like USD. */
@@ -802,6 +938,11 @@ export interface components {
             input_per_million: number;
             output_per_million: number;
             storage_per_gb_month: number;
+        };
+        NewScheduleRequest: {
+            cadence: components["schemas"]["Cadence"];
+            /** @default day */
+            grain: components["schemas"]["Grain"];
         };
         OperatorReport: {
             /** Format: date-time */
@@ -989,6 +1130,15 @@ export interface components {
          * @enum {string}
          */
         Role: "owner" | "admin" | "developer" | "viewer";
+        Schedule: {
+            cadence: components["schemas"]["Cadence"];
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            grain: components["schemas"]["Grain"];
+            /** Format: uuid */
+            id: string;
+        };
         SecretWebhook: {
             /** @default true */
             active: boolean;
@@ -1667,6 +1817,219 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_export_schedules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"][];
+                };
+            };
+        };
+    };
+    add_export_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewScheduleRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    delete_export_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_exports: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Export"][];
+                };
+            };
+        };
+    };
+    request_export: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewExportRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Export"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_export: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                export_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Export"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    download_export: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                export_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
                 };
             };
             404: {

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.reports.tables import Grain
+from control_plane.reports.models import Cadence, Grain
 from control_plane.usage.sums import Span, last_days
 
 LONGEST_DAYS = 366
@@ -38,3 +38,19 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
     @property
     def grain_asked(self) -> Grain:
         return Grain(self.validated_data["grain"])
+
+
+class NewScheduleSerializer(serializers.Serializer[Any]):
+    cadence = serializers.ChoiceField(choices=Cadence.choices)
+    grain = serializers.ChoiceField(choices=Grain.choices, default=Grain.DAY)
+
+
+class NewExportSerializer(serializers.Serializer[Any]):
+    """As the schema shows it; `SpanQuery` reads it."""
+
+    days = serializers.IntegerField(required=False, min_value=1, max_value=LONGEST_DAYS)
+    grain = serializers.ChoiceField(choices=Grain.choices, required=False)
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        ends = {"from": serializers.DateField(required=False), "to": serializers.DateField(required=False)}
+        return {**super().get_fields(), **ends}

@@ -2,6 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.reports.models import Cadence, ExportState, Grain
 from control_plane.usage.models import Outcome
 from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, TotalsSerializer
 
@@ -60,3 +61,25 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     by_day = DayUsageSerializer(many=True)
     by_tenant = TenantUsageSerializer(many=True)
     top_adapters = TopAdapterSerializer(many=True)
+
+
+class ExportSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    first = serializers.DateField()
+    last = serializers.DateField()
+    grain = serializers.ChoiceField(choices=Grain.choices)
+    state = serializers.ChoiceField(choices=ExportState.choices)
+    lines = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    scheduled = serializers.BooleanField(source="schedule_id", help_text="Made by a standing order.")
+    created_at = serializers.DateTimeField()
+    ready_at = serializers.DateTimeField(allow_null=True)
+    file_name = serializers.CharField()
+
+
+class ScheduleSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    cadence = serializers.ChoiceField(choices=Cadence.choices)
+    grain = serializers.ChoiceField(choices=Grain.choices)
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
-from django.db import models
 from django.db.models import QuerySet
 
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, tokens_cost
 from control_plane.prices.periods import Period, periods
+from control_plane.reports.models import Grain
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyUsage, HourlyUsage
 from control_plane.usage.sums import Span
@@ -29,11 +29,6 @@ _READ = (
     "series__api_key__prefix", "series__outcome", "requests", "prompt_tokens", "cached_prompt_tokens",
     "completion_tokens", "device_us", "queue_ms", "adapter_load_ms",
 )  # fmt: skip
-
-
-class Grain(models.TextChoices):
-    DAY = "day"
-    HOUR = "hour"
 
 
 class UsageTable:

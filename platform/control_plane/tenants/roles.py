@@ -20,11 +20,17 @@ class Capability(models.TextChoices):
     WRITE_MEMBERS = "members.write"
     WRITE_TENANT = "tenant.write"
     WRITE_WEBHOOKS = "webhooks.write"
+    WRITE_EXPORTS = "exports.write"
     OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
 
 _VIEWER = frozenset({Capability.VIEW})
-_DEVELOPER = _VIEWER | {Capability.INFER, Capability.WRITE_ADAPTERS, Capability.WRITE_KEYS}
+_DEVELOPER = _VIEWER | {
+    Capability.INFER,
+    Capability.WRITE_ADAPTERS,
+    Capability.WRITE_KEYS,
+    Capability.WRITE_EXPORTS,
+}
 _ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS, Capability.WRITE_WEBHOOKS}
 _OWNER = _ADMIN | {Capability.WRITE_TENANT}
 

@@ -1,0 +1,164 @@
+"""Every change to exports and standing orders, and the job that writes one."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from control_plane.audit import actions as audit
+from control_plane.audit.actor import SYSTEM
+from control_plane.errors import LorikeetError
+from control_plane.principal import Principal
+from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
+from control_plane.reports.tables import UsageTable
+from control_plane.usage.sums import Span, today
+from control_plane.webhooks.events import publish
+from control_plane.webhooks.models import EventType
+from control_plane.writes import enqueue
+
+PART_BYTES = 1 << 20
+MOST_WAITING = 10
+MOST_ATTEMPTS = 3
+CLAIM = timedelta(minutes=15)
+KEPT = timedelta(days=90)
+
+
+def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
+    """Queue an export. Raises LorikeetError (409) while too many wait."""
+    with transaction.atomic():
+        own = Export.objects.for_tenant(acting.tenant)
+        if own.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
+            raise LorikeetError(
+                "too_many_exports",
+                f"{MOST_WAITING} exports are being written already.",
+                "Wait until one is ready.",
+                status=409,
+            )
+        export = own.create(
+            tenant=acting.tenant,
+            first=span.first,
+            last=span.last,
+            grain=grain,
+            created_by=acting.user,
+            created_by_key=acting.api_key,
+        )
+        audit.record(acting.actor, "export.request", export, tenant=acting.tenant)
+        _queue(export)
+    return export
+
+
+def add_schedule(*, acting: Principal, cadence: Cadence, grain: Grain) -> ExportSchedule:
+    """Have every week or month to come exported; the same order twice is one."""
+    with transaction.atomic():
+        schedule, created = ExportSchedule.objects.for_tenant(acting.tenant).get_or_create(
+            tenant=acting.tenant, cadence=cadence, grain=grain, defaults={"created_by": acting.user}
+        )
+        if created:
+            audit.record(acting.actor, "export_schedule.create", schedule, tenant=acting.tenant)
+    return schedule
+
+
+def delete_schedule(*, acting: Principal, schedule: ExportSchedule) -> None:
+    """Exports that it made stay."""
+    with transaction.atomic():
+        audit.record(acting.actor, "export_schedule.delete", schedule, tenant=acting.tenant)
+        schedule.delete()
+
+
+def run_schedules(now: date | None = None) -> int:
+    """Order what is over since the last look: once for each schedule and time. Returns how many were ordered."""
+    return sum(_order(schedule, now or today()) for schedule in ExportSchedule.objects.select_related("tenant"))
+
+
+def _order(schedule: ExportSchedule, now: date) -> bool:
+    span = last_whole(Cadence(schedule.cadence), now)
+    if span.last < schedule.created_at.date():
+        return False  # it was over before it was asked for
+    with transaction.atomic():
+        export, created = Export.objects.for_tenant(schedule.tenant).get_or_create(
+            schedule=schedule,
+            first=span.first,
+            defaults={"tenant": schedule.tenant, "last": span.last, "grain": schedule.grain},
+        )
+        if created:
+            audit.record(SYSTEM, "export.request", export, tenant=schedule.tenant)
+            _queue(export)
+    return created
+
+
+def last_whole(cadence: Cadence, now: date) -> Span:
+    """The last week (Monday to Sunday) or month that was over before `now`."""
+    if cadence is Cadence.WEEK:
+        monday = now - timedelta(days=now.weekday())
+        return Span(monday - timedelta(days=7), monday - timedelta(days=1))
+    last = now.replace(day=1) - timedelta(days=1)
+    return Span(last.replace(day=1), last)
+
+
+def _queue(export: Export) -> None:
+    from control_plane.reports.tasks import write_export
+
+    enqueue(write_export, str(export.pk))
+
+
+def unwritten() -> list[str]:
+    """Exports whose task was lost: queued a while ago, or begun by a worker that died."""
+    now = timezone.now()
+    queued = Q(state=ExportState.QUEUED, created_at__lt=now - timedelta(minutes=1))
+    died = Q(state=ExportState.RUNNING, claimed_until__lt=now)
+    return [str(pk) for pk in Export.objects.filter(queued | died).values_list("pk", flat=True)]
+
+
+def write(export_id: str) -> None:
+    """Write the file, from its beginning, if nobody else is at it. After three attempts it has failed."""
+    now = timezone.now()
+    open_ = Q(state=ExportState.QUEUED) | Q(state=ExportState.RUNNING, claimed_until__lt=now)
+    claimed = Export.objects.filter(open_, pk=export_id).update(
+        state=ExportState.RUNNING, claimed_until=now + CLAIM, attempts=F("attempts") + 1
+    )
+    if not claimed:
+        return
+    export = Export.objects.select_related("tenant").get(pk=export_id)
+    if export.attempts > MOST_ATTEMPTS:
+        _end(export, ExportState.FAILED)
+        return
+    ExportPart.objects.filter(export=export).delete()
+    for number, data in enumerate(_compressed(export)):
+        ExportPart.objects.create(export=export, number=number, data=data)
+        export.bytes += len(data)
+    _end(export, ExportState.READY)
+
+
+def _compressed(export: Export) -> Iterator[bytes]:
+    """The file in pieces of about a megabyte, as gzip."""
+    export.lines = export.bytes = 0
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    piece = b""
+    for page in UsageTable(export.tenant, Span(export.first, export.last), Grain(export.grain)).pages():
+        export.lines += page.count("\r\n")
+        piece += packer.compress(page.encode())
+        if len(piece) >= PART_BYTES:
+            yield piece
+            piece = b""
+    export.lines -= 1  # the heading
+    yield piece + packer.flush()
+
+
+def _end(export: Export, state: ExportState) -> None:
+    with transaction.atomic():
+        export.state, export.ready_at = state, timezone.now()
+        export.save(update_fields=["state", "ready_at", "lines", "bytes"])
+        audit.record(SYSTEM, f"export.{state.value}", export, tenant=export.tenant)
+        if state is ExportState.READY:
+            span = {"first": export.first.isoformat(), "last": export.last.isoformat(), "grain": export.grain}
+            publish(export.tenant, EventType.EXPORT_READY, {"id": str(export.pk), **span, "lines": export.lines})
+
+
+def forget() -> None:
+    """Remove exports of long ago with their files."""
+    Export.objects.filter(created_at__lt=timezone.now() - KEPT).delete()

@@ -1,0 +1,100 @@
+"""Exports: a table of usage that a job writes, to be downloaded later; and standing orders for them."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.scope import TenantQuerySet
+
+
+class Grain(models.TextChoices):
+    DAY = "day"
+    HOUR = "hour"
+
+
+class Cadence(models.TextChoices):
+    """For which time past a standing order asks."""
+
+    WEEK = "week"
+    MONTH = "month"
+
+
+class ExportState(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class ExportSchedule(models.Model):
+    """Once a week or month is over (UTC), its usage is exported."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="export_schedules")
+    cadence = models.CharField(max_length=8, choices=Cadence.choices)
+    grain = models.CharField(max_length=8, choices=Grain.choices)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["ExportSchedule"].as_manager()
+
+    class Meta:
+        ordering = ["created_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "cadence", "grain"], name="export_schedule_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cadence}ly by {self.grain}"
+
+
+class Export(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
+    schedule = models.ForeignKey(ExportSchedule, null=True, on_delete=models.SET_NULL, related_name="exports")
+    first = models.DateField()
+    last = models.DateField()
+    grain = models.CharField(max_length=8, choices=Grain.choices)
+    state = models.CharField(max_length=8, choices=ExportState.choices, default=ExportState.QUEUED)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    claimed_until = models.DateTimeField(null=True, help_text="While one writes it, when it is taken to have died.")
+    lines = models.BigIntegerField(default=0, help_text="Without the heading.")
+    bytes = models.BigIntegerField(default=0, help_text="Of the compressed file.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True)
+
+    objects = TenantQuerySet["Export"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "first"], name="export_once_per_schedule_and_time")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last} by {self.grain}"
+
+    @property
+    def file_name(self) -> str:
+        return f"usage-{self.tenant.slug}-{self.first}-{self.last}-by-{self.grain}.csv.gz"
+
+
+class ExportPart(models.Model):
+    """A piece of the compressed file. In the database, because web and worker may share no folder."""
+
+    id = models.BigAutoField(primary_key=True)
+    export = models.ForeignKey(Export, on_delete=models.CASCADE, related_name="parts")
+    number = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["export", "number"], name="export_part_once")]
+
+    def __str__(self) -> str:
+        return f"{self.export_id} {self.number}"
