@@ -29,6 +29,8 @@ PAGES = {
     "hosts": "/hosts",
     "keys": "/keys",
     "members": "/members",
+    "webhooks": "/webhooks",
+    "operator": "/operator",
     "settings": "/settings",
 }
 THEMES = ("light", "dark")

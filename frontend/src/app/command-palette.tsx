@@ -6,7 +6,7 @@ import { Dialog as Radix } from "radix-ui";
 import type { ReactNode } from "react";
 import { adaptersQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
-import { NAVIGATION } from "./navigation";
+import { useDestinations } from "./destinations";
 import type { PaletteMode } from "./shell";
 import { isDark, setPreferences } from "./preferences";
 
@@ -72,7 +72,7 @@ function Pages({ onDone }: { onDone: () => void }) {
   const tenant = useTenant();
   return (
     <Command.Group heading="Pages" className={GROUP}>
-      {NAVIGATION.flatMap(({ items }) => items).map(({ to, label, icon: Icon }) => (
+      {useDestinations().flatMap(({ items }) => items).map(({ to, label, icon: Icon }) => (
         <Item
           key={to}
           icon={<Icon />}

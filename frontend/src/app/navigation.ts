@@ -1,4 +1,5 @@
-import { Activity, Boxes, ChartNoAxesColumn, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Server, Settings, Users } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Server, Settings, Users, Webhook } from "lucide-react";
+import type { Capability } from "@/api/types";
 
 export interface Destination {
   to:
@@ -10,9 +11,13 @@ export interface Destination {
     | "/t/$tenant/hosts"
     | "/t/$tenant/keys"
     | "/t/$tenant/members"
-    | "/t/$tenant/settings";
+    | "/t/$tenant/webhooks"
+    | "/t/$tenant/settings"
+    | "/t/$tenant/operator";
   label: string;
   icon: LucideIcon;
+  /** Shown only to who may use it. */
+  needs?: Capability | "operator";
 }
 
 export const NAVIGATION: { title: string; items: Destination[] }[] = [
@@ -37,7 +42,12 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
     items: [
       { to: "/t/$tenant/keys", label: "API keys", icon: KeyRound },
       { to: "/t/$tenant/members", label: "Members", icon: Users },
+      { to: "/t/$tenant/webhooks", label: "Webhooks", icon: Webhook, needs: "webhooks.write" },
       { to: "/t/$tenant/settings", label: "Settings", icon: Settings },
     ],
+  },
+  {
+    title: "Operate",
+    items: [{ to: "/t/$tenant/operator", label: "All tenants", icon: Building2, needs: "operator" }],
   },
 ];

@@ -114,10 +114,22 @@ const settings = createRoute({
   component: lazyRouteComponent(() => import("@/features/settings/settings-page"), "SettingsPage"),
 });
 
+const webhooks = createRoute({
+  getParentRoute: () => tenant,
+  path: "webhooks",
+  component: lazyRouteComponent(() => import("@/features/webhooks/webhooks-page"), "WebhooksPage"),
+});
+
+const operator = createRoute({
+  getParentRoute: () => tenant,
+  path: "operator",
+  component: lazyRouteComponent(() => import("@/features/operator/operator-page"), "OperatorPage"),
+});
+
 const tree = root.addChildren([
   home,
   login,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, hosts, keys, members, settings]),
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, hosts, keys, members, webhooks, settings, operator]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

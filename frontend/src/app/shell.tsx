@@ -7,7 +7,7 @@ import { Mark } from "@/components/logo";
 import { useLogout, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { LiveProvider, useLinkState } from "./live";
-import { NAVIGATION } from "./navigation";
+import { useDestinations } from "./destinations";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
 
 /** Everything, or only the tenants to switch to. */
@@ -105,7 +105,7 @@ function Navigation({ onNavigate }: { onNavigate?: () => void }) {
   const tenant = useTenant();
   return (
     <nav aria-label="Console" className="scroll-quiet flex-1 overflow-y-auto px-2.5 py-1">
-      {NAVIGATION.map(({ title, items }) => (
+      {useDestinations().map(({ title, items }) => (
         <div key={title} className="mb-4">
           <p className="px-2.5 pb-1 text-2xs font-medium tracking-wide text-ink-3 uppercase">{title}</p>
           <ul className="grid gap-px">

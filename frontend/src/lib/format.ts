@@ -69,3 +69,17 @@ export function percent(part: number, total: number): string {
 export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
 
 export const plural = (count: number, one: string, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+/** Millionths of a currency: $12.34, and as many digits as a small amount needs: $0.00042. */
+export function money(micros: number, currency: string | null): string {
+  const value = micros / 1e6;
+  const digits = value === 0 || Math.abs(value) >= 1 ? 2 : Math.min(6, Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value)))));
+  const format = new Intl.NumberFormat("en-US", { style: "currency", currency: currency ?? "USD", minimumFractionDigits: 2, maximumFractionDigits: digits });
+  return currency === null ? "–" : format.format(value);
+}
+
+/** Microseconds of device time: 84 ms, 12.4 s, 3.2 h. */
+export function deviceTime(us: number): string {
+  if (us < 60_000_000) return milliseconds(us / 1000);
+  return us < 3_600_000_000 ? `${(us / 60_000_000).toFixed(1)} min` : `${number(Math.round(us / 360_000_000) / 10)} h`;
+}

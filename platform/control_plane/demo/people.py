@@ -12,10 +12,13 @@ from control_plane.accounts.models import User
 from control_plane.audit.actor import SYSTEM
 from control_plane.keys import actions as keys
 from control_plane.keys.auth import authenticate_key
+from control_plane.prices.actions import PriceList, publish_prices
+from control_plane.prices.models import PriceVersion
 from control_plane.principal import Principal
 from control_plane.tenants import actions as tenants
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
+from control_plane.usage.sums import today
 
 PASSWORD = "lorikeet-demo"
 KEY_NAME = "demo"
@@ -36,6 +39,13 @@ USERS = (
     DemoUser("viewer@lorikeet.local", "Demo Viewer", "acme", Role.VIEWER),
     DemoUser("globex@lorikeet.local", "Globex Owner", "globex", Role.OWNER),
 )
+PRICES = PriceList(
+    "USD",
+    input_per_million=200_000,
+    cached_input_per_million=50_000,
+    output_per_million=600_000,
+    storage_per_gb_month=250_000,
+)
 
 
 def seed_people() -> None:
@@ -45,6 +55,15 @@ def seed_people() -> None:
             tenants.create_tenant(actor=SYSTEM, slug=slug, name=name)
     for user in USERS:
         _seed_user(user)
+
+
+def seed_prices() -> None:
+    """A price list, so that costs are not all zero; the owner may publish others."""
+    user = User.objects.get(email=OWNER.email)
+    if not user.is_operator:
+        accounts.set_operator(actor=SYSTEM, user=user, operator=True)
+    if not PriceVersion.objects.exists():
+        publish_prices(actor=SYSTEM, prices=PRICES, effective_on=today())
 
 
 def _seed_user(wanted: DemoUser) -> None:

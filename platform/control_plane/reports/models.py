@@ -80,6 +80,10 @@ class Export(models.Model):
         return f"{self.first} to {self.last} by {self.grain}"
 
     @property
+    def scheduled(self) -> bool:
+        return self.schedule_id is not None
+
+    @property
     def file_name(self) -> str:
         return f"usage-{self.tenant.slug}-{self.first}-{self.last}-by-{self.grain}.csv.gz"
 

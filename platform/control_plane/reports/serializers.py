@@ -71,7 +71,7 @@ class ExportSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ExportState.choices)
     lines = serializers.IntegerField()
     bytes = serializers.IntegerField()
-    scheduled = serializers.BooleanField(source="schedule_id", help_text="Made by a standing order.")
+    scheduled = serializers.BooleanField(help_text="Made by a standing order.")
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()

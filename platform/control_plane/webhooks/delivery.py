@@ -18,7 +18,7 @@ from control_plane.webhooks import sending, signing
 from control_plane.webhooks.addresses import AddressRefusedError
 from control_plane.webhooks.models import Attempt, Delivery, DeliveryState, Endpoint
 
-# After the last pause it is given up: two and a half days after the first try.
+# After the last pause it is given up: almost three days after the first try.
 PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200, 6 * 3600, 12 * 3600, 24 * 3600, 24 * 3600)
 )

@@ -1,18 +1,22 @@
 import { useQuery } from "@tanstack/react-query";
-import { ChartNoAxesColumn } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { ChartNoAxesColumn, Download } from "lucide-react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { UsageReport } from "@/api/types";
 import { Page } from "@/app/page";
-import { SplitBar } from "@/components/bars";
+import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Segmented } from "@/components/segmented";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
 import { useTenant } from "@/features/session/queries";
-import { number, percent, short } from "@/lib/format";
+import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
+import { Breakdown } from "./breakdown";
+import { ExportsCard } from "./exports-card";
+import { LatencyTable } from "./latency";
 import { usageQuery } from "./queries";
+import { StatementCard } from "./statement-card";
 
 const DayChart = lazy(async () => ({ default: (await import("./day-chart")).DayChart }));
 
@@ -23,17 +27,31 @@ const RANGES = [
 ] as const;
 
 export function UsagePage() {
+  const tenant = useTenant();
   const [range, setRange] = useState<"7" | "30" | "90">("30");
-  const { data, error, refetch } = useQuery(usageQuery(useTenant(), Number(range)));
+  const { data, error, refetch } = useQuery(usageQuery(tenant, Number(range)));
   return (
     <Page
       title="Usage"
-      note="Tokens as the engine counted them, by day (UTC) and by adapter."
-      actions={<Segmented label="Range" value={range} options={RANGES} onChange={setRange} />}
+      note="Tokens as the engine counted them, by day (UTC), adapter and key."
+      actions={
+        <>
+          <Segmented label="Range" value={range} options={RANGES} onChange={setRange} />
+          <Button asChild>
+            <a href={`/api/tenants/${tenant}/usage.csv?days=${range}`} download>
+              <Download /> Download CSV
+            </a>
+          </Button>
+        </>
+      }
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {!error && !data && <Skeleton className="h-96 w-full" />}
-      {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} />)}
+      <div className="grid gap-5">
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && <Skeleton className="h-96 w-full" />}
+        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} />)}
+        <StatementCard />
+        <ExportsCard />
+      </div>
     </Page>
   );
 }
@@ -49,69 +67,53 @@ function NoUsage() {
 }
 
 function Report({ report }: { report: UsageReport }) {
-  const { totals, by_day: days } = report;
+  const { totals, currency, by_day: days } = report;
   const total = totals.prompt_tokens + totals.completion_tokens;
   return (
     <div className="grid gap-5">
       <Stats>
         <Stat label="Requests" value={short(totals.requests)} />
-        <Stat label="Tokens" value={short(total)} />
-        <Stat label="Prompt tokens" value={short(totals.prompt_tokens)} note={percent(totals.prompt_tokens, total)} />
-        <Stat label="Completion tokens" value={short(totals.completion_tokens)} note={percent(totals.completion_tokens, total)} />
+        <Stat label="Tokens" value={short(total)} note={`${percent(totals.prompt_tokens, total)} prompt, ${percent(totals.completion_tokens, total)} completion`} />
+        <Stat label="GPU time" value={deviceTime(totals.device_us)} note="its share of every step, by tokens" />
+        <Stat label="Cost" value={money(totals.cost_micros, currency)} note={currency ? "without storage" : "no prices set"} />
       </Stats>
       <Card>
-        <CardHeader title="By day" />
+        <CardHeader title="By day" actions={<Freshness at={report.as_of} />} />
         <div className="p-4">
           <Suspense fallback={<Skeleton className="h-60 w-full" />}>
             <DayChart days={days} />
           </Suspense>
         </div>
       </Card>
-      <ByAdapter rows={report.by_adapter} total={total} />
+      <Breakdown
+        title="By adapter"
+        noun="Adapter"
+        totals={totals}
+        currency={currency}
+        rows={report.by_adapter.map((row) => ({ ...row, id: row.adapter ?? "", label: row.adapter ?? <Quiet>base model</Quiet> }))}
+      />
+      <Breakdown
+        title="By key"
+        noun="API key"
+        totals={totals}
+        currency={currency}
+        rows={report.by_key.map((row) => ({ ...row, id: row.prefix ?? "", label: row.key ?? <Quiet>console</Quiet> }))}
+      />
+      <Card>
+        <CardHeader title="Latency" note="Of answered requests" />
+        <LatencyTable latency={report.latency} />
+      </Card>
     </div>
   );
 }
 
-function ByAdapter({ rows, total }: { rows: UsageReport["by_adapter"]; total: number }) {
-  const all = (row: UsageReport["by_adapter"][number]) => row.prompt_tokens + row.completion_tokens;
+const Quiet = ({ children }: { children: ReactNode }) => <span className="font-normal text-ink-2">{children}</span>;
+
+/** Sums are a few seconds behind; a console that hides that lies when they are not only a few. */
+export function Freshness({ at }: { at: string | null }) {
   return (
-    <Card>
-      <CardHeader title="By adapter" />
-      <Table label="Usage by adapter">
-        <thead>
-          <tr>
-            <Th>Adapter</Th>
-            <Th className="text-right">Requests</Th>
-            <Th className="text-right">Prompt</Th>
-            <Th className="text-right">Completion</Th>
-            <Th className="text-right">Total</Th>
-            <Th className="w-48">Share</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows
-            .toSorted((a, b) => all(b) - all(a))
-            .map((row) => (
-              <Tr key={row.adapter ?? ""}>
-                <Td className="font-medium">{row.adapter ?? <span className="font-normal text-ink-2">base model</span>}</Td>
-                <Td className="tnum text-right">{number(row.requests)}</Td>
-                <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
-                <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
-                <Td className="tnum text-right font-medium">{number(all(row))}</Td>
-                <Td>
-                  <span className="flex items-center gap-3">
-                    <SplitBar
-                      total={total}
-                      segments={[{ key: "share", label: "", value: all(row), className: "bg-series-1" }]}
-                      className="h-1.5! min-w-20 flex-1"
-                    />
-                    <span className="tnum w-9 text-right text-xs text-ink-3">{percent(all(row), total)}</span>
-                  </span>
-                </Td>
-              </Tr>
-            ))}
-        </tbody>
-      </Table>
-    </Card>
+    <span className="pr-1.5 text-xs text-ink-3">
+      as of <Ago at={at} never="never: no worker has summed it up" />
+    </span>
   );
 }

@@ -30,6 +30,7 @@ class Command(BaseCommand):
                 "Set LORIKEET_DEMO=1 if this installation really is a demo."
             )
         people.seed_people()
+        people.seed_prices()
         key = people.seed_key(settings.var_dir / "demo-credentials.json")
         states = self._adapters(options["url"], key, options["wait"])
         self._report(key, states, as_json=options["json"])

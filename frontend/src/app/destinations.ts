@@ -1,0 +1,11 @@
+import { useSession, useTenant } from "@/features/session/queries";
+import { type Destination, NAVIGATION } from "./navigation";
+
+/** The pages that this person may open here. The server decides; this only leaves out what would be refused. */
+export function useDestinations(): typeof NAVIGATION {
+  const { tenants, user } = useSession();
+  const tenant = useTenant();
+  const own = tenants.find(({ slug }) => slug === tenant)?.capabilities ?? [];
+  const allowed = ({ needs }: Destination) => !needs || (needs === "operator" ? Boolean(user?.is_operator) : own.includes(needs));
+  return NAVIGATION.map((group) => ({ ...group, items: group.items.filter(allowed) })).filter(({ items }) => items.length > 0);
+}

@@ -1,0 +1,170 @@
+import { useQuery } from "@tanstack/react-query";
+import { Download } from "lucide-react";
+import { lazy, Suspense, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { OperatorReport } from "@/api/types";
+import { Page } from "@/app/page";
+import { Button } from "@/components/button";
+import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { Segmented } from "@/components/segmented";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Share } from "@/features/usage/breakdown";
+import { LatencyTable } from "@/features/usage/latency";
+import { Freshness } from "@/features/usage/usage-page";
+import { deviceTime, milliseconds, money, number, percent, short } from "@/lib/format";
+import { PricesCard } from "./prices-card";
+import { reportQuery } from "./queries";
+
+const DayChart = lazy(async () => ({ default: (await import("@/features/usage/day-chart")).DayChart }));
+
+const RANGES = [
+  { value: "1", label: "Today" },
+  { value: "7", label: "7 days" },
+  { value: "30", label: "30 days" },
+  { value: "90", label: "90 days" },
+] as const;
+
+export function OperatorPage() {
+  const [range, setRange] = useState<(typeof RANGES)[number]["value"]>("30");
+  const { data, error, refetch } = useQuery(reportQuery(Number(range)));
+  return (
+    <Page
+      title="All tenants"
+      note="What everybody used, what it cost, how long they waited, and whose time the GPUs spent. Days are UTC."
+      actions={
+        <>
+          <Segmented label="Range" value={range} options={RANGES} onChange={setRange} />
+          <Button asChild>
+            <a href={`/api/operator/usage.csv?days=${range}`} download>
+              <Download /> Download CSV
+            </a>
+          </Button>
+        </>
+      }
+    >
+      <div className="grid gap-5">
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && <Skeleton className="h-96 w-full" />}
+        {data && <Report report={data} />}
+        <PricesCard />
+      </div>
+    </Page>
+  );
+}
+
+function Report({ report }: { report: OperatorReport }) {
+  const { totals, outcomes, currency } = report;
+  const tokens = totals.prompt_tokens + totals.completion_tokens;
+  const bad = outcomes.failed + outcomes.refused;
+  return (
+    <>
+      <Stats>
+        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, totals.requests)} failed or refused`} />
+        <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
+        <Stat label="GPU time" value={deviceTime(totals.device_us)} note={`${report.by_tenant.length} tenants`} />
+        <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />
+      </Stats>
+      <Card>
+        <CardHeader title="By day" actions={<Freshness at={report.as_of} />} />
+        <div className="p-4">
+          <Suspense fallback={<Skeleton className="h-60 w-full" />}>
+            <DayChart days={report.by_day} />
+          </Suspense>
+        </div>
+      </Card>
+      <Tenants report={report} />
+      <div className="grid gap-5 lg:grid-cols-2">
+        <TopAdapters report={report} />
+        <Card>
+          <CardHeader title="Latency" note="All tenants together" />
+          <LatencyTable latency={report.latency} />
+        </Card>
+      </div>
+    </>
+  );
+}
+
+const wait = (value: number | null) => (value === null ? "–" : milliseconds(value));
+
+function Tenants({ report }: { report: OperatorReport }) {
+  return (
+    <Card>
+      <CardHeader title="Tenants" note="By GPU time" />
+      {report.by_tenant.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody used anything in this time.</p>}
+      {report.by_tenant.length > 0 && (
+        <Table label="Tenants by GPU time">
+          <thead>
+            <tr>
+              <Th>Tenant</Th>
+              <Th className="text-right">Requests</Th>
+              <Th className="text-right">Failed</Th>
+              <Th className="text-right">Refused</Th>
+              <Th className="text-right">Tokens</Th>
+              <Th className="text-right">First token P50</Th>
+              <Th className="text-right">P99</Th>
+              <Th className="text-right">Cost</Th>
+              <Th className="text-right">GPU time</Th>
+              <Th className="w-36">Share</Th>
+            </tr>
+          </thead>
+          <tbody>
+            {report.by_tenant.map((row) => (
+              <Tr key={row.tenant}>
+                <Td>
+                  <span className="font-medium">{row.name}</span> <span className="text-ink-3">{row.tenant}</span>
+                </Td>
+                <Td className="tnum text-right">{number(row.requests)}</Td>
+                <Td className="tnum text-right">{number(row.failed)}</Td>
+                <Td className="tnum text-right">{number(row.refused)}</Td>
+                <Td className="tnum text-right">{short(row.prompt_tokens + row.completion_tokens)}</Td>
+                <Td className="tnum text-right">{wait(row.latency.first_token.p50_ms)}</Td>
+                <Td className="tnum text-right">{wait(row.latency.first_token.p99_ms)}</Td>
+                <Td className="tnum text-right">{money(row.cost_micros, report.currency)}</Td>
+                <Td className="tnum text-right font-medium">{deviceTime(row.device_us)}</Td>
+                <Td>
+                  <Share part={row.device_us} total={report.totals.device_us} />
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Card>
+  );
+}
+
+function TopAdapters({ report }: { report: OperatorReport }) {
+  return (
+    <Card>
+      <CardHeader title="Adapters that took most GPU time" />
+      {report.top_adapters.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">None was used.</p>}
+      {report.top_adapters.length > 0 && (
+        <Table label="Adapters by GPU time">
+          <thead>
+            <tr>
+              <Th>Adapter</Th>
+              <Th>Tenant</Th>
+              <Th className="text-right">Requests</Th>
+              <Th className="text-right">GPU time</Th>
+              <Th className="w-32">Share</Th>
+            </tr>
+          </thead>
+          <tbody>
+            {report.top_adapters.slice(0, 10).map((row) => (
+              <Tr key={`${row.tenant} ${row.adapter ?? ""}`}>
+                <Td className="font-medium">{row.adapter ?? <span className="font-normal text-ink-2">base model</span>}</Td>
+                <Td>{row.tenant}</Td>
+                <Td className="tnum text-right">{number(row.requests)}</Td>
+                <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+                <Td>
+                  <Share part={row.device_us} total={report.totals.device_us} />
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Card>
+  );
+}

@@ -1,0 +1,69 @@
+import type { ReactNode } from "react";
+import type { Totals } from "@/api/types";
+import { SplitBar } from "@/components/bars";
+import { Card, CardHeader } from "@/components/card";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { deviceTime, money, number, percent } from "@/lib/format";
+
+export interface BreakdownRow extends Totals {
+  id: string;
+  label: ReactNode;
+}
+
+const tokens = (row: Totals) => row.prompt_tokens + row.completion_tokens;
+
+interface BreakdownProps {
+  title: string;
+  noun: string;
+  rows: BreakdownRow[];
+  totals: Totals;
+  currency: string | null;
+}
+
+/** What each of something used and cost, with its share of all tokens. */
+export function Breakdown({ title, noun, rows, totals, currency }: BreakdownProps) {
+  return (
+    <Card>
+      <CardHeader title={title} />
+      <Table label={`Usage ${title.toLowerCase()}`}>
+        <thead>
+          <tr>
+            <Th>{noun}</Th>
+            <Th className="text-right">Requests</Th>
+            <Th className="text-right">Prompt</Th>
+            <Th className="text-right">Completion</Th>
+            <Th className="text-right">GPU time</Th>
+            {currency && <Th className="text-right">Cost</Th>}
+            <Th className="w-44">Share of tokens</Th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows
+            .toSorted((a, b) => tokens(b) - tokens(a))
+            .map((row) => (
+              <Tr key={row.id}>
+                <Td className="font-medium">{row.label}</Td>
+                <Td className="tnum text-right">{number(row.requests)}</Td>
+                <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
+                <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
+                <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+                {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
+                <Td>
+                  <Share part={tokens(row)} total={tokens(totals)} />
+                </Td>
+              </Tr>
+            ))}
+        </tbody>
+      </Table>
+    </Card>
+  );
+}
+
+export function Share({ part, total }: { part: number; total: number }) {
+  return (
+    <span className="flex items-center gap-3">
+      <SplitBar total={total} segments={[{ key: "share", label: "", value: part, className: "bg-series-1" }]} className="h-1.5! min-w-16 flex-1" />
+      <span className="tnum w-9 text-right text-xs text-ink-3">{percent(part, total)}</span>
+    </span>
+  );
+}

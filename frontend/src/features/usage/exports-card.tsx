@@ -1,0 +1,186 @@
+import { useQuery } from "@tanstack/react-query";
+import { CalendarClock, Download, FileSpreadsheet } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { ExportSchedule, UsageExport } from "@/api/types";
+import { Status, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Dialog } from "@/components/dialog";
+import { Field, Select } from "@/components/field";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { bytes, day, number } from "@/lib/format";
+import { exportsQuery, type Grain, schedulesQuery, useAddSchedule, useDeleteSchedule, useRequestExport } from "./queries";
+
+const STATES: Record<UsageExport["state"], { tone: Tone; label: string; live?: boolean }> = {
+  queued: { tone: "neutral", label: "Queued", live: true },
+  running: { tone: "blue", label: "Writing", live: true },
+  ready: { tone: "green", label: "Ready" },
+  failed: { tone: "danger", label: "Failed" },
+};
+
+export function ExportsCard() {
+  const tenant = useTenant();
+  const { data, error, refetch } = useQuery(exportsQuery(tenant));
+  const { data: schedules } = useQuery(schedulesQuery(tenant));
+  const [asking, setAsking] = useState(false);
+  const may = useCan("exports.write");
+  return (
+    <Card>
+      <CardHeader
+        title="Exports"
+        note="Large tables as files, written in the background and kept for 90 days"
+        actions={
+          may && (
+            <Button size="sm" onClick={() => setAsking(true)} data-testid="new-export">
+              <FileSpreadsheet /> New export
+            </Button>
+          )
+        }
+      />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {schedules && schedules.length > 0 && <Schedules schedules={schedules} may={may} />}
+      {data?.length === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No exports yet. For a quick look, “Download CSV” above streams the same table at once.</p>}
+      {data && data.length > 0 && <Exports tenant={tenant} exports={data} />}
+      {asking && <NewExport onClose={() => setAsking(false)} />}
+    </Card>
+  );
+}
+
+function Schedules({ schedules, may }: { schedules: ExportSchedule[]; may: boolean }) {
+  const remove = useDeleteSchedule(useTenant());
+  return (
+    <ul className="divide-y border-b">
+      {schedules.map((schedule) => (
+        <li key={schedule.id} className="flex min-h-row items-center gap-3 px-4 text-sm">
+          <CalendarClock className="size-4 text-ink-3" aria-hidden />
+          Every {schedule.cadence} once it is over, by {schedule.grain}
+          {may && (
+            <Button
+              size="sm"
+              variant="ghost"
+              className="ml-auto"
+              aria-label={`Stop exporting every ${schedule.cadence} by ${schedule.grain}`}
+              onClick={() => remove.mutate(schedule.id, { onError: toast.bad })}
+            >
+              Stop
+            </Button>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Exports({ tenant, exports }: { tenant: string; exports: UsageExport[] }) {
+  return (
+    <Table label="Exports">
+      <thead>
+        <tr>
+          <Th>Days</Th>
+          <Th>Rows by</Th>
+          <Th>State</Th>
+          <Th className="text-right">Rows</Th>
+          <Th className="text-right">Size</Th>
+          <Th>Ordered</Th>
+          <Th>
+            <span className="sr-only">Download</span>
+          </Th>
+        </tr>
+      </thead>
+      <tbody>
+        {exports.map((one) => (
+          <Tr key={one.id}>
+            <Td className="font-medium">
+              {day(one.first)} – {day(one.last)}
+            </Td>
+            <Td>{one.grain}</Td>
+            <Td>
+              <Status {...STATES[one.state]} />
+            </Td>
+            <Td className="tnum text-right">{one.state === "ready" ? number(one.lines) : "–"}</Td>
+            <Td className="tnum text-right">{one.state === "ready" ? bytes(one.bytes) : "–"}</Td>
+            <Td>
+              <Ago at={one.created_at} />
+              {one.scheduled && <span className="text-ink-3"> · scheduled</span>}
+            </Td>
+            <Td className="text-right">
+              {one.state === "ready" && (
+                <Button asChild size="sm" variant="ghost">
+                  <a href={`/api/tenants/${tenant}/exports/${one.id}/file`} download={one.file_name} aria-label={`Download ${one.file_name}`}>
+                    <Download /> Download
+                  </a>
+                </Button>
+              )}
+            </Td>
+          </Tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
+
+const TIMES = [
+  ["7", "The last 7 days"],
+  ["30", "The last 30 days"],
+  ["90", "The last 90 days"],
+  ["366", "The last year"],
+  ["week", "Every week from now on"],
+  ["month", "Every month from now on"],
+] as const;
+
+function NewExport({ onClose }: { onClose: () => void }) {
+  const tenant = useTenant();
+  const request = useRequestExport(tenant);
+  const schedule = useAddSchedule(tenant);
+  const [time, setTime] = useState<(typeof TIMES)[number][0]>("30");
+  const [grain, setGrain] = useState<Grain>("day");
+  const error = request.error ?? schedule.error;
+  const submit = () => {
+    if (time === "week" || time === "month") schedule.mutate({ cadence: time, grain }, { onSuccess: onClose });
+    else request.mutate({ days: Number(time), grain }, { onSuccess: onClose });
+  };
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="New export" description="A gzip-compressed CSV of usage by adapter version, key and outcome.">
+      <form
+        className="grid gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit();
+        }}
+      >
+        {error && <ErrorNotice error={asApiError(error)} />}
+        <Field label="Time">
+          {(control) => (
+            <Select {...control} value={time} onChange={(event) => setTime(event.target.value as typeof time)}>
+              {TIMES.map(([value, label]) => (
+                <option key={value} value={value}>
+                  {label}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        <Field label="A row for each">
+          {(control) => (
+            <Select {...control} value={grain} onChange={(event) => setGrain(event.target.value as Grain)}>
+              <option value="day">day</option>
+              <option value="hour">hour</option>
+            </Select>
+          )}
+        </Field>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={request.isPending || schedule.isPending} data-testid="export-submit">
+            {time === "week" || time === "month" ? "Schedule" : "Export"}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,104 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Statement, StatementLine } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Card, CardHeader } from "@/components/card";
+import { Select } from "@/components/field";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { useTenant } from "@/features/session/queries";
+import { day, money, number } from "@/lib/format";
+import { statementQuery } from "./queries";
+
+const KINDS: Record<StatementLine["kind"], { label: string; unit: string }> = {
+  input: { label: "Input tokens", unit: "per million" },
+  cached_input: { label: "Cached input tokens", unit: "per million" },
+  output: { label: "Output tokens", unit: "per million" },
+  storage: { label: "Adapter storage", unit: "per GB-month" },
+};
+
+/** This month and the eleven before, as the API names them; in UTC, as they are counted. */
+export function months(now: Date): string[] {
+  return Array.from({ length: 12 }, (_, back) => new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1)).toISOString().slice(0, 7));
+}
+
+const title = (month: string) => new Date(`${month}-01T00:00:00Z`).toLocaleDateString("en-GB", { month: "long", year: "numeric", timeZone: "UTC" });
+
+export function StatementCard() {
+  const choices = months(new Date());
+  const [month, setMonth] = useState(choices[0]!);
+  const { data, error, refetch } = useQuery(statementQuery(useTenant(), month));
+  const picker = (
+    <Select aria-label="Month" value={month} onChange={(event) => setMonth(event.target.value)} className="h-8! w-44!">
+      {choices.map((choice) => (
+        <option key={choice} value={choice}>
+          {title(choice)}
+        </option>
+      ))}
+    </Select>
+  );
+  return (
+    <Card>
+      <CardHeader title="Statement" note="Tokens and storage at the prices of their day" actions={picker} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={3} />}
+      {data && (data.lines.length === 0 ? <Nothing statement={data} /> : <Lines statement={data} />)}
+    </Card>
+  );
+}
+
+function Nothing({ statement }: { statement: Statement }) {
+  return (
+    <p className="px-4 py-8 text-center text-sm text-ink-3">
+      {statement.currency === null ? "This installation has no prices: nothing is charged." : `Nothing to pay for ${title(statement.month)}.`}
+    </p>
+  );
+}
+
+/** Byte-hours as GB-months of 30 days: what a person can compare with the price. */
+const quantity = (line: StatementLine) => (line.kind === "storage" ? `${(line.quantity / 1e9 / 720).toPrecision(3)} GB-months` : number(line.quantity));
+
+function Lines({ statement }: { statement: Statement }) {
+  const { currency } = statement;
+  return (
+    <Table label={`Statement of ${title(statement.month)}`}>
+      <thead>
+        <tr>
+          <Th>Item</Th>
+          <Th>Days</Th>
+          <Th className="text-right">Quantity</Th>
+          <Th className="text-right">Price</Th>
+          <Th className="text-right">Amount</Th>
+        </tr>
+      </thead>
+      <tbody>
+        {statement.lines.map((line) => (
+          <Tr key={`${line.kind} ${line.first}`}>
+            <Td className="font-medium">{KINDS[line.kind].label}</Td>
+            <Td className="text-ink-2">
+              {day(line.first)} – {day(line.last)}
+            </Td>
+            <Td className="tnum text-right">{quantity(line)}</Td>
+            <Td className="tnum text-right text-ink-2">
+              {money(line.unit_price_micros, currency)} {KINDS[line.kind].unit}
+            </Td>
+            <Td className="tnum text-right font-medium">{money(line.amount_micros, currency)}</Td>
+          </Tr>
+        ))}
+      </tbody>
+      <tfoot>
+        <tr className="border-t">
+          <th scope="row" colSpan={4} className="h-11 px-4 font-semibold">
+            <span className="flex items-center gap-2.5">
+              Total {!statement.complete && <Badge tone="blue">so far</Badge>}
+            </span>
+          </th>
+          <td className="tnum px-4 text-right text-base font-semibold" data-testid="statement-total">
+            {money(statement.total_micros, currency)}
+          </td>
+        </tr>
+      </tfoot>
+    </Table>
+  );
+}

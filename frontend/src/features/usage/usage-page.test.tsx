@@ -1,0 +1,81 @@
+import { screen, within } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import { months } from "./statement-card";
+import { toMicros } from "@/features/operator/prices-card";
+import { deviceTime, money } from "@/lib/format";
+import * as data from "../../../tests/data";
+import { openConsole } from "../../../tests/render";
+import { server } from "../../../tests/server";
+
+const tenant = "/api/tenants/acme";
+const totals = { requests: 3, prompt_tokens: 2_000_000, cached_prompt_tokens: 0, completion_tokens: 500_000, device_us: 90_000_000, cost_micros: 700_000 };
+
+function serve() {
+  const row = { ...totals, adapter: "support" };
+  server.use(
+    http.get(`${tenant}/usage`, () =>
+      HttpResponse.json({ ...data.usage, totals, by_adapter: [row], by_key: [{ ...totals, key: null, prefix: null }], by_day: [{ ...totals, date: "2026-05-04" }] }),
+    ),
+    http.get(`${tenant}/statement`, ({ request }) =>
+      HttpResponse.json({
+        month: new URL(request.url).searchParams.get("month"),
+        currency: "USD",
+        as_of: data.adapter.created_at,
+        complete: false,
+        total_micros: 700_001,
+        lines: [
+          { kind: "input", first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 200_000, quantity: 2_000_000, amount_micros: 400_000 },
+          { kind: "output", first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 600_000, quantity: 500_000, amount_micros: 300_001 },
+        ],
+      }),
+    ),
+    http.get(`${tenant}/exports`, () => HttpResponse.json([])),
+    http.get(`${tenant}/export-schedules`, () => HttpResponse.json([])),
+  );
+}
+
+describe("usage", () => {
+  it("shows what was used, what it cost, and the statement of the month", async () => {
+    serve();
+    openConsole("/t/acme/usage");
+    const table = await screen.findByRole("table", { name: "Usage by adapter" });
+    expect(within(table).getByRole("row", { name: /support 3 2,000,000 500,000 1\.5 min \$0\.70/ })).toBeVisible();
+    expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
+    expect(screen.getByText("so far")).toBeVisible();
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);
+  });
+
+  it("hides the operator's page from others", async () => {
+    serve();
+    openConsole("/t/acme/usage");
+    await screen.findByTestId("statement-total");
+    expect(screen.queryByRole("link", { name: "All tenants" })).toBeNull();
+    expect(screen.queryByRole("link", { name: "Webhooks" })).toBeNull();
+  });
+});
+
+describe("money and time", () => {
+  it.each([
+    [0, "$0.00"],
+    [1, "$0.000001"],
+    [9_100, "$0.0091"],
+    [150_000, "$0.15"],
+    [12_345_678_900, "$12,345.68"],
+  ])("%i millionths are %s", (micros, text) => expect(money(micros, "USD")).toBe(text));
+
+  it.each([
+    ["0.15", 150_000],
+    ["3", 3_000_000],
+    ["0.000001", 1],
+    ["12.5", 12_500_000],
+  ])("%s is %i millionths", (text, micros) => expect(toMicros(text)).toBe(micros));
+
+  it("names months in UTC", () => expect(months(new Date("2026-01-01T00:30:00+02:00")).slice(0, 2)).toEqual(["2025-12", "2025-11"]));
+  it("says no price where there is none", () => expect(money(5, null)).toBe("–"));
+  it.each([
+    [84_000, "84 ms"],
+    [90_000_000, "1.5 min"],
+    [36_000_000_000, "10 h"],
+  ])("%i us is %s", (us, text) => expect(deviceTime(us)).toBe(text));
+});

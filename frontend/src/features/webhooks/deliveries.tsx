@@ -1,0 +1,103 @@
+import { useQuery } from "@tanstack/react-query";
+import { ChevronRight, RotateCw } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Delivery } from "@/api/types";
+import { Status, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { CodeBlock } from "@/components/code";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { fullTime, milliseconds } from "@/lib/format";
+import { deliveriesQuery, useWebhookActions } from "./queries";
+
+const STATES: Record<Delivery["state"], { tone: Tone; label: string; live?: boolean }> = {
+  pending: { tone: "blue", label: "On its way", live: true },
+  delivered: { tone: "green", label: "Delivered" },
+  failed: { tone: "danger", label: "Given up" },
+};
+const SHOWN = 8;
+
+/** The latest messages of an endpoint; each opens to its body and every try. */
+export function Deliveries({ webhook }: { webhook: string }) {
+  const { data, error, refetch } = useQuery(deliveriesQuery(useTenant(), webhook));
+  const [all, setAll] = useState(false);
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
+  if (!data) return <SkeletonRows rows={2} />;
+  if (data.length === 0) return <p className="px-4 py-5 text-center text-sm text-ink-3">Nothing sent yet. “Send test” shows at once whether it can be reached.</p>;
+  return (
+    <>
+      <ul className="divide-y" aria-label="Messages">
+        {data.slice(0, all ? undefined : SHOWN).map((delivery) => (
+          <Row key={delivery.id} webhook={webhook} delivery={delivery} />
+        ))}
+      </ul>
+      {data.length > SHOWN && !all && (
+        <div className="border-t p-1.5 text-center">
+          <Button size="sm" variant="ghost" onClick={() => setAll(true)}>
+            Show {data.length - SHOWN} more
+          </Button>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <li>
+      <button
+        type="button"
+        aria-expanded={open}
+        onClick={() => setOpen(!open)}
+        className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
+      >
+        <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
+        <span className="w-40 truncate font-medium">{delivery.type}</span>
+        <Status {...STATES[delivery.state]} />
+        <span className="tnum hidden text-xs text-ink-3 sm:inline">{lastWord(delivery)}</span>
+        <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
+          <Ago at={delivery.created_at} />
+        </span>
+      </button>
+      {open && <Detail webhook={webhook} delivery={delivery} />}
+    </li>
+  );
+}
+
+function lastWord({ log }: Delivery): string {
+  const last = log[0];
+  return last ? (last.status === null ? last.error : `${last.status} in ${milliseconds(last.duration_ms)}`) : "";
+}
+
+function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
+  const { replay } = useWebhookActions(useTenant());
+  const again = () => replay.mutate({ id: webhook, delivery: delivery.id }, { onSuccess: () => toast.good("Sending it again"), onError: toast.bad });
+  return (
+    <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 lg:grid-cols-2">
+      <CodeBlock code={JSON.stringify(delivery.payload, null, 2)} label="Data of the message" />
+      <div className="min-w-0">
+        <ol className="grid gap-1.5 text-xs" aria-label="Tries">
+          {delivery.log.map((attempt) => (
+            <li key={attempt.at} className="flex gap-3">
+              <time dateTime={attempt.at} className="tnum shrink-0 text-ink-3">
+                {fullTime(attempt.at)}
+              </time>
+              <span className={cn("min-w-0 break-words", attempt.status !== null && attempt.status < 300 ? "text-accent-text" : "text-danger-text")}>
+                {attempt.status ?? attempt.error} · {milliseconds(attempt.duration_ms)}
+              </span>
+            </li>
+          ))}
+        </ol>
+        {delivery.state === "pending" && delivery.attempts > 0 && <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>}
+        <Button size="sm" className="mt-3" busy={replay.isPending} onClick={again}>
+          <RotateCw /> Send again
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,128 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { TriangleAlert } from "lucide-react";
+import { useForm } from "react-hook-form";
+import { asApiError } from "@/api/errors";
+import type { EventType, Webhook, WebhookSettings } from "@/api/types";
+import { Button } from "@/components/button";
+import { CodeBlock, CopyButton } from "@/components/code";
+import { Dialog } from "@/components/dialog";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { useTenant } from "@/features/session/queries";
+import { z } from "@/lib/zod";
+import { useWebhookActions } from "./queries";
+
+const EVENTS: [type: EventType, meaning: string][] = [
+  ["upload.accepted", "An upload passed validation"],
+  ["upload.refused", "An upload was refused, with the reasons"],
+  ["version.ready", "A version can be called"],
+  ["version.failed", "A version could not be staged"],
+  ["version.promoted", "An alias points at another version"],
+  ["adapter.archived", "An adapter was archived"],
+  ["quota.warning", "80% of a quota are used"],
+  ["quota.exhausted", "A quota is used up"],
+  ["export.ready", "An export can be downloaded"],
+];
+
+const SCHEMA = z.object({
+  url: z.string().check(z.trim(), z.regex(/^https?:\/\/\S+$/, "Write it like https://example.org/hooks/lorikeet."), z.maxLength(500)),
+  description: z.string().check(z.maxLength(200, "At most 200 characters.")),
+  events: z.array(z.string()),
+  active: z.boolean(),
+});
+type Form = z.infer<typeof SCHEMA>;
+
+/** For a new endpoint, or to change one. */
+export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: () => void }) {
+  const { create, change } = useWebhookActions(useTenant());
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: {
+      url: webhook?.url ?? "",
+      description: webhook?.description ?? "",
+      events: webhook?.events ?? [],
+      active: webhook?.active ?? true,
+    },
+  });
+  const { errors } = form.formState;
+  const error = create.error ?? change.error;
+  const submit = form.handleSubmit((values) => {
+    const body = values as WebhookSettings;
+    if (webhook) change.mutate({ id: webhook.id, body }, { onSuccess: onClose });
+    else create.mutate(body);
+  });
+  if (create.data) return <NewSecret secret={create.data.secret} note="Check every message with it before you believe one." onClose={onClose} />;
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={webhook ? "Edit webhook" : "Add a webhook"}>
+      <form onSubmit={submit} noValidate className="grid gap-4">
+        {error && <ErrorNotice error={asApiError(error)} />}
+        <Field label="URL" hint="https, at an address of the internet." error={errors.url?.message}>
+          {(control) => <Input {...control} {...form.register("url")} type="url" autoComplete="off" placeholder="https://example.org/hooks/lorikeet" data-testid="webhook-url" />}
+        </Field>
+        <Field label="Description" error={errors.description?.message}>
+          {(control) => <Input {...control} {...form.register("description")} autoComplete="off" />}
+        </Field>
+        <fieldset className="grid gap-1.5">
+          <legend className="mb-1 text-sm font-medium">
+            Events <span className="font-normal text-ink-3">(none chosen = all)</span>
+          </legend>
+          {EVENTS.map(([type, meaning]) => (
+            <label key={type} className="flex items-center gap-2.5 text-sm">
+              <input type="checkbox" value={type} {...form.register("events")} className="size-4 accent-(--accent)" />
+              <code className="w-36 font-mono text-xs">{type}</code>
+              <span className="text-xs text-ink-3">{meaning}</span>
+            </label>
+          ))}
+        </fieldset>
+        {webhook && (
+          <label className="flex items-center gap-2.5 text-sm font-medium">
+            <input type="checkbox" {...form.register("active")} className="size-4 accent-(--accent)" />
+            Send messages
+          </label>
+        )}
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={create.isPending || change.isPending} data-testid="webhook-submit">
+            {webhook ? "Save" : "Add webhook"}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+const CHECK = `import hashlib, hmac
+
+def is_ours(secret: str, header: str, body: bytes) -> bool:
+    parts = [part.split("=", 1) for part in header.split(",")]
+    at = dict(parts)["t"]
+    right = hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return any(hmac.compare_digest(right, value) for name, value in parts if name == "v1")`;
+
+export function NewSecret({ secret, note, onClose }: { secret: string; note: string; onClose: () => void }) {
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="The webhook's secret" className="max-w-2xl!">
+      <div className="grid gap-4">
+        <div className="flex gap-2.5 rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
+          <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />
+          Copy it now; it is not shown again. {note}
+        </div>
+        <div className="flex items-center gap-2 rounded-lg border border-line-2 bg-fill py-1.5 pr-1.5 pl-3.5">
+          <code data-testid="webhook-secret" className="min-w-0 flex-1 font-mono text-sm break-all">
+            {secret}
+          </code>
+          <CopyButton text={secret} label="Copy secret" />
+        </div>
+        <div className="min-w-0">
+          <h3 className="mb-2 text-sm font-semibold">Check a message (header Lorikeet-Signature)</h3>
+          <CodeBlock code={CHECK} label="Python snippet" />
+        </div>
+        <div className="flex justify-end">
+          <Button variant="primary" onClick={onClose}>
+            Done
+          </Button>
+        </div>
+      </div>
+    </Dialog>
+  );
+}

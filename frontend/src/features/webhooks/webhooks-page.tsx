@@ -1,0 +1,134 @@
+import { useQuery } from "@tanstack/react-query";
+import { Plus, Webhook as Icon } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Webhook } from "@/api/types";
+import { Page } from "@/app/page";
+import { Status } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { Deliveries } from "./deliveries";
+import { EditWebhook, NewSecret } from "./edit-webhook";
+import { useWebhookActions, webhooksQuery } from "./queries";
+
+export function WebhooksPage() {
+  const { data, error, refetch } = useQuery(webhooksQuery(useTenant()));
+  const [adding, setAdding] = useState(false);
+  const add = (
+    <Button variant="primary" onClick={() => setAdding(true)} data-testid="add-webhook">
+      <Plus /> Add webhook
+    </Button>
+  );
+  return (
+    <Page
+      title="Webhooks"
+      note="Your servers hear of adapters, quotas and exports as it happens: signed, and tried again for almost three days."
+      actions={data?.length ? add : null}
+    >
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && !data && (
+        <Card>
+          <SkeletonRows rows={3} />
+        </Card>
+      )}
+      {data?.length === 0 && (
+        <Card>
+          <Empty icon={<Icon />} title="No webhooks yet" action={add}>
+            Instead of asking again and again whether an adapter is ready, be told.
+          </Empty>
+        </Card>
+      )}
+      <div className="grid gap-4">
+        {data?.map((webhook) => (
+          <WebhookCard key={webhook.id} webhook={webhook} />
+        ))}
+      </div>
+      {adding && <EditWebhook onClose={() => setAdding(false)} />}
+    </Page>
+  );
+}
+
+function state(webhook: Webhook) {
+  if (!webhook.active) return { tone: "neutral", label: "Paused" } as const;
+  if (webhook.failures > 0) return { tone: "amber", label: `Failing, ${webhook.failures} in a row` } as const;
+  return { tone: "green", label: "Active" } as const;
+}
+
+type Doing = "edit" | "rotate" | "delete" | null;
+
+function WebhookCard({ webhook }: { webhook: Webhook }) {
+  const [doing, setDoing] = useState<Doing>(null);
+  const { test } = useWebhookActions(useTenant());
+  const send = () => test.mutate(webhook.id, { onSuccess: () => toast.good("Sent a test message"), onError: toast.bad });
+  return (
+    <Card>
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
+        <div className="min-w-0 flex-1">
+          <h2 className="truncate font-mono text-sm font-medium">{webhook.url}</h2>
+          <p className="truncate text-xs text-ink-3">
+            {webhook.description && `${webhook.description} · `}
+            {webhook.events?.length ? webhook.events.join(", ") : "every event"}
+          </p>
+        </div>
+        <Status {...state(webhook)} />
+        <div className="-mr-1.5 flex items-center gap-1">
+          <Button size="sm" variant="ghost" busy={test.isPending} onClick={send}>
+            Send test
+          </Button>
+          <Button size="sm" variant="ghost" onClick={() => setDoing("edit")}>
+            Edit
+          </Button>
+          <Button size="sm" variant="ghost" onClick={() => setDoing("rotate")}>
+            Rotate secret
+          </Button>
+          <Button size="sm" variant="ghost" onClick={() => setDoing("delete")}>
+            Delete
+          </Button>
+        </div>
+      </div>
+      <Deliveries webhook={webhook.id} />
+      {doing === "edit" && <EditWebhook webhook={webhook} onClose={() => setDoing(null)} />}
+      {doing === "rotate" && <Rotate webhook={webhook} onClose={() => setDoing(null)} />}
+      {doing === "delete" && <Delete webhook={webhook} onClose={() => setDoing(null)} />}
+    </Card>
+  );
+}
+
+function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const { rotate } = useWebhookActions(useTenant());
+  if (rotate.data) return <NewSecret secret={rotate.data.secret} note="Messages are signed under the old secret too for a day." onClose={onClose} />;
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Make a new secret?"
+      description="For a day messages are signed under both, so that your server can change over without missing one."
+      action="Rotate secret"
+      busy={rotate.isPending}
+      onConfirm={() => rotate.mutate(webhook.id)}
+    >
+      {rotate.error && <ErrorNotice error={asApiError(rotate.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
+
+function Delete({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const { remove } = useWebhookActions(useTenant());
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Delete this webhook?"
+      description={`${webhook.url} is told nothing more, and the log of its messages goes with it.`}
+      action="Delete webhook"
+      busy={remove.isPending}
+      onConfirm={() => remove.mutate(webhook.id, { onSuccess: onClose })}
+    >
+      {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
