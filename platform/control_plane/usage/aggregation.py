@@ -6,17 +6,14 @@ journal was collected hours afterwards) is added to the hour and day it belongs 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import Any, TypeAlias, cast
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from typing import Any, cast
 
 from django.db import connection, models, transaction
-from django.db.models import BigIntegerField, Case, Count, F, IntegerField, QuerySet, Sum, Value, When
+from django.db.models import BigIntegerField, Case, Count, F, IntegerField, QuerySet, Sum, TextField, Value, When
 from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Cast, TruncHour
+from django.db.models.functions import Cast, Coalesce, Concat, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage.histogram import BOUNDS_US
@@ -36,11 +33,17 @@ BATCH = 50_000
 SUMMED = (
     "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "device_us", "queue_ms", "adapter_load_ms"
 )  # fmt: skip
-ADDED = ("requests", *SUMMED)
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
-Field: TypeAlias = "models.Field[Any, Any]"
-# SQLite takes at most 32766 parameters in a statement, PostgreSQL 65535.
-ROWS_A_STATEMENT = 1000
+# Columns of the tables that are written, and where `_upsert` finds them.
+_SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "identity")}
+_SUMS = {
+    "tenant_id": "g.tenant_id",
+    "series_id": "s.id",
+    "start": "g.start",
+    "requests": "g.requests",
+    **{name: f"g.sum_{name}" for name in SUMMED},
+}
+_COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
 
 
 def aggregate(batch: int = BATCH) -> int:
@@ -78,92 +81,39 @@ def _touch(mark: Watermark, settled: int) -> None:
 
 
 def _add(events: QuerySet[UsageEvent]) -> int:
-    groups = [_Group.of(row) for row in _grouped(events)]
-    series = _series_ids({group.dimensions for group in groups})
-    hours: Counter[tuple[int, UUID, datetime, str]] = Counter()
-    days: Counter[tuple[int, UUID, date, str]] = Counter()
-    for group in groups:
-        number = series[_identity(group.dimensions)]
-        for name, value in group.sums.items():
-            hours[number, group.tenant, group.hour, name] += value
-            days[number, group.tenant, group.hour.date(), name] += value
-    _upsert(HourlyUsage, ("series", "tenant", "start"), ADDED, _rows(hours))
-    _upsert(DailyUsage, ("series", "tenant", "start"), ADDED, _rows(days))
-    _upsert(DailyLatency, ("tenant", "start", "metric", "bucket"), ("requests",), _latencies(events))
-    return sum(group.sums["requests"] for group in groups)
+    """All by the database: what is grouped never passes through this process."""
+    named = events.annotate(identity=_identity())
+    _upsert(Series, named.values(*_SERIES).distinct(), _SERIES, added=())
+    counted = {"requests": Count("id"), **{f"sum_{name}": Sum(name) for name in SUMMED}}
+    for model, start in (
+        (HourlyUsage, TruncHour("created_at", tzinfo=UTC)),
+        (DailyUsage, TruncDate("created_at", tzinfo=UTC)),
+    ):
+        groups = named.annotate(start=start).values("tenant_id", "start", "identity").annotate(**counted)
+        _upsert(model, groups, _SUMS, added=("requests", *SUMMED))
+    for metric, rows, value in _latencies(events):
+        groups = rows.annotate(
+            start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=_bucket()
+        ).values("tenant_id", "start", "metric", "bucket")
+        _upsert(DailyLatency, groups.annotate(requests=Count("id")), _COUNTS, added=("requests",))
+    return events.count()
 
 
-def _grouped(events: QuerySet[UsageEvent]) -> Iterator[dict[str, Any]]:
-    """The sums are named apart from the columns that they are sums of."""
-    sums = {f"sum_{name}": Sum(name) for name in SUMMED}
-    hours = events.annotate(hour=TruncHour("created_at", tzinfo=UTC)).values("hour", *DIMENSIONS)
-    return iter(hours.annotate(sum_requests=Count("id"), **sums))
+def _identity() -> Concat:
+    """A series' dimensions as one text, in which nothing is unlike nothing else."""
+    text = TextField()
+    parts = [Coalesce(Cast(name, text), Value("-", text)) for name in DIMENSIONS]
+    return Concat(*(piece for part in parts for piece in (part, Value("/", text))), output_field=text)
 
 
-Dimensions = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class _Group:
-    """One series in one hour, as far as this batch goes."""
-
-    dimensions: Dimensions
-    hour: datetime
-    sums: dict[str, int]
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> _Group:
-        sums = {name: row[f"sum_{name}"] for name in ADDED}
-        return cls(tuple(row[name] for name in DIMENSIONS), row["hour"], sums)
-
-    @property
-    def tenant(self) -> UUID:
-        tenant: UUID = self.dimensions[0]
-        return tenant
-
-
-def _identity(dimensions: Dimensions) -> str:
-    return "/".join("-" if value is None else str(value) for value in dimensions)
-
-
-def _series_ids(wanted: set[Dimensions]) -> dict[str, int]:
-    """The number of each series, made at its first use."""
-    rows = [
-        Series(identity=_identity(dimensions), **dict(zip(DIMENSIONS, dimensions, strict=True)))
-        for dimensions in wanted
-    ]
-    identities = [row.identity for row in rows]
-    known = dict(_in_slices(identities))
-    Series.objects.bulk_create(
-        [row for row in rows if row.identity not in known], batch_size=ROWS_A_STATEMENT, ignore_conflicts=True
-    )
-    return dict(_in_slices(identities))
-
-
-def _in_slices(identities: Sequence[str]) -> Iterable[tuple[str, int]]:
-    for start in range(0, len(identities), ROWS_A_STATEMENT):
-        part = identities[start : start + ROWS_A_STATEMENT]
-        yield from Series.objects.filter(identity__in=part).values_list("identity", "id")
-
-
-def _rows(sums: Counter[Any]) -> list[tuple[Any, ...]]:
-    """`(series, tenant, start, *ADDED)`; sorted, so that rows are always locked in the same order."""
-    keys = sorted({key[:3] for key in sums}, key=lambda key: (key[0], str(key[2])))
-    return [(*key, *(sums[(*key, name)] for name in ADDED)) for key in keys]
-
-
-def _latencies(events: QuerySet[UsageEvent]) -> list[tuple[Any, ...]]:
+def _latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
+    """What is measured of which rows, in microseconds."""
     answered = events.filter(outcome__in=[Outcome.FINISHED, Outcome.ABORTED], first_token_ms__gt=0)
     several = answered.filter(completion_tokens__gt=1)
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for metric, rows, value in (
+    return [
         (Metric.FIRST_TOKEN, answered, _us("first_token_ms")),
         (Metric.INTER_TOKEN, several, _us("decode_ms") / (F("completion_tokens") - 1)),
-    ):
-        grouped = rows.annotate(hour=TruncHour("created_at", tzinfo=UTC), value_us=value, bucket=_bucket())
-        for row in grouped.values("tenant_id", "hour", "bucket").annotate(sum_requests=Count("id")):
-            counts[row["tenant_id"], row["hour"].date(), metric.value, row["bucket"]] += row["sum_requests"]
-    return [(*key, counts[key]) for key in sorted(counts, key=lambda key: tuple(map(str, key)))]
+    ]
 
 
 def _us(milliseconds: str) -> CombinedExpression:
@@ -179,32 +129,26 @@ def _bucket(first: int = 0, last: int = len(BOUNDS_US)) -> Case | Value:
     return Case(lower, default=_bucket(middle + 1, last), output_field=IntegerField())
 
 
-def _upsert(model: type[models.Model], keys: Sequence[str], added: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
-    """Insert rows `(*keys, *added)`; where a unique row is there already, add. The ORM's upsert can only replace."""
-    fields = [_field(model, name) for name in (*keys, *added)]
-    for start in range(0, len(rows), ROWS_A_STATEMENT):
-        part = rows[start : start + ROWS_A_STATEMENT]
-        values = [
-            field.get_db_prep_save(value, connection)
-            for row in part
-            for field, value in zip(fields, row, strict=True)
-        ]
-        with connection.cursor() as cursor:
-            cursor.execute(_statement(model, fields, added, len(part)), values)
+def _upsert(model: type[models.Model], groups: Any, columns: Mapping[str, str], *, added: Sequence[str]) -> None:
+    """Insert what `groups` selects (`g`, each with its series `s`, if it has one); where a row is there already, add.
 
-
-def _statement(model: type[models.Model], fields: Sequence[Field], added: Sequence[str], rows: int) -> str:
+    The ORM's own upsert can only replace. `columns` says where each column of `model` comes from.
+    """
+    sql, params = groups.query.sql_with_params()
     table = model._meta.db_table
-    (unique,) = (rule for rule in model._meta.constraints if isinstance(rule, models.UniqueConstraint))
-    columns = ", ".join(str(field.column) for field in fields)
-    conflict = ", ".join(str(_field(model, name).column) for name in unique.fields)
+    join = f" JOIN {Series._meta.db_table} s ON s.identity = g.identity" if "series_id" in columns else ""
     additions = ", ".join(f"{name} = {table}.{name} + EXCLUDED.{name}" for name in added)
-    one = f"({', '.join(['%s'] * len(fields))})"
-    return (
-        f"INSERT INTO {table} ({columns}) VALUES {', '.join([one] * rows)} "
-        f"ON CONFLICT ({conflict}) DO UPDATE SET {additions}"
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM ({sql}) g{join} "
+            f"WHERE true ON CONFLICT ({', '.join(_unique_columns(model))}) DO "
+            + (f"UPDATE SET {additions}" if added else "NOTHING"),
+            params,
+        )
 
 
-def _field(model: type[models.Model], name: str) -> Field:
-    return cast(Field, model._meta.get_field(name))
+def _unique_columns(model: type[models.Model]) -> list[str]:
+    if model is Series:
+        return ["identity"]
+    (unique,) = (rule for rule in model._meta.constraints if isinstance(rule, models.UniqueConstraint))
+    return [str(cast("models.Field[Any, Any]", model._meta.get_field(name)).column) for name in unique.fields]
