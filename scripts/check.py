@@ -14,7 +14,7 @@ from launch.paths import ROOT, VENV
 from launch.progress import Progress, Stop
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
-PACKAGES = ("platform/control_plane", "inference_engine/lora_engine", "kernels/lora_kernels")
+PACKAGES = ("platform/control_plane", "platform/lorikeet_cli", "inference_engine/lora_engine", "kernels/lora_kernels")
 TOOLS = (
     "scripts",
     "benchmarks/rest_throughput.py",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models import Count, Sum
 from hypothesis import given
@@ -232,3 +234,17 @@ def test_a_million_events_aggregated_twice(acme: Any, globex: Any, ready_version
     assert aggregate(batch=170_001) == MILLION
     assert snapshot() == once
     assert sum(row["requests"] for row in DailyUsage.objects.values("requests")) == MILLION
+
+
+def test_an_operator_compares_and_rebuilds(acme: Any, globex: Any) -> None:
+    record(acme, "a")
+    record(globex, "b", outcome="aborted")
+    call_command("check_rollups", stdout=io.StringIO())
+    DailyUsage.objects.for_tenant(acme.tenant).update(device_us=1)
+    HourlyUsage.objects.for_tenant(globex.tenant).delete()
+    said = io.StringIO()
+    with pytest.raises(CommandError, match="2 sums differ"):
+        call_command("check_rollups", stdout=said)
+    assert "the ledger has (1, 10, 2, 5, 1234, 3, 2), the rollup (1, 10, 2, 5, 1, 3, 2)" in said.getvalue()
+    call_command("check_rollups", "--rebuild", stdout=io.StringIO())
+    assert_equal_to_the_ledger()

@@ -92,10 +92,10 @@ def _add(events: QuerySet[UsageEvent]) -> int:
         groups = named.annotate(start=start).values("tenant_id", "start", "identity").annotate(**counted)
         _upsert(model, groups, _SUMS, added=("requests", *SUMMED))
     for metric, rows, value in _latencies(events):
-        groups = rows.annotate(
+        counts = rows.annotate(
             start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=_bucket()
         ).values("tenant_id", "start", "metric", "bucket")
-        _upsert(DailyLatency, groups.annotate(requests=Count("id")), _COUNTS, added=("requests",))
+        _upsert(DailyLatency, counts.annotate(requests=Count("id")), _COUNTS, added=("requests",))
     return events.count()
 
 

@@ -1,0 +1,28 @@
+"""`manage.py check_rollups`: whether the rollups are the ledger, and with --rebuild, make them anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from control_plane.usage.aggregation import aggregate
+from control_plane.usage.checking import differences, forget_rollups
+
+
+class Command(BaseCommand):
+    help = "Compare the sums of the ledger with the rollups, by tenant and day."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--rebuild", action="store_true", help="First make the rollups anew from the ledger.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["rebuild"]:
+            forget_rollups()
+        added = aggregate()
+        wrong = differences()
+        for line in wrong[:20]:
+            self.stdout.write(line)
+        if wrong:
+            raise CommandError(f"{len(wrong)} sums differ from the ledger. Run this with --rebuild.")
+        self.stdout.write(f"The rollups are the ledger ({added} rows were added to them now).")

@@ -1,0 +1,47 @@
+"""Comparing the rollups with the ledger that they are sums of."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, QuerySet, Sum
+from django.db.models.functions import TruncDate, TruncHour
+
+from control_plane.usage.aggregation import SUMMED
+from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent, Watermark
+
+
+def differences() -> list[str]:
+    """A sentence for each tenant, outcome and time whose sums are not those of the ledger. Reads the whole ledger."""
+    mark = Watermark.objects.values_list("event_id", flat=True).first() or 0
+    ledger = UsageEvent.objects.filter(id__lte=mark)
+    found = []
+    for noun, rollup, start in (
+        ("hour", HourlyUsage, TruncHour("created_at", tzinfo=UTC)),
+        ("day", DailyUsage, TruncDate("created_at", tzinfo=UTC)),
+    ):
+        right = _sums(ledger.annotate(start=start), "outcome", Count("id"))
+        shown = _sums(rollup.objects.all(), "series__outcome", Sum("requests"))
+        found += [
+            f"{noun} {key[1]}, {key[2]}, tenant {key[0]}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
+            for key in sorted(right.keys() | shown.keys(), key=str)
+            if right.get(key) != shown.get(key)
+        ]
+    return found
+
+
+def _sums(rows: QuerySet[Any], outcome: str, requests: Count | Sum) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    sums = {f"sum_{name}": Sum(name) for name in SUMMED}
+    grouped = rows.order_by().values_list("tenant_id", "start", outcome).annotate(sum_requests=requests, **sums)
+    return {row[:3]: row[3:] for row in grouped}
+
+
+def forget_rollups() -> None:
+    """Back to the beginning of the ledger. The next aggregation makes them anew."""
+    with transaction.atomic():
+        Watermark.objects.select_for_update().get_or_create(pk=1)
+        for model in (HourlyUsage, DailyUsage, DailyLatency):
+            model.objects.all().delete()
+        Watermark.objects.update(event_id=0, checked_at=None)

@@ -1,0 +1,1 @@
+"""`lorikeet`, the command line of the same API as the console's. It needs the standard library only."""

@@ -1,0 +1,226 @@
+"""What each command does. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lorikeet_cli import profile, upload
+from lorikeet_cli.client import Client, log_in
+from lorikeet_cli.errors import CliError
+from lorikeet_cli.output import ProgressBar, money, table
+from lorikeet_cli.profile import Profile
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def client() -> Client:
+    return Client(profile.load())
+
+
+def login(asked: Namespace) -> None:
+    url = asked.url.rstrip("/")
+    made = _with_key(url, asked) if asked.key is not None else _with_password(url, asked)
+    Client(made).tenant("GET", "overview")  # refuses a wrong tenant or key now, not at the first use
+    where = profile.save(made)
+    say(f"Logged in to {made.url} as {'a key' if made.key else 'a member'} of {made.tenant}. Kept in {where}.")
+
+
+def _with_key(url: str, asked: Namespace) -> Profile:
+    key = asked.key or os.environ.get("LORIKEET_KEY") or getpass.getpass("API key: ")
+    if not asked.tenant:
+        raise CliError("A key does not say which tenant it is of.", "Add --tenant with the tenant's short name.")
+    return Profile(url, asked.tenant, key=key.strip())
+
+
+def _with_password(url: str, asked: Namespace) -> Profile:
+    email = asked.email or input("E-mail: ")
+    password = os.environ.get("LORIKEET_PASSWORD") or getpass.getpass("Password: ")
+    session, tenants = log_in(url, email, password)
+    if not asked.tenant and len(tenants) != 1:
+        raise CliError(f"You are in {', '.join(tenants) or 'no tenant'}.", "Choose one with --tenant.")
+    return Profile(url, asked.tenant or tenants[0], session=session.session, csrf=session.csrf)
+
+
+def logout(asked: Namespace) -> None:
+    known = profile.load()
+    if known.session:
+        Client(known).call("DELETE", "/api/session")
+    profile.forget()
+
+
+def adapters(asked: Namespace) -> None:
+    own = client()
+    if asked.name:
+        found = own.tenant("GET", f"adapters/{asked.name}")
+        aliases = [(alias["version"], alias["name"]) for alias in found["aliases"]]
+        names = {each: ", ".join(name for version, name in aliases if version == each) for each, _ in aliases}
+        rows = [
+            [f"v{each['number']}", each["state"], names.get(each["number"], ""), each["rank"], each["bytes"]]
+            for each in found["versions"]
+        ]
+        print(table(["version", "state", "aliases", "rank", "bytes"], rows))
+        return
+    rows = [
+        [each["name"], each["status"], f"v{each['live_version']}" if each["live_version"] else "–", each["bytes"] or 0]
+        for each in own.tenant("GET", "adapters")
+    ]
+    print(table(["adapter", "status", "live", "bytes"], rows))
+
+
+def upload_adapter(asked: Namespace) -> None:
+    own, path = client(), Path(asked.path)
+    name = asked.name or path.resolve().name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip").lower()
+    sent = upload.send(own, path, name, asked.description, ProgressBar(name))
+    if asked.no_wait:
+        print(sent["id"])
+        return
+    accepted = upload.decided(own, sent, say)
+    adapter, number = accepted["adapter"], accepted["version"]
+    say(f"accepted as {adapter}@v{number}" + (" (the same content was there)" if accepted["reused_version"] else ""))
+    upload.ready(own, adapter, number, say)
+    print(f"{adapter}@v{number}")
+
+
+def promote(asked: Namespace) -> None:
+    name, _, number = asked.version.partition("@v")
+    if not number.isdecimal():
+        raise CliError(f'"{asked.version}" names no version.', "Write it like support@v7.")
+    client().tenant("POST", f"adapters/{name}/versions/{number}/promote")
+    say(f"{name} is now version {number}; running requests keep the one they started with.")
+
+
+def keys(asked: Namespace) -> None:
+    rows = [
+        [key["name"], f"lk_{key['prefix']}_…", _state(key), ",".join(key["scopes"]), key["last_used_at"] or "never"]
+        for key in client().tenant("GET", "keys")
+    ]
+    print(table(["name", "key", "state", "scopes", "last used"], rows))
+
+
+def _state(key: Any) -> str:
+    if key["revoked_at"]:
+        return "revoked"
+    ended = key["expires_at"] and datetime.fromisoformat(key["expires_at"]) < datetime.now(UTC)
+    return "expired" if ended else "active"
+
+
+def create_key(asked: Namespace) -> None:
+    body: dict[str, object] = {"name": asked.name}
+    if asked.scope:
+        body["scopes"] = asked.scope
+    if asked.days:
+        body["expires_at"] = (datetime.now(UTC) + timedelta(days=asked.days)).isoformat()
+    made = client().tenant("POST", "keys", body)
+    say("Keep it now: it is not shown again.")
+    print(made["secret"])
+
+
+def revoke_key(asked: Namespace) -> None:
+    own = client()
+    wanted = asked.key.removeprefix("lk_").partition("_")[0]
+    found = [
+        key
+        for key in own.tenant("GET", "keys")
+        if not key["revoked_at"] and (key["prefix"] == wanted or key["name"] == asked.key)
+    ]
+    if len(found) != 1:
+        raise CliError(
+            f"{len(found)} active keys are called {asked.key}.", "Give the part after lk_ as `lorikeet keys` shows it."
+        )
+    own.tenant("DELETE", f"keys/{found[0]['id']}")
+    say(f"Revoked {found[0]['name']}.")
+
+
+def usage(asked: Namespace) -> None:
+    own = client()
+    if asked.csv:
+        _write_csv(own, asked)
+        return
+    if asked.month:
+        _statement(own.tenant("GET", "statement", month=asked.month))
+        return
+    report = own.tenant("GET", "usage", days=asked.days)
+    currency = report["currency"]
+    rows = [_used(row, row["adapter"] or "(base model)", currency) for row in report["by_adapter"]]
+    rows.append(_used(report["totals"], "total", currency))
+    print(table(["adapter", "requests", "prompt", "completion", "GPU s", "cost"], rows))
+    say(f"last {asked.days} days, as of {report['as_of'] or 'never'}")
+
+
+def _used(row: Any, label: str, currency: str | None) -> list[object]:
+    seconds = f"{row['device_us'] / 1e6:.1f}"
+    cost = money(row["cost_micros"], currency)
+    return [label, row["requests"], row["prompt_tokens"], row["completion_tokens"], seconds, cost]
+
+
+def _statement(found: Any) -> None:
+    currency = found["currency"]
+    rows = [
+        [
+            line["kind"],
+            f"{line['first']} to {line['last']}",
+            f"{line['quantity']:,}",
+            money(line["amount_micros"], currency),
+        ]
+        for line in found["lines"]
+    ]
+    rows.append(["total", "", "", money(found["total_micros"], currency)])
+    print(table(["item", "days", "quantity", "amount"], rows))
+
+
+def _write_csv(own: Client, asked: Namespace) -> None:
+    pages = own.stream(own.tenant_path("usage.csv"), days=asked.days, grain=asked.grain)
+    if asked.csv == "-":
+        for page in pages:
+            sys.stdout.buffer.write(page)
+        sys.stdout.flush()
+        return
+    with Path(asked.csv).open("wb") as file:
+        for page in pages:
+            file.write(page)
+
+
+TAIL_PAGE = 100
+TAIL_S = 1.0
+
+
+def tail(asked: Namespace) -> None:
+    """Requests as they end, oldest first, until interrupted."""
+    own = client()
+    seen = {row["id"] for row in own.tenant("GET", "requests", limit=TAIL_PAGE)["results"]}
+    say("Waiting for requests; Ctrl-C ends it.")
+    end = time.monotonic() + asked.seconds if asked.seconds else None
+    while end is None or time.monotonic() < end:
+        for row in reversed(_newer(own, seen)):
+            seen.add(row["id"])
+            print(_request_line(row), flush=True)
+        time.sleep(TAIL_S)
+
+
+def _newer(own: Client, seen: set[str]) -> list[Any]:
+    """Every request that has not been seen, newest first, however many there were since."""
+    new: list[Any] = []
+    cursor = None
+    while True:
+        page = own.tenant("GET", "requests", limit=TAIL_PAGE, cursor=cursor)
+        fresh = [row for row in page["results"] if row["id"] not in seen]
+        new += fresh
+        cursor = page["next_cursor"]
+        if len(fresh) < len(page["results"]) or not cursor or not seen:
+            return new
+
+
+def _request_line(row: Any) -> str:
+    tokens = f"{row['prompt_tokens']}+{row['completion_tokens']}"
+    outcome = row["outcome"] + (f" {row['error_code']}" if row["error_code"] else "")
+    wait = f"{row['first_token_ms']} ms" if row["first_token_ms"] else "–"
+    return f"{row['created_at'][:19]}  {row['model']:<24} {tokens:>11} tokens  first {wait:>8}  {outcome}"

@@ -1,0 +1,88 @@
+"""`lorikeet`: arguments, and errors as a person wants to read them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from lorikeet_cli import commands
+from lorikeet_cli.errors import CliError
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="lorikeet",
+        description="Adapters, keys and usage of a Lorikeet server. LORIKEET_URL, LORIKEET_TENANT and LORIKEET_KEY "
+        "in the environment stand in for `login`.",
+    )
+    verbs = top.add_subparsers(required=True, metavar="command")
+
+    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.set_defaults(run=run)
+        return verb
+
+    login = add("login", commands.login, "Remember a server, and a key or a session.")
+    login.add_argument("url", help="like https://lorikeet.example.org")
+    login.add_argument("--tenant", default="", help="the tenant's short name")
+    login.add_argument("--key", nargs="?", const="", help="an API key; asked for if it is not given here")
+    login.add_argument("--email", default="", help="of an account, instead of a key; keys can only be managed so")
+    add("logout", commands.logout, "Forget the server, and end the session.")
+    adapters = add("adapters", commands.adapters, "List adapters, or the versions of one.")
+    adapters.add_argument("name", nargs="?", default="")
+    _upload(add("upload", commands.upload_adapter, "Send an adapter and wait until it can be called."))
+    promote = add("promote", commands.promote, "Make a version the live one.")
+    promote.add_argument("version", help="like support@v7")
+    _keys(add("keys", commands.keys, "List, create and revoke API keys."))
+    _usage(add("usage", commands.usage, "What was used, by adapter; or a statement, or CSV."))
+    tail = add("tail", commands.tail, "Show requests as they end.")
+    tail.add_argument("--seconds", type=float, default=0, help="stop after so long")
+    return top
+
+
+def _upload(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("path", help="the folder that PEFT saved, or a .zip or .tar.gz of it")
+    verb.add_argument("--name", default="", help="by default that of the folder or archive")
+    verb.add_argument("--description", default="")
+    verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
+
+
+def _keys(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    create = actions.add_parser("create", help="make a key; its secret is printed once")
+    create.add_argument("name")
+    create.add_argument("--scope", action="append", help="again for each; by default all that keys may have")
+    create.add_argument("--days", type=int, default=0, help="how long it is valid; by default for ever")
+    create.set_defaults(run=commands.create_key)
+    revoke = actions.add_parser("revoke", help="end a key at once")
+    revoke.add_argument("key", help="its name, or lk_<prefix>")
+    revoke.set_defaults(run=commands.revoke_key)
+
+
+def _usage(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--days", type=int, default=30)
+    verb.add_argument("--month", default="", help="the statement of a month, like 2026-05")
+    verb.add_argument("--csv", default="", metavar="FILE", help='write CSV there; "-" is standard output')
+    verb.add_argument("--grain", choices=("day", "hour"), default="day", help="a row of CSV for each")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = parser().parse_args(arguments)
+    try:
+        asked.run(asked)
+    except CliError as error:
+        commands.say("\n".join(filter(None, [error.message, error.fix, _request(error)])))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # `lorikeet usage | head` has read enough
+        return 0
+    return 0
+
+
+def _request(error: CliError) -> str:
+    return f"(request {error.request_id})" if error.request_id else ""

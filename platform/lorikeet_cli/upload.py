@@ -1,0 +1,119 @@
+"""Sending an adapter, with progress, and following what becomes of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lorikeet_cli.client import Client, parsed
+from lorikeet_cli.errors import CliError
+
+FILES = ("adapter_config.json", "adapter_model.safetensors")
+ARCHIVES = (".zip", ".tar.gz", ".tgz")
+CHUNK = 1 << 20
+POLL_S = 0.5
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    header: bytes
+    file: Path
+    size: int
+
+
+def files_of(path: Path) -> list[Path]:
+    """The two PEFT files of a folder, or an archive of them."""
+    if path.is_file() and path.name.endswith(ARCHIVES):
+        return [path]
+    if path.is_dir():
+        missing = [name for name in FILES if not (path / name).is_file()]
+        if not missing:
+            return [path / name for name in FILES]
+        raise CliError(f"{path} lacks {' and '.join(missing)}.", "Save the adapter with PEFT's save_pretrained.")
+    raise CliError(
+        f"{path} is neither a folder nor an archive.", "Give the folder of a PEFT adapter, or a .zip or .tar.gz of it."
+    )
+
+
+def send(client: Client, path: Path, name: str, description: str, progress: Progress) -> Any:
+    """The upload as the server recorded it."""
+    boundary = uuid.uuid4().hex
+    fields = b"".join(_field(boundary, key, value) for key, value in (("name", name), ("description", description)))
+    parts = [_part(boundary, file) for file in files_of(path)]
+    end = f"--{boundary}--\r\n".encode()
+    length = len(fields) + sum(len(part.header) + part.size + 2 for part in parts) + len(end)
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    body = _body(fields, parts, end, length, progress)
+    with client.send("POST", client.tenant_path("uploads"), headers, body, length) as answer:
+        return parsed(answer)
+
+
+def _field(boundary: str, name: str, value: str) -> bytes:
+    return f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+
+
+def _part(boundary: str, file: Path) -> Part:
+    disposition = f'Content-Disposition: form-data; name="files"; filename="{file.name}"'
+    header = f"--{boundary}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    return Part(header.encode(), file, file.stat().st_size)
+
+
+def _body(fields: bytes, parts: list[Part], end: bytes, length: int, progress: Progress) -> Iterator[bytes]:
+    sent = 0
+    for piece in _pieces(fields, parts, end):
+        yield piece
+        sent += len(piece)
+        progress(sent, length)
+
+
+def _pieces(fields: bytes, parts: list[Part], end: bytes) -> Iterator[bytes]:
+    yield fields
+    for part in parts:
+        yield part.header
+        with part.file.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+        yield b"\r\n"
+    yield end
+
+
+def decided(client: Client, upload: Any, say: Callable[[str], None]) -> Any:
+    """Wait until the server has validated it. Raises CliError with every problem found."""
+    said = ""
+    while upload["state"] in ("received", "validating"):
+        if upload["state"] != said:
+            said = upload["state"]
+            say({"received": "waiting for validation", "validating": "validating"}[said])
+        time.sleep(POLL_S)
+        upload = client.tenant("GET", f"uploads/{upload['id']}")
+    if upload["state"] == "refused":
+        raise CliError(*_refusal(upload))
+    return upload
+
+
+def _refusal(upload: Any) -> tuple[str, str]:
+    problems = (upload["report"] or {}).get("problems") or [upload["reason"]]
+    lines = [f"  - {problem['message']}\n    {problem['fix']}" for problem in problems]
+    return "The adapter was refused:\n" + "\n".join(lines), ""
+
+
+def ready(client: Client, adapter: str, number: int, say: Callable[[str], None]) -> Any:
+    """Wait until a host has it."""
+    said = ""
+    while True:
+        version = client.tenant("GET", f"adapters/{adapter}/versions/{number}")
+        if version["state"] == "ready":
+            return version
+        if version["state"] == "failed":
+            error = version["error"] or {}
+            raise CliError(error.get("message", "It could not be staged."), error.get("fix", ""))
+        phases = ", ".join(sorted(f"{place['phase']} on {place['host']}" for place in version["placements"]))
+        if phases and phases != said:
+            said = phases
+            say(phases)
+        time.sleep(POLL_S)

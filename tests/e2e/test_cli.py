@@ -1,0 +1,124 @@
+"""The command line against the running product: log in, upload, promote, keys, usage, tail."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from lorikeet_testing.launched import ROOT, Access
+
+Result = subprocess.CompletedProcess[str]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
+    path = os.pathsep.join([str(ROOT / "platform"), kept.get("PYTHONPATH", "")])
+    return {**kept, "PYTHONPATH": path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+@pytest.fixture
+def lorikeet(environment: dict[str, str]) -> Run:
+    def run(*arguments: str, fails: bool = False, **env: str) -> Result:
+        command = [sys.executable, "-m", "lorikeet_cli", *arguments]
+        done = subprocess.run(
+            command, env={**environment, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def member(lorikeet: Run, access: Access) -> Run:
+    """Logged in with a password."""
+    lorikeet("login", access.url, "--email", access.email, "--tenant", "acme", LORIKEET_PASSWORD=access.password)
+    return lorikeet
+
+
+def test_an_adapters_life(lorikeet: Run, access: Access, tmp_path: Path) -> None:
+    lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
+    kept = tmp_path / "config" / "lorikeet" / "login.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    folder = ROOT / "demo" / "uploads" / "emoji"
+    made = lorikeet("upload", str(folder), "--name", "from-cli", "--description", "By hand")
+    assert made.stdout == "from-cli@v1\n"
+    assert "accepted as from-cli@v1" in made.stderr
+    again = lorikeet("upload", str(ROOT / "demo" / "uploads" / "emoji.zip"), "--name", "from-cli")
+    assert "from-cli@v1" in again.stdout
+    assert "from-cli" in lorikeet("adapters").stdout
+    lorikeet("promote", "from-cli@v1")
+    assert "live" in lorikeet("adapters", "from-cli").stdout
+    answer = httpx.post(
+        f"{access.url}/v1/chat/completions",
+        headers=access.bearer,
+        json={"model": "from-cli", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4},
+        timeout=60,
+        trust_env=False,
+    )
+    assert answer.status_code == 200
+
+
+def test_refusals_say_what_to_do(member: Run, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    assert "save_pretrained" in member("upload", str(broken), fails=True).stderr
+    (broken / "adapter_config.json").write_text("{}")
+    (broken / "adapter_model.safetensors").write_bytes(b"not tensors")
+    refused = member("upload", str(broken), fails=True).stderr
+    assert "The adapter was refused:\n  - " in refused
+    assert member("promote", "nobody@v1", fails=True).stderr.strip()
+    assert "like support@v7" in member("promote", "support", fails=True).stderr
+
+
+def test_keys(member: Run, access: Access) -> None:
+    made = member("keys", "create", "for a robot", "--scope", "infer", "--days", "7")
+    secret = made.stdout.strip()
+    assert secret.startswith("lk_")
+    with httpx.Client(base_url=access.url, headers={"Authorization": f"Bearer {secret}"}, trust_env=False) as robot:
+        assert robot.get("/v1/models").status_code == 200
+        assert "for a robot" in member("keys").stdout
+        member("keys", "revoke", "for a robot")
+        assert robot.get("/v1/models").status_code == 401
+    assert "0 active keys" in member("keys", "revoke", "for a robot", fails=True).stderr
+
+
+def test_usage_and_tail(member: Run, access: Access, api: httpx.Client, environment: dict[str, str]) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "lorikeet_cli", "tail", "--seconds", "8"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert watching.stderr is not None
+    assert "Waiting" in watching.stderr.readline()
+    assert api.post("/v1/completions", json={"model": "lorikeet-demo", "prompt": "Hi", "max_tokens": 3}).is_success
+    shown, _ = watching.communicate(timeout=30)
+    assert "lorikeet-demo" in shown
+    assert "finished" in shown
+    table = member("usage", "--days", "7").stdout
+    assert table.splitlines()[0].split() == ["adapter", "requests", "prompt", "completion", "GPU", "s", "cost"]
+    assert "total" in table
+    rows = list(csv.DictReader(io.StringIO(member("usage", "--csv", "-").stdout)))
+    assert sum(int(row["requests"]) for row in rows) >= 1
+    assert "total" in member("usage", "--month", rows[0]["start"][:7]).stdout
+
+
+def test_strangers(lorikeet: Run, access: Access) -> None:
+    assert "lorikeet login" in lorikeet("usage", fails=True).stderr
+    nowhere = ("login", "http://127.0.0.1:1", "--tenant", "x", "--key", "k")
+    assert "does not answer" in lorikeet(*nowhere, fails=True).stderr
+    wrong = lorikeet("login", access.url, "--tenant", "acme", "--key", "lk_abcdefgh_wrong", fails=True).stderr
+    assert "request " in wrong
+    assert "lorikeet login" in lorikeet("usage", fails=True).stderr, "a wrong key is not kept"
+    settings = {"LORIKEET_URL": access.url, "LORIKEET_TENANT": "acme", "LORIKEET_KEY": access.key}
+    assert "total" in lorikeet("usage", **settings).stdout
