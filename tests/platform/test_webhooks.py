@@ -25,7 +25,7 @@ from control_plane.audit.models import AuditEvent
 from control_plane.tenants.roles import Role
 from control_plane.webhooks import delivery, sending, tasks
 from control_plane.webhooks.addresses import AddressRefusedError, is_public, resolve
-from control_plane.webhooks.events import publish
+from control_plane.webhooks.events import publish, publish_quota
 from control_plane.webhooks.models import Attempt, Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.webhooks.signing import GRACE
 
@@ -207,6 +207,16 @@ def test_told_once(acme: Any, receiver: Receiver, queue: Any) -> None:
     assert publish(acme.tenant, EventType.QUOTA_WARNING, {}, occasion="month-2026-05-80")
     assert publish(acme.tenant, EventType.QUOTA_WARNING, {}, occasion="month-2026-05-80") is None
     assert publish(acme.tenant, EventType.QUOTA_WARNING, {}, occasion="month-2026-06-80")
+
+
+def test_a_quota_is_told_at_its_warning_and_at_its_end(acme: Any, receiver: Receiver, queue: Any) -> None:
+    register(acme, receiver.url)
+    for used in (0, 79, 80, 95, 100, 120):
+        publish_quota(acme.tenant, limit="tokens_per_month", period="2026-05", used=used, allowed=100)
+    publish_quota(acme.tenant, limit="tokens_per_month", period="2026-06", used=100, allowed=100)
+    publish_quota(acme.tenant, limit="none", period="2026-06", used=100, allowed=0)
+    told = [(event.type, event.data["used"]) for event in Event.objects.order_by("created_at")]
+    assert told == [("quota.warning", 80), ("quota.exhausted", 100), ("quota.exhausted", 100)]
 
 
 def test_rotation_signs_under_both_for_a_day(acme: Any, receiver: Receiver, queue: Any, committing: Any) -> None:

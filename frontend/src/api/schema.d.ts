@@ -948,6 +948,7 @@ export interface components {
             /** Format: date-time */
             as_of: string | null;
             by_day: components["schemas"]["DayUsage"][];
+            /** @description Those with most device time, at most a hundred. */
             by_tenant: components["schemas"]["TenantUsage"][];
             currency: string | null;
             /** Format: date */
@@ -956,6 +957,8 @@ export interface components {
             last: string;
             latency: components["schemas"]["Latency"];
             outcomes: components["schemas"]["Outcomes"];
+            /** @description How many used anything. */
+            tenants: number;
             top_adapters: components["schemas"]["TopAdapter"][];
             totals: components["schemas"]["Totals"];
         };

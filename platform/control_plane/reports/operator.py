@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import Sum
 
+from control_plane.adapters.models import Adapter
 from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
-from control_plane.usage.models import DailyLatency, DailyUsage, Metric, Outcome
-from control_plane.usage.sums import Span, Sums, as_of, percentiles, summed
+from control_plane.usage.models import DailyLatency, DailyUsage, Metric, Outcome, Series
+from control_plane.usage.sums import Span, Sums, as_of, latency, percentiles, summed
+
+T = TypeVar("T")
 
 TOP_ADAPTERS = 20
+MOST_TENANTS = 100
 Buckets = dict[int, int]
+# Of a series: whose it is, and how its requests ended.
+Parts = list[tuple[UUID, UUID | None, str, Sums]]
 
 
 @dataclass(frozen=True)
@@ -39,82 +45,88 @@ class TenantRow:
 
 
 def operator_report(span: Span) -> dict[str, Any]:
-    """Totals, by UTC day, by tenant (all that used anything) and the adapters that took most of the devices' time."""
+    """Totals, by UTC day, the tenants and the adapters that took most of the devices' time."""
     rows, prices = span.of(DailyUsage.objects.all()), periods(span.first, span.last)
     by_day = summed(rows, prices, ("start",))
-    finest = summed(rows, prices, ("tenant_id", "series__adapter_id", "series__adapter__name", "series__outcome"))
+    parts = _parts(summed(rows, prices, ("series_id",)))
     totals = Sums.total(by_day.values())
-    waits = _latency(span)
-    tenants = _tenants(finest, waits)
+    tenants = _tenants(parts, span)
     return {
         "first": span.first,
         "last": span.last,
         "as_of": as_of(),
         "currency": prices[-1].price.currency if prices[-1].price else None,
         "totals": totals.json(),
-        "outcomes": _outcomes(finest),
-        "latency": {metric.value: percentiles(_merged(waits, metric)) for metric in Metric},
+        "outcomes": _outcomes(parts),
+        "latency": latency(span.of(DailyLatency.objects.all())),
         "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
+        "tenants": len({tenant for tenant, *_ in parts}),
         "by_tenant": [row.json(totals) for row in tenants],
-        "top_adapters": _top_adapters(finest, {row.tenant.pk: row.tenant.slug for row in tenants}, totals),
+        "top_adapters": _top_adapters(parts, totals),
     }
 
 
-Finest = dict[tuple[Any, ...], Sums]
-Waits = dict[UUID, dict[str, Buckets]]
+def _parts(by_series: dict[tuple[Any, ...], Sums]) -> Parts:
+    """Grouping by series alone and looking up what they are is quicker than grouping by names."""
+    known = Series.objects.filter(pk__in=[number for (number,) in by_series])
+    return [
+        (tenant, adapter, outcome, by_series[number,])
+        for number, tenant, adapter, outcome in known.values_list("pk", "tenant_id", "adapter_id", "outcome")
+    ]
 
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _latency(span: Span) -> Waits:
-    counts: Waits = defaultdict(lambda: defaultdict(dict))
-    grouped = span.of(DailyLatency.objects.all()).order_by().values_list("tenant_id", "metric", "bucket")
-    for tenant, metric, bucket, requests in grouped.annotate(Sum("requests")):
-        counts[tenant][metric][bucket] = requests
-    return counts
-
-
-def _merged(waits: Waits, metric: Metric) -> Buckets:
-    merged: defaultdict[int, int] = defaultdict(int)
-    for of_tenant in waits.values():
-        for bucket, requests in of_tenant.get(metric.value, {}).items():
-            merged[bucket] += requests
-    return merged
-
-
-def _outcomes(finest: Finest) -> dict[str, int]:
+def _outcomes(parts: Parts) -> dict[str, int]:
     counts = dict.fromkeys(Outcome.values, 0)
-    for (*_, outcome), sums in finest.items():
+    for _, _, outcome, sums in parts:
         counts[outcome] += sums.requests
     return counts
 
 
-def _tenants(finest: Finest, waits: Waits) -> list[TenantRow]:
+def _most(sums: dict[T, Sums], count: int) -> list[tuple[T, Sums]]:
+    """By device time."""
+    return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
+
+
+def _tenants(parts: Parts, span: Span) -> list[TenantRow]:
     sums: defaultdict[UUID, Sums] = defaultdict(Sums)
     ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
-    for (tenant, _, _, outcome), part in finest.items():
+    for tenant, _, outcome, part in parts:
         sums[tenant].add(part)
         ended[tenant, outcome] += part.requests
-    rows = [
-        TenantRow(tenant, sums[tenant.pk], ended[tenant.pk, "refused"], ended[tenant.pk, "failed"], waits[tenant.pk])
-        for tenant in Tenant.objects.filter(pk__in=list(sums))
+    most = _most(sums, MOST_TENANTS)
+    known = Tenant.objects.in_bulk([tenant for tenant, _ in most])
+    waits = _latency_by_tenant(span, list(known))
+    return [
+        TenantRow(known[pk], part, ended[pk, Outcome.REFUSED], ended[pk, Outcome.FAILED], waits.get(pk, {}))
+        for pk, part in most
     ]
-    return sorted(rows, key=lambda row: (-row.sums.device_us, -row.sums.requests, row.tenant.slug))
 
 
-def _top_adapters(finest: Finest, slugs: dict[UUID, str], whole: Sums) -> list[dict[str, Any]]:
-    sums: defaultdict[tuple[Any, ...], Sums] = defaultdict(Sums)
-    for (tenant, adapter, name, _), part in finest.items():
-        sums[tenant, adapter, name].add(part)
-    most = sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))
+def _latency_by_tenant(span: Span, tenants: list[UUID]) -> dict[UUID, dict[str, Buckets]]:
+    counts: defaultdict[UUID, dict[str, Buckets]] = defaultdict(dict)
+    rows = span.of(DailyLatency.objects.filter(tenant__in=tenants)).order_by()
+    for tenant, metric, bucket, requests in rows.values_list("tenant_id", "metric", "bucket").annotate(Sum("requests")):
+        counts[tenant].setdefault(metric, {})[bucket] = requests
+    return counts
+
+
+def _top_adapters(parts: Parts, whole: Sums) -> list[dict[str, Any]]:
+    sums: defaultdict[tuple[UUID, UUID | None], Sums] = defaultdict(Sums)
+    for tenant, adapter, _, part in parts:
+        sums[tenant, adapter].add(part)
+    most = _most(sums, TOP_ADAPTERS)
+    tenants = Tenant.objects.in_bulk([tenant for (tenant, _), _ in most])
+    adapters = Adapter.objects.in_bulk([adapter for (_, adapter), _ in most if adapter])
     return [
         {
-            "tenant": slugs[tenant],
-            "adapter": name,
+            "tenant": tenants[tenant].slug,
+            "adapter": adapters[adapter].name if adapter else None,
             **part.json(),
             "device_share": _share(part.device_us, whole.device_us),
         }
-        for (tenant, _, name), part in most[:TOP_ADAPTERS]
+        for (tenant, adapter), part in most
     ]

@@ -59,7 +59,8 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     outcomes = OutcomesSerializer()
     latency = LatencySerializer()
     by_day = DayUsageSerializer(many=True)
-    by_tenant = TenantUsageSerializer(many=True)
+    tenants = serializers.IntegerField(help_text="How many used anything.")
+    by_tenant = TenantUsageSerializer(many=True, help_text="Those with most device time, at most a hundred.")
     top_adapters = TopAdapterSerializer(many=True)
 
 

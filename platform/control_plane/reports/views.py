@@ -95,7 +95,7 @@ class OperatorReportView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """All tenants: usage, cost, latency, and whose time the devices spent."""
-        return Response(OperatorReportSerializer(operator_report(asked(request).span)).data)
+        return Response(operator_report(asked(request).span))
 
 
 class OperatorCsvView(OperatorView):

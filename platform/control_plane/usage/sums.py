@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -32,8 +32,12 @@ class Sums:
     cost_pico: int = 0
 
     def add(self, other: Sums) -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_prompt_tokens += other.cached_prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.device_us += other.device_us
+        self.cost_pico += other.cost_pico
 
     @classmethod
     def total(cls, parts: Iterable[Sums]) -> Self:
@@ -43,7 +47,14 @@ class Sums:
         return whole
 
     def json(self) -> dict[str, int]:
-        return {**asdict(self), "cost_micros": self.cost_micros}
+        return {
+            "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_prompt_tokens": self.cached_prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "device_us": self.device_us,
+            "cost_micros": self.cost_micros,
+        }
 
     @property
     def cost_micros(self) -> int:

@@ -48,6 +48,21 @@ def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: 
     return event
 
 
+WARN_AT = 0.8
+
+
+def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed: int) -> None:
+    """Tell of a limit that is nearly or wholly used up, each once in a `period` (like "2026-05" or "2026-05-04").
+
+    Call it with every count that is at hand: it is quiet below the warning, and after it was told.
+    """
+    if allowed <= 0 or used < allowed * WARN_AT:
+        return
+    kind = EventType.QUOTA_EXHAUSTED if used >= allowed else EventType.QUOTA_WARNING
+    data = {"limit": limit, "period": period, "used": used, "allowed": allowed}
+    publish(tenant, kind, data, occasion=f"{kind}/{limit}/{period}")
+
+
 def queue(event: Event, endpoint: Endpoint) -> Delivery:
     from control_plane.webhooks.tasks import deliver
 

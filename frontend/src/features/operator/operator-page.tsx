@@ -62,7 +62,7 @@ function Report({ report }: { report: OperatorReport }) {
       <Stats>
         <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, totals.requests)} failed or refused`} />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
-        <Stat label="GPU time" value={deviceTime(totals.device_us)} note={`${report.by_tenant.length} tenants`} />
+        <Stat label="GPU time" value={deviceTime(totals.device_us)} note={`${number(report.tenants)} tenants`} />
         <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />
       </Stats>
       <Card>
@@ -90,7 +90,7 @@ const wait = (value: number | null) => (value === null ? "–" : milliseconds(va
 function Tenants({ report }: { report: OperatorReport }) {
   return (
     <Card>
-      <CardHeader title="Tenants" note="By GPU time" />
+      <CardHeader title="Tenants" note={report.tenants > report.by_tenant.length ? `The ${report.by_tenant.length} with most GPU time; the CSV has all` : "By GPU time"} />
       {report.by_tenant.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody used anything in this time.</p>}
       {report.by_tenant.length > 0 && (
         <Table label="Tenants by GPU time">
