@@ -154,8 +154,9 @@ def keyed(secret: str) -> APIClient:
 
 OWNED = {
     "adapters_adapter", "adapters_adapterversion", "adapters_alias", "adapters_upload", "usage_usageevent",
-    "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailylatency",
-    "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export", "reports_exportschedule",
+    "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailytotals",
+    "usage_dailylatency", "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export",
+    "reports_exportschedule",
 }  # fmt: skip
 
 

@@ -20,7 +20,16 @@ from control_plane.usage import storage
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.aggregation import SUMMED, aggregate
 from control_plane.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within
-from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, Metric, StorageDay, UsageEvent, Watermark
+from control_plane.usage.models import (
+    DailyLatency,
+    DailyTotals,
+    DailyUsage,
+    HourlyUsage,
+    Metric,
+    StorageDay,
+    UsageEvent,
+    Watermark,
+)
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
@@ -50,7 +59,7 @@ def sums_of(rows: Any, requests: Any) -> dict[str, int]:
 
 def assert_equal_to_the_ledger() -> None:
     ledger = sums_of(UsageEvent.objects.all(), Count("id"))
-    for rollup in (HourlyUsage, DailyUsage):
+    for rollup in (HourlyUsage, DailyUsage, DailyTotals):
         assert sums_of(rollup.objects.all(), Sum("requests", default=0)) == ledger
     answered = UsageEvent.objects.filter(outcome__in=["finished", "aborted"], first_token_ms__gt=0)
     counted = DailyLatency.objects.filter(metric=Metric.FIRST_TOKEN)
@@ -229,7 +238,7 @@ def test_a_million_events_aggregated_twice(acme: Any, globex: Any, ready_version
     once = snapshot()
     assert aggregate() == 0
     assert snapshot() == once
-    for model in (HourlyUsage, DailyUsage, DailyLatency, Watermark):
+    for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, Watermark):
         model.objects.all().delete()
     assert aggregate(batch=170_001) == MILLION
     assert snapshot() == once

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Sum
 
 from control_plane.adapters.models import Adapter
-from control_plane.prices.periods import periods
+from control_plane.prices.periods import Period, periods
 from control_plane.tenants.models import Tenant
-from control_plane.usage.models import DailyLatency, DailyUsage, Metric, Outcome, Series
+from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome
 from control_plane.usage.sums import Span, Sums, as_of, latency, percentiles, summed
-
-T = TypeVar("T")
 
 TOP_ADAPTERS = 20
 MOST_TENANTS = 100
 Buckets = dict[int, int]
-# Of a series: whose it is, and how its requests ended.
-Parts = list[tuple[UUID, UUID | None, str, Sums]]
+# Of a tenant and an outcome.
+Parts = dict[tuple[Any, ...], Sums]
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,9 @@ class TenantRow:
 
 def operator_report(span: Span) -> dict[str, Any]:
     """Totals, by UTC day, the tenants and the adapters that took most of the devices' time."""
-    rows, prices = span.of(DailyUsage.objects.all()), periods(span.first, span.last)
+    rows, prices = span.of(DailyTotals.objects.all()), periods(span.first, span.last)
     by_day = summed(rows, prices, ("start",))
-    parts = _parts(summed(rows, prices, ("series_id",)))
+    parts = summed(rows, prices, ("tenant_id", "outcome"))
     totals = Sums.total(by_day.values())
     tenants = _tenants(parts, span)
     return {
@@ -60,19 +59,10 @@ def operator_report(span: Span) -> dict[str, Any]:
         "outcomes": _outcomes(parts),
         "latency": latency(span.of(DailyLatency.objects.all())),
         "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
-        "tenants": len({tenant for tenant, *_ in parts}),
+        "tenants": len({tenant for tenant, _ in parts}),
         "by_tenant": [row.json(totals) for row in tenants],
-        "top_adapters": _top_adapters(parts, totals),
+        "top_adapters": _top_adapters(span, prices, totals),
     }
-
-
-def _parts(by_series: dict[tuple[Any, ...], Sums]) -> Parts:
-    """Grouping by series alone and looking up what they are is quicker than grouping by names."""
-    known = Series.objects.filter(pk__in=[number for (number,) in by_series])
-    return [
-        (tenant, adapter, outcome, by_series[number,])
-        for number, tenant, adapter, outcome in known.values_list("pk", "tenant_id", "adapter_id", "outcome")
-    ]
 
 
 def _share(part: int, whole: int) -> float:
@@ -81,12 +71,12 @@ def _share(part: int, whole: int) -> float:
 
 def _outcomes(parts: Parts) -> dict[str, int]:
     counts = dict.fromkeys(Outcome.values, 0)
-    for _, _, outcome, sums in parts:
+    for (_, outcome), sums in parts.items():
         counts[outcome] += sums.requests
     return counts
 
 
-def _most(sums: dict[T, Sums], count: int) -> list[tuple[T, Sums]]:
+def _most(sums: dict[UUID, Sums], count: int) -> list[tuple[UUID, Sums]]:
     """By device time."""
     return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
 
@@ -94,7 +84,7 @@ def _most(sums: dict[T, Sums], count: int) -> list[tuple[T, Sums]]:
 def _tenants(parts: Parts, span: Span) -> list[TenantRow]:
     sums: defaultdict[UUID, Sums] = defaultdict(Sums)
     ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
-    for tenant, _, outcome, part in parts:
+    for (tenant, outcome), part in parts.items():
         sums[tenant].add(part)
         ended[tenant, outcome] += part.requests
     most = _most(sums, MOST_TENANTS)
@@ -114,19 +104,20 @@ def _latency_by_tenant(span: Span, tenants: list[UUID]) -> dict[UUID, dict[str, 
     return counts
 
 
-def _top_adapters(parts: Parts, whole: Sums) -> list[dict[str, Any]]:
-    sums: defaultdict[tuple[UUID, UUID | None], Sums] = defaultdict(Sums)
-    for tenant, adapter, _, part in parts:
-        sums[tenant, adapter].add(part)
-    most = _most(sums, TOP_ADAPTERS)
-    tenants = Tenant.objects.in_bulk([tenant for (tenant, _), _ in most])
-    adapters = Adapter.objects.in_bulk([adapter for (_, adapter), _ in most if adapter])
+def _top_adapters(span: Span, prices: Sequence[Period], whole: Sums) -> list[dict[str, Any]]:
+    """The database finds which they are; only of those is everything added up."""
+    rows = span.of(DailyUsage.objects.all())
+    by_time = rows.order_by().values_list("tenant_id", "series__adapter_id").annotate(time=Sum("device_us"))
+    wanted = [(tenant, adapter) for tenant, adapter, _ in by_time.order_by("-time", "tenant_id")[:TOP_ADAPTERS]]
+    tenants = Tenant.objects.in_bulk({tenant for tenant, _ in wanted})
+    adapters = Adapter.objects.in_bulk({adapter for _, adapter in wanted if adapter})
+    sums = summed(rows.filter(tenant__in=tenants), prices, ("tenant_id", "series__adapter_id"))
     return [
         {
             "tenant": tenants[tenant].slug,
             "adapter": adapters[adapter].name if adapter else None,
-            **part.json(),
-            "device_share": _share(part.device_us, whole.device_us),
+            **sums[tenant, adapter].json(),
+            "device_share": _share(sums[tenant, adapter].device_us, whole.device_us),
         }
-        for (tenant, adapter), part in most
+        for tenant, adapter in wanted
     ]

@@ -19,6 +19,7 @@ from django.utils import timezone
 from control_plane.usage.histogram import BOUNDS_US
 from control_plane.usage.models import (
     DailyLatency,
+    DailyTotals,
     DailyUsage,
     HourlyUsage,
     Metric,
@@ -43,6 +44,7 @@ _SUMS = {
     "requests": "g.requests",
     **{name: f"g.sum_{name}" for name in SUMMED},
 }
+_TOTALS = {**{name: source for name, source in _SUMS.items() if name != "series_id"}, "outcome": "g.outcome"}
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
 
 
@@ -91,6 +93,8 @@ def _add(events: QuerySet[UsageEvent]) -> int:
     ):
         groups = named.annotate(start=start).values("tenant_id", "start", "identity").annotate(**counted)
         _upsert(model, groups, _SUMS, added=("requests", *SUMMED))
+    totals = events.annotate(start=TruncDate("created_at", tzinfo=UTC)).values("tenant_id", "start", "outcome")
+    _upsert(DailyTotals, totals.annotate(**counted), _TOTALS, added=("requests", *SUMMED))
     for metric, rows, value in _latencies(events):
         counts = rows.annotate(
             start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=_bucket()

@@ -10,7 +10,7 @@ from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import TruncDate, TruncHour
 
 from control_plane.usage.aggregation import SUMMED
-from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent, Watermark
+from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, HourlyUsage, UsageEvent, Watermark
 
 
 def differences() -> list[str]:
@@ -18,12 +18,14 @@ def differences() -> list[str]:
     mark = Watermark.objects.values_list("event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark)
     found = []
-    for noun, rollup, start in (
-        ("hour", HourlyUsage, TruncHour("created_at", tzinfo=UTC)),
-        ("day", DailyUsage, TruncDate("created_at", tzinfo=UTC)),
+    hour, day = TruncHour("created_at", tzinfo=UTC), TruncDate("created_at", tzinfo=UTC)
+    for noun, rollup, outcome, start in (
+        ("hour", HourlyUsage.objects.all(), "series__outcome", hour),
+        ("day", DailyUsage.objects.all(), "series__outcome", day),
+        ("total of", DailyTotals.objects.all(), "outcome", day),
     ):
         right = _sums(ledger.annotate(start=start), "outcome", Count("id"))
-        shown = _sums(rollup.objects.all(), "series__outcome", Sum("requests"))
+        shown = _sums(rollup, outcome, Sum("requests"))
         found += [
             f"{noun} {key[1]}, {key[2]}, tenant {key[0]}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
             for key in sorted(right.keys() | shown.keys(), key=str)
@@ -42,6 +44,6 @@ def forget_rollups() -> None:
     """Back to the beginning of the ledger. The next aggregation makes them anew."""
     with transaction.atomic():
         Watermark.objects.select_for_update().get_or_create(pk=1)
-        for model in (HourlyUsage, DailyUsage, DailyLatency):
+        for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency):
             model.objects.all().delete()
         Watermark.objects.update(event_id=0, checked_at=None)

@@ -96,7 +96,6 @@ class Sums(models.Model):
     """What is added up. Times are of all requests together."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
     cached_prompt_tokens = models.BigIntegerField()
@@ -111,6 +110,7 @@ class Sums(models.Model):
 
 class HourlyUsage(Sums):
     id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
     start = models.DateTimeField()
 
     objects = TenantQuerySet["HourlyUsage"].as_manager()
@@ -128,6 +128,7 @@ class HourlyUsage(Sums):
 
 class DailyUsage(Sums):
     id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
     start = models.DateField(help_text="UTC.")
 
     objects = TenantQuerySet["DailyUsage"].as_manager()
@@ -141,6 +142,25 @@ class DailyUsage(Sums):
 
     def __str__(self) -> str:
         return f"{self.series_id} {self.start}"
+
+
+class DailyTotals(Sums):
+    """A tenant's day without regard to adapters and keys: what reports over all tenants can read at once."""
+
+    id = models.BigAutoField(primary_key=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    start = models.DateField(help_text="UTC.")
+
+    objects = TenantQuerySet["DailyTotals"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "start", "outcome"], name="usage_totals_once_per_tenant_and_day")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_totals_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.outcome}"
 
 
 class Metric(models.TextChoices):
