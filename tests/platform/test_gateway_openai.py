@@ -413,7 +413,7 @@ def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeE
         connection.close()
     submitted = {submit.request_id for submit in engine.submits}
     eventually(lambda: set(engine.aborts) == submitted, 5, what="an abort for each")
-    assert not engine.running
+    eventually(lambda: not engine.running, 5, what="every request's end")
 
 
 async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeEngine) -> None:
