@@ -186,7 +186,7 @@ def main() -> None:
     source = LoadedAdapters()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=arguments.step_tokens,
-        pool_mb=arguments.pool_mb,
+        pool_mb=arguments.pool_mb, prefix_cache=False,
     )  # fmt: skip
     started = time.perf_counter()
     engine = build_engine(arguments.model, config, source)

@@ -33,6 +33,8 @@ class EngineConfig:
     max_running: int = 256
     max_waiting: int = 10_000
     step_tokens: int = 2048  # tokens a step may process
+    prefix_cache: bool = True
+    prefetch: int = 16  # waiting requests whose adapters are brought to the device ahead of their turn
     max_lora_rank: int = 256
     order: str = "fcfs"
     admission: str = "all"

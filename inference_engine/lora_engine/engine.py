@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from . import __version__
+from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.layout import TargetShapes
 from .adapters.residency import AdapterResidency
 from .adapters.source import AdapterSource
 from .config import EngineConfig
 from .device_time import DeviceTime
-from .memory import PageAllocator, PagePool, PoolStats
+from .memory import EvictionQueue, PageAllocator, PagePool, PoolStats, PrefixCache, RestoreCosts
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .request import (
@@ -30,6 +31,7 @@ from .runner import InFlight, Runner
 from .scheduling.admission import admissions
 from .scheduling.mode import modes
 from .scheduling.order import orders
+from .scheduling.reclaim import Reclaimer
 from .scheduling.scheduler import Scheduler, StepPlan
 from .scheduling.sequence import RequestState, Sequence, State, Timeline
 from .text import IncrementalDetokenizer, Tokenizer
@@ -65,8 +67,20 @@ class Engine:
         self.loaded = loaded or load_model(config)
         self.pool: PagePool = self.loaded.pool
         self.allocator = PageAllocator(self.pool.num_pages)
-        table = DeviceTable(self.loaded.tables) if self.loaded.tables is not None else None
-        self.residency = AdapterResidency(self.pool, self.allocator, self.loaded.targets.shapes, clock, table)
+        self.costs, queue = RestoreCosts(), EvictionQueue()
+        self.prefixes = PrefixCache(
+            self.allocator, self.pool.geometry.page_tokens, queue, self.costs, enabled=config.prefix_cache
+        )
+        self.residency = AdapterResidency(
+            self.pool,
+            self.allocator,
+            self.loaded.targets.shapes,
+            clock,
+            DeviceTable(self.loaded.tables) if self.loaded.tables is not None else None,
+            queue,
+            self.costs,
+            StreamCopies(self.pool.data.device) if self.pool.data.is_cuda else InlineCopies(),
+        )
         self.admission = admissions.create(config.admission)
         self.mode = modes.create(config.mode)
         self.scheduler = Scheduler(
@@ -74,7 +88,10 @@ class Engine:
             allocator=self.allocator,
             geometry=self.pool.geometry,
             residency=self.residency,
+            prefixes=self.prefixes,
+            reclaimer=Reclaimer(self.allocator, queue, self.residency, self.prefixes),
             source=source,
+            prefetch=config.prefetch,
             step_tokens=config.step_tokens,
             max_running=config.max_running,
             clock=clock,
@@ -197,11 +214,12 @@ class Engine:
     def check(self) -> None:
         """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
         self.allocator.check()
-        kv = sum(len(sequence.pages) for sequence in self.scheduler.running)
+        held = {page for sequence in self.scheduler.running for page in sequence.pages}
         adapter = sum(len(slot.pages) for slot in self.residency.slots())
+        owned = (len(held), len(self.prefixes.pages - held), adapter)
         stats = self.allocator.stats()
-        if (stats.kv, stats.adapter) != (kv, adapter):
-            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences hold {kv}, adapters {adapter}")
+        if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
+            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters hold {owned}")
 
     # The parts of a step.
 
@@ -222,6 +240,8 @@ class Engine:
         self.device_time.launched(plan.chunks.values(), launched_at)
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
+            if chunk.samples and chunk.tokens > 1:
+                self.scheduler.remember_prefix(chunk.sequence)  # a prompt is complete: others may share it at once
         return launched
 
     def _commit(self, output: StepOutput) -> None:
@@ -235,6 +255,7 @@ class Engine:
             log.exception("a step failed on the device")
             self.device_time.ended(self._clock())
             self._fail(list(self.scheduler.running), error)
+            self.prefixes.forget()
             return
         now = self._clock()
         self.device_time.ended(now)
@@ -284,7 +305,10 @@ class Engine:
             "Try again; if it fails again, send the request id to the operator.",
             retry_after_ms=1000,
         )
-        for state in {id(s.parent): s.parent for s in sequences}.values():
+        states = {id(s.parent): s.parent for s in sequences}.values()
+        for state in states:
+            for sequence in state.sequences:
+                sequence.num_computed = 0  # what the step wrote cannot be trusted, nor kept for others
             self._end(state, "failed", error)
 
     def _end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:

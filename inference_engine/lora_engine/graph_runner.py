@@ -69,7 +69,6 @@ class GraphRunner(Runner):
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)
-        self._side = torch.cuda.Stream(device)
         self._graphs: dict[tuple[int, LoraShape | None], DecodeGraph] = {}
 
     @torch.inference_mode()
@@ -86,7 +85,7 @@ class GraphRunner(Runner):
         _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
         lora = None
         if shape:
-            lora = LoraPlan(self._tiles[: most_tiles(shape.form, size)], shape, self._shrunk, self._side)
+            lora = LoraPlan(self._tiles[: most_tiles(shape.form, size)], shape, self._shrunk)
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
@@ -107,7 +106,7 @@ class GraphRunner(Runner):
         return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
     def _execute(self, chunks: list[Chunk], rows: list[SamplingRow]) -> Samples:
-        if any(chunk.tokens > 1 for chunk in chunks) or len(chunks) > self.sizes[-1]:
+        if not all(chunk.tokens == 1 and chunk.samples for chunk in chunks) or len(chunks) > self.sizes[-1]:
             return super()._execute(chunks, rows)
         size = next(size for size in self.sizes if size >= len(chunks))
         spans = lora_spans(chunks, range(len(chunks) + 1))

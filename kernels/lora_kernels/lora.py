@@ -21,9 +21,7 @@ from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
 FEW_SHARE = 2048  # input elements of a row that one program of the few-token form reads
 FEW_ROWS = 4  # rows of A that it reads
-FEW_RANK_BLOCK = 8  # rows of B in flight in one program of the few-token form
-FEW_COLUMNS = 512  # columns of B that it reads
-SHARE = 1024  # input elements that one program of the matrix-unit forms reads
+FEW_RANK_BLOCK = 16  # rows of B in flight in one program of the few-token form
 SMALL_TILE = 16  # tokens of the smallest matrix product
 LARGE_TILE = 64
 
@@ -34,6 +32,21 @@ class Form(IntEnum):
     FEW = 4  # bound by bandwidth: tokens one by one, every weight in flight at once
     SOME = 16  # one small matrix product per tile: several decode tokens share an adapter
     MANY = 64  # prompt chunks; tiles of up to 16 tokens (decode rows beside them) take the small product
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a kernel is launched: ``columns`` of a weight row in flight, warps, stages of the loop's pipeline."""
+
+    columns: int
+    warps: int
+    stages: int
+
+
+# The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
+SHRINK = {Form.FEW: Launch(2048, 4, 3), Form.SOME: Launch(512, 2, 1), Form.MANY: Launch(128, 4, 3)}
+EXPAND = {Form.FEW: Launch(256, 2, 3), Form.SOME: Launch(256, 4, 2), Form.MANY: Launch(256, 4, 2)}
+SHARE = {Form.FEW: FEW_SHARE, Form.SOME: 512, Form.MANY: 1024}  # input elements that one program of a shrink reads
 
 
 @triton.jit
@@ -458,7 +471,7 @@ class LoraShape:
 
     def splits(self, in_features: int) -> int:
         """Parts of the input whose partial sums are kept apart; a power of two."""
-        return int(triton.next_power_of_2(triton.cdiv(in_features, FEW_SHARE if self.form is Form.FEW else SHARE)))
+        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE[self.form])))
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
@@ -503,24 +516,25 @@ def lora_shrink(
         IN=group.in_features,
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        num_warps=4,
+        num_warps=SHRINK[shape.form].warps,
+        num_stages=SHRINK[shape.form].stages,
     )
+    columns = _block(kv_dim, SHRINK[shape.form].columns)
     if shape.form is Form.FEW:
-        block_k = _block(kv_dim, FEW_SHARE)
         _shrink_few_kernel[(triton.cdiv(max_rows, FEW_ROWS), tiles.shape[0], splits)](
-            *where, *strides, BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // block_k, BLOCK_K=block_k, **common
+            *where, *strides, BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // columns, BLOCK_K=columns, **common
         )
         return
+    many = shape.form is Form.MANY
     _shrink_kernel[(triton.cdiv(max_rows, 16), tiles.shape[0], splits)](
         *where,
         *strides,
         SMALL=SMALL_TILE,
-        LARGE=LARGE_TILE if shape.form is Form.MANY else 0,
+        LARGE=LARGE_TILE if many else 0,
         BLOCK_R=16,
-        SMALL_K=_block(kv_dim, 512),
-        LARGE_K=_block(kv_dim, 128),
-        SHARE=SHARE,
-        num_stages=2 if shape.form is Form.SOME else 3,
+        SMALL_K=_block(kv_dim, 512) if many else columns,
+        LARGE_K=columns,
+        SHARE=SHARE[shape.form],
         **common,
     )
     _sum_kernel[(tokens,)](
@@ -557,7 +571,7 @@ def lora_expand(
     _check(out, pool, kv_dim, sum(group.out_features), "out")
     outs = (*group.out_features, 0, 0)[:3]
     few = shape.form is Form.FEW
-    block_n = _block(kv_dim, FEW_COLUMNS if few else 256)
+    block_n = _block(kv_dim, EXPAND[shape.form].columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     where = (pool, out, tiles, tables.pages, tables.modules, tables.scales, layer)
     strides = (out.stride(0), tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
@@ -574,7 +588,8 @@ def lora_expand(
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
         BLOCK_R=FEW_RANK_BLOCK if few else 16,
         BLOCK_N=block_n,
-        num_warps=2 if few else 4,
+        num_warps=EXPAND[shape.form].warps,
+        num_stages=EXPAND[shape.form].stages,
     )
     if few:
         splits = shape.splits(group.in_features)
@@ -583,9 +598,7 @@ def lora_expand(
         )
         return
     large = LARGE_TILE if shape.form is Form.MANY else 0
-    _expand_kernel[grid](
-        h.total, *where, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, num_stages=2, **common
-    )
+    _expand_kernel[grid](h.total, *where, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common)
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

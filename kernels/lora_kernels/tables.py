@@ -49,10 +49,14 @@ class SlotTables:
             raise ValueError(f"slot {slot} is outside 1 to {self.pages.shape[0] - 1}; slot 0 means no adapter")
         if len(pages) > self.pages.shape[1]:
             raise ValueError(f"an adapter of {len(pages)} pages does not fit into a table of {self.pages.shape[1]}")
+        self.pages[slot, : len(pages)] = self._send(torch.tensor(pages, dtype=torch.int32))
+        self.modules[slot] = self._send(modules.to(torch.int32))
+        self.scales[slot] = self._send(scales.to(torch.float32))
+
+    def _send(self, tensor: torch.Tensor) -> torch.Tensor:
+        """To the device; from pinned memory, since from pageable memory the host would wait for the stream."""
         device = self.pages.device
-        self.pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32).to(device, non_blocking=True)
-        self.modules[slot] = modules.to(device, torch.int32, non_blocking=True)
-        self.scales[slot] = scales.to(device, torch.float32, non_blocking=True)
+        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def token_tiles(spans: Sequence[tuple[int, int, int]], block: int, capacity: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ another tenant's adapter therefore changes the output.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from lora_engine.memory import PagePool, PoolGeometry
 from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
-from lora_engine.request import GenerationRequest, RequestError, SamplingParams
+from lora_engine.request import GenerationRequest, RequestError, RequestFinished, SamplingParams
 
 VOCAB = 251
 PAGE_TOKENS = 4
@@ -58,20 +59,24 @@ class FakeModel:
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         cells = pool.token_cells(0)
         cells[batch.key_cells, 0] = batch.token_ids.to(cells.dtype)
+        markers = torch.tensor([float(self._marker(batch, pool, row)) for row in range(len(batch.token_ids))])
+        cells[batch.key_cells, 1] = markers.to(cells.dtype)  # keys depend on the adapter they were computed with
         rows: dict[int, list[int]] = {}
         for row in range(batch.num_decode):
-            rows[row] = self._read(pool, batch.decode_pages[row], int(batch.decode_lengths[row]))
+            rows[row] = self._read(pool, batch.decode_pages[row], int(batch.decode_lengths[row]), markers[row])
         for span in batch.prefill:
-            rows[span.stop - 1] = self._read(pool, span.pages, span.context + span.stop - span.start)
+            length = span.context + span.stop - span.start
+            rows[span.stop - 1] = self._read(pool, span.pages, length, markers[span.start])
         logits = torch.zeros(len(batch.logit_rows), VOCAB)
         for index, row in enumerate(batch.logit_rows.tolist()):
             logits[index, next_token(rows[row], self._marker(batch, pool, row))] = 1.0
         return logits
 
     @staticmethod
-    def _read(pool: PagePool, pages: torch.Tensor, length: int) -> list[int]:
-        keys = pool.data[0].view(pool.num_pages, 2, PAGE_TOKENS, 2)[pages, 0, :, 0].flatten()
-        return [int(value) for value in keys[:length]]
+    def _read(pool: PagePool, pages: torch.Tensor, length: int, marker: torch.Tensor) -> list[int]:
+        cells = pool.data[0].view(pool.num_pages, 2, PAGE_TOKENS, 2)[pages, 0].view(-1, 2)[:length]
+        assert bool((cells[:, 1] == marker).all()), "keys that were computed with another adapter"
+        return [int(value) for value in cells[:, 0]]
 
     @staticmethod
     def _marker(batch: StepBatch, pool: PagePool, row: int) -> int:
@@ -129,6 +134,35 @@ class SlowSource:
         return None
 
 
+class LateCopies:
+    """Copies that are carried out some polls after they were asked for, unless a step joins them first."""
+
+    def __init__(self, rnd: random.Random) -> None:
+        self._rnd = rnd
+
+    def start(self, copy: Callable[[], None]) -> LateArrival:
+        return LateArrival(copy, self._rnd.randint(0, 4))
+
+
+class LateArrival:
+    def __init__(self, copy: Callable[[], None], polls: int) -> None:
+        self._copy, self._polls, self._here = copy, polls, False
+
+    def done(self) -> bool:
+        self._polls -= 1
+        if self._polls <= 0:
+            self.join()
+        return self._here
+
+    def join(self) -> None:
+        if not self._here:
+            self._here = True
+            self._copy()
+
+    def seconds(self) -> float:
+        return 0.001
+
+
 def packed(marker: int, pages: int) -> PackedAdapter:
     data = torch.full((1, pages, GEOMETRY.page_elems), float(marker))
     return PackedAdapter(f"sha256:{marker:064x}", 1, AdapterLayout(((),), pages), data)
@@ -178,16 +212,29 @@ def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
     max_running=st.integers(1, 12),
     order=st.sampled_from(["fcfs", "lcfs"]),
     overlaps=st.booleans(),
+    slow_copies=st.booleans(),
+    prefetch=st.integers(0, 8),
 )
 @settings(max_examples=100, deadline=None)
 def test_every_output_is_right_whatever_the_schedule(
-    seed: int, pages: int, step_tokens: int, max_running: int, order: str, overlaps: bool
+    seed: int,
+    pages: int,
+    step_tokens: int,
+    max_running: int,
+    order: str,
+    overlaps: bool,
+    slow_copies: bool,
+    prefetch: int,
 ) -> None:
     rnd = random.Random(seed)
     adapters = {p.digest: p for p in (packed(marker, rnd.randint(1, 6)) for marker in range(1, 7))}
     digests = list(adapters)
     source = SlowSource(adapters, {d: rnd.randint(0, 5) for d in digests}, failing={digests[-1]})
-    engine = build({"step_tokens": step_tokens, "max_running": max_running, "order": order}, pages, source)
+    config = {"step_tokens": step_tokens, "max_running": max_running, "order": order, "prefetch": prefetch}
+    engine = build(config, pages, source)
+    if slow_copies:
+        engine.residency._copies = LateCopies(rnd)
+    beginnings = [[rnd.randrange(1, VOCAB) for _ in range(18)] for _ in range(3)]
     engine.runner.overlaps = overlaps  # as on a GPU: the host sees a step's tokens after it launched the next
     outputs: dict[tuple[str, int], list[int]] = {}
     finished: dict[str, str] = {}
@@ -199,7 +246,8 @@ def test_every_output_is_right_whatever_the_schedule(
             arrivals -= 1
             request = GenerationRequest(
                 f"r{arrivals}",
-                [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 30))],
+                beginnings[rnd.randrange(3)][: rnd.randint(0, 18)]
+                + [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 12))],
                 SamplingParams(max_tokens=rnd.randint(1, 20), n=rnd.choice([1, 1, 1, 3])),
                 adapter_digest=rnd.choice(["", *digests, "sha256:unknown"]),
             )
@@ -235,7 +283,7 @@ def test_every_output_is_right_whatever_the_schedule(
         else:
             assert finished[request_id] == "aborted" and request_id in aborted
     stats = engine.pool_stats()
-    assert stats.kv == 0 and stats.free + stats.adapter + stats.reserved == stats.total
+    assert stats.kv == 0 and stats.free + stats.cached_prefix + stats.adapter + stats.reserved == stats.total
 
 
 def test_preemption_happens_and_changes_nothing() -> None:
@@ -303,3 +351,69 @@ def test_bad_requests_are_refused_with_a_fix(request_: GenerationRequest, code: 
     assert (refusal.value.code, refusal.value.param) == (code, param)
     assert refusal.value.fix
     assert not engine.has_work()
+
+
+def finish(engine: Engine) -> dict[str, RequestFinished]:
+    ended = {}
+    while engine.has_work():
+        ended |= {f.request_id: f for f in engine.step().finished}
+        engine.check()
+    return ended
+
+
+def test_a_prompt_is_computed_once_for_its_tenant_and_adapter() -> None:
+    one, two = packed(1, 2), packed(2, 2)
+    engine = build({}, 200, SlowSource({p.digest: p for p in (one, two)}, {one.digest: 0, two.digest: 0}))
+    prompt = list(range(1, 24))  # five full pages and three tokens
+    cached = {}
+    for name, tenant, digest in (
+        ("first", "a", one.digest), ("again", "a", one.digest), ("other adapter", "a", two.digest),
+        ("other tenant", "b", one.digest), ("base", "a", ""),
+    ):  # fmt: skip
+        engine.add_request(GenerationRequest(name, prompt, SamplingParams(max_tokens=4), digest, tenant=tenant))
+        cached[name] = finish(engine)[name].usage.cached_prompt_tokens
+    assert cached == {"first": 0, "again": 20, "other adapter": 0, "other tenant": 0, "base": 0}
+
+
+def test_a_conversation_goes_on_where_it_was() -> None:
+    engine = build({}, 200, SlowSource({}, {}))
+    prompt, reply = [7] * 10, expected([7] * 10, 0, 9)
+    engine.add_request(GenerationRequest("one", prompt, SamplingParams(max_tokens=9)))
+    finish(engine)
+    longer = [*prompt, *reply, 3, 4]
+    engine.add_request(GenerationRequest("two", longer, SamplingParams(max_tokens=3)))
+    tokens = []
+    while engine.has_work():
+        out = engine.step()
+        tokens += [t for d in out.deltas for t in d.token_ids]
+        if out.finished:
+            assert out.finished[0].usage.cached_prompt_tokens == 16
+    assert tokens == expected(longer, 0, 3)
+
+
+def test_cached_prefixes_make_room_before_anybody_is_preempted() -> None:
+    engine = build({}, 24, SlowSource({}, {}))
+    for index in range(12):
+        engine.add_request(GenerationRequest(str(index), [index + 1] * 20, SamplingParams(max_tokens=20)))
+        assert finish(engine)[str(index)].usage.preemptions == 0
+    assert engine.pool_stats().cached_prefix > 0
+
+
+def test_nothing_of_a_failed_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = build({}, 60, SlowSource({}, {}))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
+        engine.add_request(GenerationRequest("bad", [5] * 20, SamplingParams(max_tokens=5)))
+        engine.step()
+    assert len(engine.prefixes) == 0
+    engine.check()
+
+
+def test_adapters_of_waiting_requests_are_brought_ahead_of_their_turn() -> None:
+    adapters = [packed(marker, 2) for marker in range(1, 5)]
+    source = SlowSource({p.digest: p for p in adapters}, {p.digest: 0 for p in adapters})
+    engine = build({"max_running": 1, "prefetch": 2}, 100, source)
+    for index, adapter in enumerate(adapters):
+        engine.add_request(GenerationRequest(str(index), [1], SamplingParams(max_tokens=5), adapter.digest))
+    engine.step()
+    assert {slot.digest for slot in engine.residency.slots()} == {p.digest for p in adapters[:3]}

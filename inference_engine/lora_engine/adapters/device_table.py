@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from lora_kernels.tables import MODULE_FIELDS, TARGETS, SlotTables
 
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
+
+_INDEX = {target: index for index, target in enumerate(TARGETS)}
 
 
 class DeviceTable:
@@ -20,36 +24,37 @@ class DeviceTable:
     def full(self) -> bool:
         return not self._free
 
-    def add(self, layout: AdapterLayout, pages: list[int]) -> int:
-        index = self._free.pop()
-        modules = torch.zeros(self.tables.num_layers, len(TARGETS), MODULE_FIELDS, dtype=torch.int32)
-        scales = torch.zeros(self.tables.num_layers, len(TARGETS))
+    def take(self) -> int:
+        """An unused index, to be described with ``write``."""
+        return self._free.pop()
+
+    def write(self, index: int, layout: AdapterLayout, pages: list[int]) -> None:
+        """Describe an adapter to the kernels, in the order of the current stream."""
+        modules = np.zeros((self.tables.num_layers, len(TARGETS), MODULE_FIELDS), dtype=np.int32)
+        scales = np.zeros((self.tables.num_layers, len(TARGETS)), dtype=np.float32)
         for layer, slots in enumerate(layout.layers):
             by_target = {slot.target: slot for slot in slots}
             for targets in TARGET_GROUPS:
-                self._describe_group(layer, targets, by_target, modules, scales)
-        self.tables.write(index, pages, modules, scales)
-        return index
+                _describe_group(targets, by_target, modules[layer], scales[layer])
+        self.tables.write(index, pages, torch.from_numpy(modules), torch.from_numpy(scales))
 
-    def remove(self, index: int) -> None:
+    def give_back(self, index: int) -> None:
+        """The index may be used again."""
         self._free.append(index)
 
-    @staticmethod
-    def _describe_group(
-        layer: int,
-        targets: tuple[str, ...],
-        by_target: dict[str, ModuleSlot],
-        modules: torch.Tensor,
-        scales: torch.Tensor,
-    ) -> None:
-        """A group's rows of A are one block: absent targets point at its start, with rank 0."""
-        present = [by_target[target] for target in targets if target in by_target]
-        if not present:
-            return
-        for target in targets:
-            index, slot = TARGETS.index(target), by_target.get(target)
-            if slot is None:
-                modules[layer, index, 0] = present[0].a_chunk
-            else:
-                modules[layer, index] = torch.tensor([slot.a_chunk, slot.b_chunk, slot.rank], dtype=torch.int32)
-                scales[layer, index] = slot.scale
+
+def _describe_group(
+    targets: tuple[str, ...],
+    by_target: dict[str, ModuleSlot],
+    modules: npt.NDArray[np.int32],
+    scales: npt.NDArray[np.float32],
+) -> None:
+    """A group's rows of A are one block: absent targets point at its start, with rank 0."""
+    present = [by_target[target] for target in targets if target in by_target]
+    for target in targets if present else ():
+        index, slot = _INDEX[target], by_target.get(target)
+        if slot is None:
+            modules[index, 0] = present[0].a_chunk
+        else:
+            modules[index] = (slot.a_chunk, slot.b_chunk, slot.rank)
+            scales[index] = slot.scale

@@ -10,8 +10,9 @@ from typing import Protocol
 
 import torch
 
-from lora_engine.memory import OutOfPages, PageAllocator, PagePool
+from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocator, PagePool, RestoreCosts
 
+from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, row_chunks
 
 
@@ -35,7 +36,7 @@ class GroupWeights:
     parts: tuple[Part, ...]
 
 
-class AdapterSlot:
+class AdapterSlot(Evictable):
     """An adapter's place in the pool.
 
     A slot belongs to one digest for its whole life and is never re-used: whoever holds a
@@ -53,6 +54,7 @@ class AdapterSlot:
         group_offsets: GroupOffsets,
         table_index: int = 0,
     ) -> None:
+        super().__init__()
         self.digest = packed.digest
         self.rank = packed.rank
         self.num_bytes = packed.num_bytes
@@ -61,6 +63,7 @@ class AdapterSlot:
         self.table_index = table_index  # its row in the kernels' tables; 0 without them
         self.refs = 0
         self.last_used = 0.0
+        self.arrival: Arrival | None = None  # its copy to the device, while that is under way
         self._layout = packed.layout
         self._pool = pool
         self._offsets = group_offsets
@@ -132,18 +135,31 @@ def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
 class AdapterTable(Protocol):
     """Where kernels look adapters up; None for backends that read the slots themselves."""
 
-    def add(self, layout: AdapterLayout, pages: list[int]) -> int:
-        """Describe an adapter to the kernels; its index from now on."""
+    def take(self) -> int:
+        """An unused index, to be described with ``write``."""
 
-    def remove(self, index: int) -> None:
+    def write(self, index: int, layout: AdapterLayout, pages: list[int]) -> None:
+        """Describe an adapter to the kernels, in the order of the current stream."""
+
+    def give_back(self, index: int) -> None:
         """The index may be used again."""
 
     @property
     def full(self) -> bool: ...
 
 
+@dataclass(slots=True)
+class LoadStats:
+    """Copies to the device so far. ``exposed_seconds`` is what of them a step had to wait for."""
+
+    adapters: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+    exposed_seconds: float = 0.0
+
+
 class AdapterResidency:
-    """The device tier: acquire an adapter for a request, give it back, evict idle ones."""
+    """The device tier: load an adapter, acquire it for a request, give it back, drop it."""
 
     def __init__(
         self,
@@ -152,13 +168,22 @@ class AdapterResidency:
         shapes: dict[str, tuple[int, int]],
         clock: Callable[[], float] = time.monotonic,
         table: AdapterTable | None = None,
+        queue: EvictionQueue | None = None,
+        costs: RestoreCosts | None = None,
+        copies: DeviceCopies | None = None,
     ) -> None:
+        self.stats = LoadStats()
+        self.idle_pages = 0  # of adapters that nobody uses
         self._pool = pool
         self._allocator = allocator
         self._offsets = group_offsets(shapes)
         self._clock = clock
         self._slots: dict[str, AdapterSlot] = {}
         self._table = table
+        self._queue = EvictionQueue() if queue is None else queue  # an empty queue is false
+        self._costs = costs or RestoreCosts()
+        self._copies = copies or InlineCopies()
+        self._arriving: dict[AdapterSlot, None] = {}
 
     def get(self, digest: str) -> AdapterSlot | None:
         return self._slots.get(digest)
@@ -166,50 +191,105 @@ class AdapterResidency:
     def slots(self) -> Iterable[AdapterSlot]:
         return self._slots.values()
 
+    @property
+    def num_arriving(self) -> int:
+        return len(self._arriving)
+
     def load(self, packed: PackedAdapter) -> AdapterSlot:
-        """Copy an adapter into the pool. Raises ``OutOfPages`` (make room first with ``evict_idle``)."""
+        """Begin to copy an adapter into the pool; it is idle until acquired, and must be ``ready`` or joined first.
+
+        Raises ``OutOfPages``: make room first.
+        """
         pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
-        if pages:
-            self._pool.write_adapter(pages, packed.data)
-        index = self._table_row(packed.layout, pages)
-        slot = AdapterSlot(packed, pages, self._pool, self._offsets, index)
+        slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
+        slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
+        if slot.arrival is not None:
+            self._arriving[slot] = None
+        self.stats.adapters += 1
+        self.stats.num_bytes += packed.num_bytes
         self._slots[packed.digest] = slot
-        slot.last_used = self._clock()
+        self._becomes_idle(slot)
         return slot
 
-    def _table_row(self, layout: AdapterLayout, pages: list[int]) -> int:
-        if self._table is None:
-            return 0
-        if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
-            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
-        return self._table.add(layout, pages)
+    def ready(self, slot: AdapterSlot) -> bool:
+        """Whether a batch may read it now."""
+        if slot.arrival is not None and slot.arrival.done():
+            self._arrived(slot, slot.arrival)
+        return slot.arrival is None
+
+    def join(self, slot: AdapterSlot) -> None:
+        """Let the device, not the host, wait for the copy before whatever is launched next."""
+        if slot.arrival is not None:
+            slot.arrival.join()
 
     def acquire(self, slot: AdapterSlot) -> None:
+        if not slot.refs:
+            self._queue.withdraw(slot)
+            self.idle_pages -= len(slot.pages)
         slot.refs += 1
+        slot.uses += 1
 
     def release(self, slot: AdapterSlot) -> None:
         slot.refs -= 1
-        slot.last_used = self._clock()
+        if not slot.refs:
+            self._becomes_idle(slot)
 
-    def evict_idle(self, pages_wanted: int) -> bool:
-        """Evict idle adapters, least recently used first, until ``pages_wanted`` are free. True if they are."""
-        idle = sorted((slot for slot in self._slots.values() if not slot.refs), key=lambda slot: slot.last_used)
-        for slot in idle:
-            if self._allocator.free >= pages_wanted:
-                break
-            self.drop(slot)
-        return self._allocator.free >= pages_wanted
+    def offer(self, slot: AdapterSlot) -> None:
+        """Let an idle adapter be evicted."""
+        self._queue.offer(slot, self._costs.adapter_page)
 
-    def idle_pages(self) -> int:
-        return sum(len(slot.pages) for slot in self._slots.values() if not slot.refs)
+    def refresh(self, digest: str) -> None:
+        """The adapter, if it is idle here, is needed soon: evict others first."""
+        slot = self._slots.get(digest)
+        if slot is not None and not slot.refs:
+            self._queue.withdraw(slot)
+            self.offer(slot)
 
     def drop(self, slot: AdapterSlot) -> None:
         """Give an idle adapter's pages back."""
         slot.close()
+        if slot.arrival is not None:  # nobody else may write these pages before the copy has
+            slot.arrival.join()
+            self._arriving.pop(slot, None)
         if self._table:
-            self._table.remove(slot.table_index)
+            self._table.give_back(slot.table_index)
+        self._queue.withdraw(slot)
+        self.idle_pages -= len(slot.pages)
         del self._slots[slot.digest]
         self._allocator.release(slot.pages)
+
+    def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
+        if slot.pages:
+            self._pool.write_adapter(slot.pages, packed.data)
+        if self._table:
+            self._table.write(slot.table_index, packed.layout, slot.pages)
+
+    def _arrived(self, slot: AdapterSlot, arrival: Arrival) -> None:
+        seconds = arrival.seconds()
+        self.stats.seconds += seconds
+        if slot.refs:  # it was joined: a step waited
+            self.stats.exposed_seconds += seconds
+        if slot.pages:
+            self._costs.adapter_page += 0.1 * (seconds / len(slot.pages) - self._costs.adapter_page)
+        slot.arrival = None
+        self._arriving.pop(slot, None)
+
+    def collect_arrivals(self) -> None:
+        """Take note of the copies that are complete."""
+        for slot in list(self._arriving):
+            self.ready(slot)
+
+    def _becomes_idle(self, slot: AdapterSlot) -> None:
+        slot.last_used = self._clock()
+        self.idle_pages += len(slot.pages)
+        self.offer(slot)
+
+    def _table_row(self) -> int:
+        if self._table is None:
+            return 0
+        if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
+            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
+        return self._table.take()
 
 
 def _rows(cells: torch.Tensor, chunk: int, count: int, features: int) -> torch.Tensor:

@@ -55,6 +55,7 @@ class PageAllocator:
         self.total = total
         self._kind = np.zeros(total, dtype=np.uint8)
         self._refs = np.zeros(total, dtype=np.int32)
+        self._cached = np.zeros(total, dtype=bool)  # one of its references is the prefix cache's
         self._kind[:reserved] = PageKind.RESERVED
         self._counts = [0] * len(PageKind)
         self._counts[PageKind.RESERVED] = reserved
@@ -97,6 +98,7 @@ class PageAllocator:
             if self._refs[page] <= 0:
                 raise AssertionError(f"page {page} is shared but nobody owns it")
             self._refs[page] += 1
+            self._reckon(page)
 
     def release(self, pages: Iterable[int]) -> None:
         """Drop one reference on each page; a page without references is free again."""
@@ -106,6 +108,22 @@ class PageAllocator:
             self._refs[page] -= 1
             if self._refs[page] == 0:
                 self._give_back(page)
+            else:
+                self._reckon(page)
+
+    def cache(self, page: int) -> None:
+        """The prefix cache keeps a page that a sequence uses: one more reference."""
+        self._cached[page] = True
+        self.share((page,))
+
+    def uncache(self, page: int) -> None:
+        """The prefix cache gives its reference up."""
+        self._cached[page] = False
+        self.release((page,))
+
+    def only_cached(self, page: int) -> bool:
+        """Whether nobody but the prefix cache holds the page."""
+        return bool(self._cached[page]) and bool(self._refs[page] == 1)
 
     def stats(self) -> PoolStats:
         c = self._counts
@@ -136,6 +154,15 @@ class PageAllocator:
         self._refs[page] = 1
         self._counts[PageKind.FREE] -= 1
         self._counts[kind] += 1
+
+    def _reckon(self, page: int) -> None:
+        """A page that only the prefix cache holds is no longer a running sequence's."""
+        if not self._cached[page]:
+            return
+        kind = PageKind.CACHED_PREFIX if self._refs[page] == 1 else PageKind.KV
+        self._counts[int(self._kind[page])] -= 1
+        self._counts[kind] += 1
+        self._kind[page] = kind
 
     def _give_back(self, page: int) -> None:
         self._counts[int(self._kind[page])] -= 1

@@ -27,14 +27,8 @@ class Ops(Protocol[Plan]):
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         """``residual += delta`` in place, then its RMS norm times ``weight``; both ``[tokens, hidden]``."""
 
-    def start_lora(self, group: int, layer: int, x: torch.Tensor, plan: Plan) -> None:
-        """What of a target group's deltas needs only its input ``x [tokens, in]`` may begin."""
-
     def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: Plan) -> None:
-        """Add every token's adapter's delta of a target group to ``out [tokens, features]`` in place.
-
-        Called once after each ``start_lora``, with the same ``x``.
-        """
+        """Add every token's adapter's delta ``x [tokens, in] A B`` of a target group to ``out [tokens, features]``."""
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
@@ -67,9 +61,6 @@ class TorchOps:
         if delta is not None:
             residual.add_(delta)
         return self._norm(residual, weight)
-
-    def start_lora(self, group: int, layer: int, x: torch.Tensor, plan: TorchPlan) -> None:
-        pass
 
     def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TorchPlan) -> None:
         add_lora(group, layer, x, out, plan.batch.lora)

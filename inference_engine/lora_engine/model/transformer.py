@@ -67,7 +67,6 @@ class Transformer:
         self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Any
     ) -> torch.Tensor:
         """The base model's product plus every token's adapter's delta."""
-        self.ops.start_lora(group, layer, x, plan)
         out = _linear(x, weight, bias)
         self.ops.add_lora(group, layer, x, out, plan)
         return out

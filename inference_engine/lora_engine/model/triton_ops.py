@@ -33,7 +33,6 @@ class LoraPlan:
     tiles: torch.Tensor
     shape: LoraShape
     shrunk: Shrunk
-    side: torch.cuda.Stream | None = None  # where the shrink runs beside the base product, in a captured step
 
 
 @dataclass(slots=True)
@@ -98,29 +97,14 @@ class TritonOps:
             add_rms_norm(delta, residual, weight, self.shape.eps, out)
         return out
 
-    def start_lora(self, group: int, layer: int, x: torch.Tensor, plan: TritonPlan) -> None:
-        if plan.lora is not None and plan.lora.side is not None:
-            plan.lora.side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(plan.lora.side):
-                self._shrink(group, layer, x, plan, plan.lora)
-
     def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TritonPlan) -> None:
         lora = plan.lora
         if lora is None:
             return
-        if lora.side is None:
-            self._shrink(group, layer, x, plan, lora)
-        else:
-            torch.cuda.current_stream().wait_stream(lora.side)
-        lora_expand(lora.shrunk, plan.pool.data[layer], out, *self._where(group, layer, plan, lora))
-
-    def _shrink(self, group: int, layer: int, x: torch.Tensor, plan: TritonPlan, lora: LoraPlan) -> None:
-        lora_shrink(x, plan.pool.data[layer], lora.shrunk, *self._where(group, layer, plan, lora))
-
-    def _where(
-        self, group: int, layer: int, plan: TritonPlan, lora: LoraPlan
-    ) -> tuple[torch.Tensor, SlotTables, int, Group, int, LoraShape]:
-        return lora.tiles, self.tables, layer, self.groups[group], plan.pool.geometry.kv_dim, lora.shape
+        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
+        lora_shrink(x, pool, lora.shrunk, *where)
+        lora_expand(lora.shrunk, pool, out, *where)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode

@@ -2,21 +2,28 @@
 
 There is no prefill phase and no decode phase: each step has a token budget, running
 sequences take theirs first (one token each to decode), what is left goes to prefill chunks
-of running and newly admitted sequences. When pages run out, idle adapters go first, then
-the order policy names a running sequence to pre-empt by recompute.
+of running and newly admitted sequences. When pages run out, idle adapters and cached prefixes
+go first, then the order policy names a running sequence to pre-empt by recompute.
+
+Adapters are copied to the device beside the running batch: a sequence whose adapter is on its
+way is passed over until it has arrived, and the adapters of the next few waiting sequences are
+asked for ahead of time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from lora_engine.adapters.residency import AdapterResidency, AdapterSlot
 from lora_engine.adapters.source import AdapterSource
-from lora_engine.memory import PageAllocator, PoolGeometry
+from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
 from lora_engine.request import RequestError
 
 from .order import Order
+from .reclaim import Reclaimer
 from .sequence import Sequence, State
 
 
@@ -54,7 +61,10 @@ class Scheduler:
         allocator: PageAllocator,
         geometry: PoolGeometry,
         residency: AdapterResidency,
+        prefixes: PrefixCache,
+        reclaimer: Reclaimer,
         source: AdapterSource,
+        prefetch: int,
         step_tokens: int,
         max_running: int,
         clock: Callable[[], float],
@@ -64,7 +74,10 @@ class Scheduler:
         self._allocator = allocator
         self._geometry = geometry
         self._residency = residency
+        self._prefixes = prefixes
+        self._reclaimer = reclaimer
         self._source = source
+        self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._clock = clock
@@ -72,8 +85,10 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """The next step's plan; every chunk in it has its pages and its adapter slot."""
         plan = StepPlan()
+        self._residency.collect_arrivals()
         budget = self._continue_running(plan, self._step_tokens)
         self._admit_waiting(plan, budget)
+        self._prefetch_adapters()
         return plan
 
     def add(self, sequence: Sequence) -> None:
@@ -86,6 +101,11 @@ class Scheduler:
         elif sequence.state is State.RUNNING:
             self._leave_running(sequence)
         sequence.state = State.FINISHED
+
+    def remember_prefix(self, sequence: Sequence) -> None:
+        """Let others share what the sequence has computed of tokens that are known."""
+        known = min(sequence.num_computed, len(sequence.token_ids) - sequence.pending)
+        self._prefixes.insert(sequence.prefix_key, sequence.token_ids[:known], sequence.pages)
 
     def can_ever_fit(self, tokens: int, adapter_pages: int) -> bool:
         """Whether a sequence of ``tokens`` tokens beside its adapter fits into the empty pool."""
@@ -106,7 +126,7 @@ class Scheduler:
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give ``sequence`` pages for its next ``tokens``, pre-empting if need be; False if it gave way itself."""
         needed = self._pages_needed(sequence, tokens)
-        while self._allocator.free < needed and not self._residency.evict_idle(needed):
+        while self._allocator.free < needed and not self._reclaimer.free_up(needed):
             victim = self.waiting.victim(self.running)
             plan.chunks.pop(victim, None)  # its share of the step's budget is left unused
             self._preempt(victim)
@@ -123,15 +143,14 @@ class Scheduler:
             if sequence.pending:
                 continue  # pre-empted with its last token still on the device
             try:
-                slot_known = self._adapter_pages(sequence)
+                adapter_here = self._bring_adapter(sequence)
             except RequestError as error:
                 plan.failed.append((sequence, error))
                 continue
-            if slot_known is None:
-                continue  # its adapter is on the way; later arrivals may pass meanwhile
-            if not self._make_room(sequence, slot_known):
+            if not adapter_here:
+                continue  # on its way; later arrivals may pass meanwhile
+            if not self._enter_running(sequence):
                 break
-            self._enter_running(sequence)
             tokens = min(sequence.remaining, budget)
             sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
             plan.add(sequence, tokens)
@@ -140,21 +159,55 @@ class Scheduler:
         for sequence in admitted:
             self.waiting.remove(sequence)
 
-    def _adapter_pages(self, sequence: Sequence) -> int | None:
-        """Pages the adapter still has to take on the device; None while it is not in host memory.
+    def _bring_adapter(self, sequence: Sequence) -> bool:
+        """Whether a batch may use the sequence's adapter now; if not, see to it that it comes.
 
-        Raises ``RequestError`` if it will never be there.
+        Raises ``RequestError`` if it never will.
         """
         digest = sequence.request.adapter_digest
-        if not digest or self._residency.get(digest):
-            return 0
-        packed = self._source.get(digest)
-        if packed is not None:
-            return packed.num_pages
-        self._start_load(sequence, digest)
-        return None
+        if not digest:
+            return True
+        slot = self._residency.get(digest)
+        if slot is None:
+            slot = self._copy_to_device(sequence, digest)
+        if slot is None:
+            return False
+        # With nothing else to run, the device waits for the copy and the host need not look again.
+        return self._residency.ready(slot) or not self.running
 
-    def _start_load(self, sequence: Sequence, digest: str) -> None:
+    def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | None:
+        """Begin to copy an adapter from host memory; None if it is not there yet, or has no room now."""
+        self._note_wait(sequence)
+        packed = self._source.get(digest)
+        if packed is None:
+            self._start_load(digest)
+            return None
+        if not self._reclaimer.free_up(packed.num_pages + len(self.running)):
+            return None
+        return self._residency.load(packed)
+
+    def _note_wait(self, sequence: Sequence) -> None:
+        timeline = sequence.parent.timeline
+        if timeline.adapter_wait_started is None:
+            timeline.adapter_wait_started = self._clock()
+
+    def _prefetch_adapters(self) -> None:
+        """Ask for the adapters of the next waiting sequences, so that they are there when their turn comes."""
+        if self._residency.num_arriving >= self._prefetch:
+            return
+        soon = [s for s in islice(self.waiting, self._prefetch) if s.request.adapter_digest]
+        missing = [s for s in soon if self._residency.get(s.request.adapter_digest) is None]
+        if not missing:
+            return
+        for sequence in soon:  # what is needed soon must not be what makes room
+            self._residency.refresh(sequence.request.adapter_digest)
+        for sequence in missing:
+            if self._residency.get(sequence.request.adapter_digest) is None:
+                with suppress(RequestError):  # it is told when its turn comes
+                    self._copy_to_device(sequence, sequence.request.adapter_digest)
+
+    def _start_load(self, digest: str) -> None:
+        """Bring an adapter from disk to host memory. Raises ``RequestError`` if that cannot be."""
         if error := self._source.load_error(digest):
             raise error
         if not self._source.knows(digest):
@@ -165,62 +218,39 @@ class Scheduler:
                 param="model",
                 retry_after_ms=1000,
             )
-        timeline = sequence.parent.timeline
-        if timeline.adapter_wait_started is None:
-            timeline.adapter_wait_started = self._clock()
         self._source.request_load(digest)
 
-    def _make_room(self, sequence: Sequence, adapter_pages: int) -> bool:
-        """Whether the whole prompt, the adapter, and a page for every running sequence fit; evicts idle adapters."""
-        wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) + adapter_pages
-        wanted += len(self.running)  # else the next steps would pre-empt what they just admitted
-        if self._allocator.free >= wanted:
-            return True
-        slot = self._residency.get(sequence.request.adapter_digest)
-        if slot is None:
-            return self._residency.evict_idle(wanted)
-        self._residency.acquire(slot)  # its own adapter must not be what makes room for it
-        try:
-            return self._residency.evict_idle(wanted)
-        finally:
-            self._residency.release(slot)
-
-    def _enter_running(self, sequence: Sequence) -> None:
-        now = self._clock()
-        timeline = sequence.parent.timeline
-        if timeline.adapter_wait_started is not None:
-            timeline.adapter_wait += now - timeline.adapter_wait_started
-            timeline.adapter_wait_started = None
-        sequence.slot = self._slot(sequence)
-        timeline.adapter_wait += self._clock() - now
-        if timeline.first_scheduled is None:
-            timeline.first_scheduled = self._clock()
-        sequence.state = State.RUNNING
-        self.running[sequence] = None
-
-    def _slot(self, sequence: Sequence) -> AdapterSlot | None:
+    def _enter_running(self, sequence: Sequence) -> bool:
+        """Give the sequence its cached prefix and its adapter; False if the rest does not fit now."""
         digest = sequence.request.adapter_digest
-        if not digest:
-            return None
-        slot = self._residency.get(digest)
-        if slot is None:
-            packed = self._source.get(digest)
-            assert packed is not None, "checked by _adapter_pages in the same step"
-            slot = self._residency.load(packed)
-        self._residency.acquire(slot)
-        return slot
+        slot = self._residency.get(digest) if digest else None
+        if slot is not None:
+            self._residency.acquire(slot)  # its own adapter must not be what makes room for it
+        pages = self._prefixes.acquire(sequence.prefix_key, sequence.token_ids)
+        # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
+        wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
+        if self._allocator.free < wanted and not self._reclaimer.free_up(wanted):
+            self._prefixes.release(pages)
+            if slot is not None:
+                self._residency.release(slot)
+            return False
+        if slot is not None:
+            self._residency.join(slot)
+        sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
+        self.running[sequence] = None
+        return True
 
     def _preempt(self, victim: Sequence) -> None:
         self._leave_running(victim)
-        victim.num_computed = 0
         victim.state = State.WAITING
         victim.parent.usage.preemptions += 1
         self.waiting.push(victim)
 
     def _leave_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
-        self._allocator.release(sequence.pages)
-        sequence.pages = []
+        self.remember_prefix(sequence)
+        self._prefixes.release(sequence.pages)
+        sequence.pages, sequence.num_computed = [], 0
         if sequence.slot is not None:
             self._residency.release(sequence.slot)
             sequence.slot = None

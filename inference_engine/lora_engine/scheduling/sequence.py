@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.memory import PrefixKey
 from lora_engine.request import GenerationRequest, RequestUsage
 from lora_engine.sampling import SamplingRow
 from lora_engine.text import IncrementalDetokenizer
@@ -88,6 +89,23 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens whose keys and values are still to be computed."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def prefix_key(self) -> PrefixKey:
+        """Whose cached keys and values it may use: its tenant's, computed with its adapter."""
+        return self.request.tenant, self.request.adapter_digest
+
+    def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
+        """It runs from now on, with ``cached_tokens`` already computed in ``pages``."""
+        timeline = self.parent.timeline
+        if timeline.adapter_wait_started is not None:
+            timeline.adapter_wait += now - timeline.adapter_wait_started
+            timeline.adapter_wait_started = None
+        if timeline.first_scheduled is None:
+            timeline.first_scheduled = now
+            self.parent.usage.cached_prompt_tokens = cached_tokens
+        self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
+        self.state = State.RUNNING
 
     def advance(self, tokens: int) -> None:
         """``tokens`` more are being processed; if that reaches the end, a new token is on its way."""

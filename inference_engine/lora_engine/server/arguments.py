@@ -33,6 +33,8 @@ _HELP = {
     "max_running": "sequences in one batch",
     "max_waiting": "sequences in the queue before requests are refused",
     "step_tokens": "tokens that one step may process",
+    "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
+    "prefetch": "waiting requests whose adapters are brought to the device ahead of their turn",
     "max_lora_rank": "highest adapter rank that is accepted",
     "order": "policy: who is next",
     "admission": "policy: who may queue",

@@ -1,0 +1,75 @@
+"""What to give up first when pages run out: one queue over idle adapters and cached prefixes.
+
+GreedyDual-Size-Frequency (Cherkasova 1998): an entry's priority is the queue's age plus its uses times
+what it costs to bring back a page of it. Evicting raises the age to the priority of what went, so
+that old uses count less as time goes by.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class RestoreCosts:
+    """Seconds to bring one page back; the engine keeps them at what it measures."""
+
+    adapter_page: float = 50e-6  # copied from host memory
+    prefix_page: float = 400e-6  # computed again
+
+
+class Evictable:
+    """Something that holds pages and can be brought back."""
+
+    __slots__ = ("priority", "ticket", "uses")
+
+    def __init__(self) -> None:
+        self.uses = 1
+        self.priority = 0.0
+        self.ticket = 0  # of its newest entry in the queue; 0 while somebody uses it
+
+
+class EvictionQueue:
+    """Idle entries, cheapest to lose first. ``offer`` when one becomes idle, ``withdraw`` when it is used again."""
+
+    def __init__(self) -> None:
+        self.age = 0.0
+        self._heap: list[tuple[float, int, Evictable]] = []
+        self._tickets = itertools.count(1)
+        self._idle = 0
+
+    def __len__(self) -> int:
+        return self._idle
+
+    def offer(self, entry: Evictable, restore_cost: float) -> None:
+        """``entry`` is idle; ``restore_cost`` is in seconds per page."""
+        if entry.ticket:
+            return
+        entry.priority = self.age + entry.uses * restore_cost
+        entry.ticket = next(self._tickets)
+        self._idle += 1
+        heapq.heappush(self._heap, (entry.priority, entry.ticket, entry))
+
+    def withdraw(self, entry: Evictable) -> None:
+        if entry.ticket:
+            entry.ticket = 0
+            self._idle -= 1
+            self._forget_stale()
+
+    def pop(self) -> Evictable | None:
+        """Take out the entry to evict; None if everything is in use."""
+        while self._heap:
+            priority, ticket, entry = heapq.heappop(self._heap)
+            if entry.ticket == ticket:
+                entry.ticket = 0
+                self._idle -= 1
+                self.age = priority
+                return entry
+        return None
+
+    def _forget_stale(self) -> None:
+        if len(self._heap) > 2 * self._idle + 64:
+            self._heap = [item for item in self._heap if item[2].ticket == item[1]]
+            heapq.heapify(self._heap)

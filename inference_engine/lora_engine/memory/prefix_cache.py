@@ -1,0 +1,131 @@
+"""Keys and values of finished prompts, kept for requests that begin with the same tokens.
+
+A tree of full pages per (tenant, adapter digest): a node's path from the root spells out every token before and
+in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
+lend a request foreign keys and values. Pages that running sequences share count as KV; those that
+only the tree holds count as cached prefix and may be evicted, leaves first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .allocator import PageAllocator
+from .eviction import Evictable, EvictionQueue, RestoreCosts
+
+PrefixKey = tuple[str, str]  # tenant, adapter digest ("" is the base model)
+
+
+class PrefixNode(Evictable):
+    """One full page of tokens after its parent's."""
+
+    __slots__ = ("children", "page", "parent", "root_key", "tokens")
+
+    def __init__(
+        self, parent: PrefixNode | None, tokens: tuple[int, ...], page: int, root_key: PrefixKey | None = None
+    ) -> None:
+        super().__init__()
+        self.parent = parent
+        self.root_key = root_key  # of a root, which holds no page
+        self.tokens = tokens
+        self.page = page
+        self.children: dict[tuple[int, ...], PrefixNode] = {}
+
+
+class PrefixCache:
+    """Finds, lends and keeps pages by the tokens they hold."""
+
+    def __init__(
+        self, allocator: PageAllocator, page_tokens: int, queue: EvictionQueue, costs: RestoreCosts, *, enabled: bool
+    ) -> None:
+        self.enabled = enabled
+        self._allocator = allocator
+        self._page_tokens = page_tokens
+        self._queue = queue
+        self._costs = costs
+        self._roots: dict[PrefixKey, PrefixNode] = {}
+        self._by_page: dict[int, PrefixNode] = {}
+
+    def __len__(self) -> int:
+        """Pages in the tree, in use or not."""
+        return len(self._by_page)
+
+    @property
+    def pages(self) -> set[int]:
+        return set(self._by_page)
+
+    def acquire(self, key: PrefixKey, tokens: Sequence[int]) -> list[int]:
+        """Pages of the longest known prefix, now shared with the caller. At least one token is left to compute."""
+        nodes = list(self._match(key, tokens, max_pages=(len(tokens) - 1) // self._page_tokens))
+        for node in nodes:
+            node.uses += 1
+            self._queue.withdraw(node)
+        pages = [node.page for node in nodes]
+        self._allocator.share(pages)
+        return pages
+
+    def insert(self, key: PrefixKey, tokens: Sequence[int], pages: Sequence[int]) -> None:
+        """Remember the full pages of ``tokens``; the caller holds ``pages``, where their keys and values lie."""
+        if not self.enabled or len(tokens) < self._page_tokens:
+            return
+        node = self._roots.setdefault(key, PrefixNode(None, (), -1, key))
+        for page, block in zip(pages, self._blocks(tokens), strict=False):
+            child = node.children.get(block)
+            if child is None:
+                if page in self._by_page:
+                    return  # already spells something else: it was computed under a page that has been replaced
+                self._queue.withdraw(node)
+                child = node.children[block] = PrefixNode(node, block, page)
+                self._by_page[page] = child
+                self._allocator.cache(page)
+            node = child
+
+    def release(self, pages: Sequence[int]) -> None:
+        """Give a sequence's pages back; those of the tree stay until they are evicted."""
+        self._allocator.release(pages)
+        for page in pages:
+            if (node := self._by_page.get(page)) is not None:
+                self._offer_if_idle(node)
+
+    def evict(self, node: PrefixNode) -> None:
+        """Free an idle leaf's page."""
+        del self._by_page[node.page]
+        self._allocator.uncache(node.page)
+        parent = node.parent
+        assert parent is not None and not node.children, "only leaves are evicted, and a root holds no page"
+        del parent.children[node.tokens]
+        if parent.root_key is None:
+            self._offer_if_idle(parent)
+        elif not parent.children:
+            del self._roots[parent.root_key]
+
+    def forget(self) -> None:
+        """Drop everything that nobody uses: what the device wrote last cannot be trusted."""
+        for node in sorted(self._by_page.values(), key=_depth, reverse=True):
+            if not node.children and self._allocator.only_cached(node.page):
+                self._queue.withdraw(node)
+                self.evict(node)
+
+    def _match(self, key: PrefixKey, tokens: Sequence[int], max_pages: int) -> Iterator[PrefixNode]:
+        node = self._roots.get(key)
+        for _, block in zip(range(max_pages), self._blocks(tokens), strict=False):
+            node = node.children.get(block) if node else None
+            if node is None:
+                return
+            yield node
+
+    def _blocks(self, tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        size = self._page_tokens
+        for start in range(0, len(tokens) - size + 1, size):
+            yield tuple(tokens[start : start + size])
+
+    def _offer_if_idle(self, node: PrefixNode) -> None:
+        if not node.children and self._allocator.only_cached(node.page):
+            self._queue.offer(node, self._costs.prefix_page)
+
+
+def _depth(node: PrefixNode) -> int:
+    depth = 0
+    while node.parent is not None:
+        node, depth = node.parent, depth + 1
+    return depth
