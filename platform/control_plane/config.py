@@ -35,6 +35,10 @@ class Settings(BaseSettings):
     trusted_origins: str = ""
     secure_cookies: bool = False
     trust_proxy: bool = False
+    public_url: str = ""
+    password_login: bool = True
+    mail_url: str = ""
+    mail_from: str = "Lorikeet <lorikeet@localhost>"
 
     var_dir: Path = REPOSITORY / "var"
     artifact_dir: Path | None = None
@@ -94,6 +98,12 @@ class Settings(BaseSettings):
                 "share the secret: set LORIKEET_SECRET_KEY to the same long random value for web, worker and beat."
             )
         return read_or_create_secret(self.var_dir / "secret-key")
+
+    @property
+    def address(self) -> str:
+        """Where people reach the console, without a slash at the end: the base of links in mails."""
+        origins = split_list(self.trusted_origins)
+        return (self.public_url or (origins[0] if origins else "http://127.0.0.1:8000")).rstrip("/")
 
     @property
     def artifacts(self) -> Path:

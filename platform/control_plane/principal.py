@@ -36,7 +36,7 @@ class Principal:
     @property
     def actor(self) -> Actor:
         if self.user is not None:
-            return Actor(ActorKind.USER, str(self.user.pk), self.user.email)
+            return Actor.of(self.user)
         assert self.api_key is not None
         return Actor(ActorKind.KEY, str(self.api_key.pk), f"{self.api_key.name} ({self.api_key})")
 

@@ -1,10 +1,11 @@
 """Django's settings, all derived from `control_plane.config.Settings`."""
 
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
-from control_plane.config import REPOSITORY, Settings, split_list
+from control_plane.config import REPOSITORY, Settings, SettingsError, split_list
 
 LORIKEET = Settings()
 
@@ -87,6 +88,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+PASSWORD_RESET_TIMEOUT = 3600
+
 SESSION_COOKIE_NAME = "lorikeet_session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -102,6 +105,30 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0
 if LORIKEET.trust_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+
+def _mail() -> dict[str, Any]:
+    """`smtp://user:password@host:587` speaks TLS after STARTTLS, `smtps://` from the start; without a URL mails are
+    files in the data folder."""
+    if not LORIKEET.mail_url:
+        return {"EMAIL_BACKEND": "control_plane.accounts.mail.FolderBackend"}
+    url = urlsplit(LORIKEET.mail_url)
+    if url.scheme not in ("smtp", "smtps") or not url.hostname:
+        raise SettingsError("LORIKEET_MAIL_URL must look like smtp://user:password@mail.example.org:587 (or smtps://).")
+    return {
+        "EMAIL_HOST": url.hostname,
+        "EMAIL_PORT": url.port or (465 if url.scheme == "smtps" else 587),
+        "EMAIL_HOST_USER": unquote(url.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(url.password or ""),
+        "EMAIL_USE_SSL": url.scheme == "smtps",
+        # A server on this machine is reached in the clear.
+        "EMAIL_USE_TLS": url.scheme == "smtp" and url.hostname not in ("localhost", "127.0.0.1", "::1"),
+    }
+
+
+globals().update(_mail())
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = LORIKEET.mail_from
 
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -164,7 +191,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_THROTTLE_RATES": {"login": LORIKEET.login_rate},
+    "DEFAULT_THROTTLE_RATES": dict.fromkeys(("login", "password", "invitation"), LORIKEET.login_rate),
     "EXCEPTION_HANDLER": "control_plane.http.errors.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "NUM_PROXIES": 1 if LORIKEET.trust_proxy else 0,

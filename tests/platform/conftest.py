@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,9 +35,16 @@ from control_plane.fleet.models import EngineHost
 from control_plane.keys.actions import create_key
 from control_plane.keys.models import ApiKey
 from control_plane.principal import Principal
+from control_plane.reports.exports import add_schedule, request_export
+from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.actions import add_member, create_tenant
+from control_plane.tenants.invitations import invite
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
+from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.sums import last_days
+from control_plane.webhooks.actions import Settings as WebhookSettings
+from control_plane.webhooks.actions import create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
 
 PASSWORD = "correct horse battery"
@@ -226,3 +234,39 @@ def ready_version(upload: Upload_, committing: Committing) -> Callable[..., Adap
 @pytest.fixture
 def anonymous() -> Iterator[APIClient]:
     yield APIClient()
+
+
+@pytest.fixture
+def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str, Any]:
+    """One of everything in acme, and the values that its addresses take."""
+    version = ready_version(acme)
+    key, _ = acme.key()
+    record_event(
+        request_id="req_1",
+        tenant=acme.tenant,
+        model="support",
+        endpoint="chat.completions",
+        outcome="finished",
+        created_at=datetime.now(UTC),
+        counts=Counts(prompt_tokens=3, completion_tokens=5),
+        adapter=version.adapter,
+        version=version,
+        api_key=key,
+    )
+    hook = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
+    endpoint = create_endpoint(acting=acme.principal(), settings=WebhookSettings(**hook))
+    delivery = send_test(acting=acme.principal(), endpoint=endpoint)
+    guest = create_user(actor=SYSTEM, email="guest@acme.example", password=PASSWORD)
+    add_member(actor=SYSTEM, tenant=acme.tenant, user=guest, role=Role.VIEWER)
+    return {
+        "name": "support",
+        "number": 1,
+        "upload_id": Upload.objects.get().pk,
+        "key_id": key.pk,
+        "webhook_id": endpoint.pk,
+        "delivery_id": delivery.pk,
+        "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
+        "user_id": guest.pk,
+        "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
+        "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
+    }

@@ -5,41 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.db import connection
-from django.urls import URLPattern, URLResolver
+from lorikeet_testing.addresses import METHODS, TENANT_PREFIX, Address, tenant_addresses
 from rest_framework.test import APIClient
 
-from control_plane.adapters.models import Upload
 from control_plane.fleet.presentation import hosts_for
 from control_plane.keys.models import ApiKey
-from control_plane.reports.exports import add_schedule, request_export
-from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.roles import CAPABILITIES, KEY_SCOPES, Role
-from control_plane.urls import tenant_urls
-from control_plane.usage.actions import Counts, record_event
-from control_plane.usage.sums import last_days
-from control_plane.webhooks.actions import Settings as WebhookSettings
-from control_plane.webhooks.actions import create_endpoint, send_test
 
 pytestmark = pytest.mark.django_db
-METHODS = ("get", "post", "put", "patch", "delete")
-
-
-def routes(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, type[Any]]]:
-    for pattern in patterns:
-        route = prefix + str(pattern.pattern)
-        if isinstance(pattern, URLResolver):
-            yield from routes(pattern.url_patterns, route)
-        elif isinstance(pattern, URLPattern):
-            yield route, pattern.callback.view_class  # type: ignore[attr-defined]
-
-
-ROUTES = dict(routes(tenant_urls))
+ROUTES = tenant_addresses()
 CASES = [
     (route, method)
     for route, view in ROUTES.items()
@@ -48,44 +27,16 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def furnished(acme: Any, ready_version: Any, committing: Any) -> dict[str, Any]:
-    """One of everything in acme, and the values that its addresses take."""
-    version = ready_version(acme)
-    key, _ = acme.key()
-    record_event(
-        request_id="req_1",
-        tenant=acme.tenant,
-        model="support",
-        endpoint="chat.completions",
-        outcome="finished",
-        created_at=datetime.now(UTC),
-        counts=Counts(prompt_tokens=3, completion_tokens=5),
-        adapter=version.adapter,
-        version=version,
-        api_key=key,
-    )
-    hook = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
-    endpoint = create_endpoint(acting=acme.principal(), settings=WebhookSettings(**hook))
-    delivery = send_test(acting=acme.principal(), endpoint=endpoint)
-    return {
-        "name": "support",
-        "number": 1,
-        "upload_id": Upload.objects.get().pk,
-        "key_id": key.pk,
-        "webhook_id": endpoint.pk,
-        "delivery_id": delivery.pk,
-        "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
-        "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
-    }
+# What a method must be sent to get as far as looking for its subject.
+BODIES: dict[tuple[str, str], Any] = {("members/<uuid:user_id>", "patch"): {"role": "viewer"}}
 
 
 def address(org: Any, route: str, values: dict[str, Any]) -> str:
-    return org.path(re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(values[match[1]]), route))
+    return Address(TENANT_PREFIX + route, call).path({**values, "tenant": org.tenant.slug})
 
 
-def call(client: APIClient, method: str, path: str) -> Any:
-    return getattr(client, method)(path)
+def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
+    return getattr(client, method)(path, body, format=None if method == "get" else "json")
 
 
 @pytest.mark.parametrize(("route", "method"), CASES, ids=[f"{m.upper()} {r}" for r, m in CASES])
@@ -99,7 +50,7 @@ def test_other_tenant(acme: Any, globex: Any, furnished: dict[str, Any], route: 
 
     # The ids of acme's things within globex's own addresses.
     if "<" in route:
-        answer = call(globex.client(), method, address(globex, route, furnished))
+        answer = call(globex.client(), method, address(globex, route, furnished), BODIES.get((route, method)))
         assert answer.status_code == 404
         assert answer.json()["error"]["fix"]
 
@@ -156,7 +107,7 @@ OWNED = {
     "adapters_adapter", "adapters_adapterversion", "adapters_alias", "adapters_upload", "usage_usageevent",
     "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailytotals",
     "usage_dailylatency", "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export",
-    "reports_exportschedule",
+    "reports_exportschedule", "tenants_invitation", "tenants_membership",
 }  # fmt: skip
 
 
@@ -169,9 +120,10 @@ def only_scoped_queries(tenant: Any) -> Iterator[list[str]]:
         main = re.match(r'\s*(?:SELECT .*? FROM|UPDATE|DELETE FROM) "(\w+)"', sql, re.DOTALL)
         if main and main[1] in OWNED:
             where = sql.partition(" WHERE ")[2]
+            by_slug = '"tenants_tenant"."slug" =' in where
             by_key = (f'"{main[1]}"."id" =', f'"{main[1]}"."id" IN (%s)', '."prefix" =')
             cleared = '_id" = NULL WHERE' in sql  # references to a row that was deleted
-            if "tenant_id" not in where and not cleared and not any(one in where for one in by_key):
+            if "tenant_id" not in where and not by_slug and not cleared and not any(one in where for one in by_key):
                 unscoped.append(sql)
         return execute(sql, params, many, context)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from django.contrib.auth import authenticate, login, logout
-from django.contrib.auth.password_validation import validate_password
 from django.db import transaction
 from django.http import HttpRequest
+from django.utils import timezone
 
 from control_plane.accounts.models import User
+from control_plane.accounts.passwords import check_strength, require_passwords
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
-from control_plane.audit.models import ActorKind
 from control_plane.errors import LorikeetError
+from control_plane.live.access import recheck_user
 
 
 class WrongLoginError(LorikeetError):
@@ -19,16 +20,24 @@ class WrongLoginError(LorikeetError):
         super().__init__(
             "wrong_login",
             "The e-mail address and the password do not match.",
-            "Check both; ask an owner of your organisation to reset the password if it is lost.",
+            "Check both; if the password is lost, have a link sent to you.",
             status=401,
         )
 
 
-def create_user(*, actor: Actor, email: str, password: str, name: str = "") -> User:
-    """Make a user. Raises django's ValidationError for a weak password."""
+def create_user(
+    *, actor: Actor | None, email: str, password: str | None, name: str = "", verified: bool = True
+) -> User:
+    """Make a user; one without a password comes in through the provider. `actor` None: they do it themselves.
+
+    `verified`: it is certain that the address is theirs. Raises WeakPasswordError.
+    """
     with transaction.atomic():
-        validate_password(password, User(email=email, name=name))
-        user = User.objects.create_user(email, password, name=name)
+        if password is not None:
+            check_strength(password, User(email=email, name=name))
+        proven = timezone.now() if verified else None
+        user = User.objects.create_user(email, password, name=name, email_verified_at=proven)
+        actor = actor or Actor.of(user)
         audit.record(actor, "user.create", user, tenant=None, label=user.email)
     return user
 
@@ -43,20 +52,23 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
 
 def log_in(request: HttpRequest, *, email: str, password: str) -> User:
     """Start a session (with a new session id). Raises WrongLoginError."""
+    require_passwords()
     user = authenticate(request, username=email, password=password)
     if not isinstance(user, User):
         raise WrongLoginError
-    with transaction.atomic():
-        login(request, user)
-        audit.record(_actor(user), "session.create", user, tenant=None)
+    start_session(request, user)
     return user
+
+
+def start_session(request: HttpRequest, user: User, **detail: str) -> None:
+    """For a person who has proven who they are."""
+    with transaction.atomic():
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        audit.record(Actor.of(user), "session.create", user, tenant=None, **detail)
 
 
 def log_out(request: HttpRequest, user: User) -> None:
     with transaction.atomic():
         logout(request)
-        audit.record(_actor(user), "session.delete", user, tenant=None)
-
-
-def _actor(user: User) -> Actor:
-    return Actor(ActorKind.USER, str(user.pk), user.email)
+        audit.record(Actor.of(user), "session.delete", user, tenant=None)
+        recheck_user(user.pk)

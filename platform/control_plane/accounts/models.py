@@ -30,6 +30,7 @@ class User(AbstractBaseUser):
     is_active = models.BooleanField(default=True)
     is_operator = models.BooleanField(default=False, help_text="Runs the installation; sees hosts across tenants.")
     created_at = models.DateTimeField(auto_now_add=True)
+    email_verified_at = models.DateTimeField(null=True, help_text="When it was proven that the address is theirs.")
 
     objects = UserManager()
 

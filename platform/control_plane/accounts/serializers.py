@@ -10,6 +10,7 @@ class SessionUserSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField()
     name = serializers.CharField()
     is_operator = serializers.BooleanField()
+    has_password = serializers.BooleanField(source="has_usable_password", help_text="Else they come in by provider.")
 
 
 class SessionTenantSerializer(serializers.Serializer[Any]):
@@ -22,10 +23,25 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
 class SessionSerializer(serializers.Serializer[Any]):
     authenticated = serializers.BooleanField()
     csrf_token = serializers.CharField(help_text="Send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
+    password_login = serializers.BooleanField(help_text="Whether one can sign in with a password here.")
     user = SessionUserSerializer(allow_null=True)
     tenants = SessionTenantSerializer(many=True)
 
 
 class LoginSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField(max_length=254)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class ChangePasswordSerializer(serializers.Serializer[Any]):
+    current_password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class ForgotPasswordSerializer(serializers.Serializer[Any]):
+    email = serializers.EmailField(max_length=254)
+
+
+class ResetPasswordSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(max_length=200)
     password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)

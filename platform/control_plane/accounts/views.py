@@ -1,4 +1,4 @@
-"""GET, POST and DELETE /api/session."""
+"""The session, and one's own password."""
 
 from __future__ import annotations
 
@@ -12,33 +12,63 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.views import APIView
 
-from control_plane.accounts import actions
+from control_plane.accounts import actions, passwords
 from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
 from control_plane.accounts.models import User
-from control_plane.accounts.serializers import LoginSerializer, SessionSerializer
+from control_plane.accounts.serializers import (
+    ChangePasswordSerializer,
+    ForgotPasswordSerializer,
+    LoginSerializer,
+    ResetPasswordSerializer,
+    SessionSerializer,
+)
+from control_plane.config import current
+from control_plane.http.access import Access
 from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.tenants.access import NotAuthenticatedError
 from control_plane.tenants.models import Membership
 
 
-class LoginThrottle(ScopedRateThrottle):
-    """Counts log-in attempts by address. Reading the session is free."""
+class AttemptThrottle(ScopedRateThrottle):
+    """Counts attempts by address, under the view's `throttle_scope`. Reading is free."""
 
     def allow_request(self, request: Request, view: APIView) -> bool:
         return request.method != "POST" or super().allow_request(request, view)
 
 
-class SessionView(APIView):
+class PublicView(APIView):
+    """For people who are not signed in, or not yet. Attempts are counted; unsafe methods check CSRF by themselves."""
+
+    access = Access.PUBLIC
     authentication_classes = (SessionAuthentication,)
     permission_classes = ()
     throttle_scope = "login"
 
     def get_throttles(self) -> list[BaseThrottle]:
-        return [LoginThrottle()]
+        return [AttemptThrottle()]
 
+
+class PersonView(APIView):
+    """For a person who is signed in, about themselves: 401 without a session. Keys never get in."""
+
+    access = Access.SESSION
+    authentication_classes = (SessionAuthentication,)
+    permission_classes = ()
+    person: User
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        user = session_user(request._request)
+        if user is None:
+            raise NotAuthenticatedError
+        self.person = user
+
+
+class SessionView(PublicView):
     @extend_schema(operation_id="read_session", responses=SessionSerializer, tags=["session"], auth=[])
     def get(self, request: Request) -> Response:
         """Who is logged in, and the CSRF token to send. Always 200."""
-        return Response(_session(request._request))
+        return Response(session_state(request._request))
 
     @extend_schema(
         operation_id="log_in",
@@ -53,7 +83,7 @@ class SessionView(APIView):
         body = LoginSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         actions.log_in(request._request, **body.validated_data)
-        return Response(_session(request._request))
+        return Response(session_state(request._request))
 
     @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
     def delete(self, request: Request) -> Response:
@@ -61,14 +91,73 @@ class SessionView(APIView):
         enforce_csrf(request._request)
         if user := session_user(request._request):
             actions.log_out(request._request, user)
-        return Response(_session(request._request))
+        return Response(session_state(request._request))
 
 
-def _session(request: HttpRequest) -> dict[str, Any]:
+class PasswordView(PersonView):
+    throttle_scope = "password"
+
+    def get_throttles(self) -> list[BaseThrottle]:
+        return [AttemptThrottle()]
+
+    @extend_schema(
+        operation_id="change_password",
+        request=ChangePasswordSerializer,
+        responses={200: SessionSerializer, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        tags=["session"],
+    )
+    def post(self, request: Request) -> Response:
+        """Change one's password. All other sessions of the person end."""
+        body = ChangePasswordSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        passwords.change_password(request._request, self.person, **body.validated_data)
+        return Response(session_state(request._request))
+
+
+class ForgotPasswordView(PublicView):
+    throttle_scope = "password"
+
+    @extend_schema(
+        operation_id="forgot_password",
+        request=ForgotPasswordSerializer,
+        responses={202: None, 429: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """Have a link mailed for choosing a new password. The answer is the same without such an account."""
+        enforce_csrf(request._request)
+        body = ForgotPasswordSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        passwords.forgot_password(body.validated_data["email"])
+        return Response(status=202)
+
+
+class ResetPasswordView(PublicView):
+    throttle_scope = "password"
+
+    @extend_schema(
+        operation_id="reset_password",
+        request=ResetPasswordSerializer,
+        responses={204: None, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """Choose a new password with a link's token. All sessions of the person end."""
+        enforce_csrf(request._request)
+        body = ResetPasswordSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        passwords.reset_password(**body.validated_data)
+        return Response(status=204)
+
+
+def session_state(request: HttpRequest) -> dict[str, Any]:
     user = session_user(request)
     session = {
         "authenticated": user is not None,
         "csrf_token": get_token(request),
+        "password_login": current().password_login,
         "user": user,
         "tenants": _tenants(user) if user else [],
     }

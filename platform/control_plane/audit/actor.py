@@ -1,8 +1,14 @@
 """Who is named in an audit row."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from control_plane.audit.models import ActorKind
+
+if TYPE_CHECKING:
+    from control_plane.accounts.models import User
 
 
 @dataclass(frozen=True)
@@ -10,6 +16,11 @@ class Actor:
     kind: ActorKind
     id: str
     label: str
+
+    @classmethod
+    def of(cls, user: User) -> Actor:
+        """A person."""
+        return cls(ActorKind.USER, str(user.pk), user.email)
 
 
 SYSTEM = Actor(ActorKind.SYSTEM, "", "lorikeet")

@@ -28,8 +28,10 @@ from control_plane.gateway.parameters import read_json, read_parameters
 from control_plane.gateway.responses import ChatShape, ChunkWriter, CompletionShape, Shape, whole
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.streaming import EventStream, EventStreamResponse
+from control_plane.http.access import Access, access, public
 from control_plane.http.request_id import set_request_id
 from control_plane.keys.auth import bearer_token
+from control_plane.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ def endpoint(*methods: str) -> Callable[[View], View]:
                 return _as_api_error(error).response()
 
         guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
-        return guarded
+        return access(Access.KEY, Capability.INFER)(guarded)
 
     return decorate
 
@@ -97,6 +99,7 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
     return JsonResponse(await run_db(_retrieve, bearer_token(request), name))
 
 
+@public
 async def not_found(request: HttpRequest, path: str) -> HttpResponseBase:
     """Anything else below /v1."""
     fix = "Lorikeet serves /v1/chat/completions, /v1/completions and /v1/models."

@@ -5,13 +5,16 @@ from __future__ import annotations
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 
+from control_plane.http.access import public
 from control_plane.http.errors import error_response
 
 
+@public
 def livez(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "alive"})
 
 
+@public
 def readyz(request: HttpRequest) -> JsonResponse:
     try:
         with connection.cursor() as cursor:

@@ -42,13 +42,14 @@ def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
         with _order:
             entry = ring().append(str(tenant_id), event, data)
             message = {"type": "console.event", "seq": entry.seq, "event": event, "data": data}
-            _send(group_name(tenant_id), message)
+            send_to_group(group_name(tenant_id), message)
     except (OSError, RedisError):
         # The write is committed; a console that misses an event re-reads on its next poll or reconnect.
         logger.warning("Live event not sent: the channel layer is unreachable.", extra={"event": event}, exc_info=True)
 
 
-def _send(group: str, message: dict[str, Any]) -> None:
+def send_to_group(group: str, message: dict[str, Any]) -> None:
+    """Through the channel layer, from synchronous code. Raises OSError or RedisError if it is away."""
     send = get_channel_layer().group_send
     if _home is not None and _home.is_running():
         asyncio.run_coroutine_threadsafe(send(group, message), _home)

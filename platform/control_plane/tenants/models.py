@@ -5,6 +5,7 @@ import uuid
 from django.conf import settings
 from django.core.validators import RegexValidator
 from django.db import models
+from django.utils import timezone
 
 from control_plane.tenants.roles import CAPABILITIES, Capability, Role
 from control_plane.tenants.scope import TenantQuerySet
@@ -49,3 +50,37 @@ class Membership(models.Model):
     @property
     def capabilities(self) -> frozenset[Capability]:
         return CAPABILITIES[Role(self.role)]
+
+
+class Invitation(models.Model):
+    """Open until it is accepted, revoked or too old. Its token is not stored: it is signed (`invitations.py`)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(max_length=254, help_text="In lower case, as of accounts.")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    objects = TenantQuerySet["Invitation"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "email"],
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="invitation_open_once",
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="invitation_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role} of {self.tenant_id}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.accepted_at is None and self.revoked_at is None and self.expires_at > timezone.now()

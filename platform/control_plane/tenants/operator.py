@@ -10,8 +10,8 @@ from rest_framework.views import APIView
 from control_plane.accounts.auth import session_user
 from control_plane.accounts.models import User
 from control_plane.audit.actor import Actor
-from control_plane.audit.models import ActorKind
 from control_plane.errors import ForbiddenError
+from control_plane.http.access import Access
 from control_plane.tenants.access import NotAuthenticatedError
 from control_plane.tenants.roles import Capability
 
@@ -31,6 +31,7 @@ class OperatorView(APIView):
     API keys belong to one tenant and never get in.
     """
 
+    access = Access.OPERATOR
     permission_classes = ()
     needs: ClassVar[dict[str, Capability]] = {"GET": Capability.OPERATE, "POST": Capability.OPERATE}
     operator: User
@@ -46,4 +47,4 @@ class OperatorView(APIView):
 
     @property
     def actor(self) -> Actor:
-        return Actor(ActorKind.USER, str(self.operator.pk), self.operator.email)
+        return Actor.of(self.operator)

@@ -21,17 +21,19 @@ class Capability(models.TextChoices):
     WRITE_TENANT = "tenant.write"
     WRITE_WEBHOOKS = "webhooks.write"
     WRITE_EXPORTS = "exports.write"
+    READ_AUDIT = "audit.read"
+    LEAVE = "leave"
     OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
 
-_VIEWER = frozenset({Capability.VIEW})
+_VIEWER = frozenset({Capability.VIEW, Capability.LEAVE})
 _DEVELOPER = _VIEWER | {
     Capability.INFER,
     Capability.WRITE_ADAPTERS,
     Capability.WRITE_KEYS,
     Capability.WRITE_EXPORTS,
 }
-_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS, Capability.WRITE_WEBHOOKS}
+_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS, Capability.WRITE_WEBHOOKS, Capability.READ_AUDIT}
 _OWNER = _ADMIN | {Capability.WRITE_TENANT}
 
 CAPABILITIES: dict[Role, frozenset[Capability]] = {

@@ -1,20 +1,17 @@
-"""The base of every view under /api/tenants/{tenant}/, and the tenant's members."""
+"""The base of every view under /api/tenants/{tenant}/."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from control_plane.accounts.auth import session_user
+from control_plane.http.access import Access
 from control_plane.principal import Principal
 from control_plane.tenants.access import enter
-from control_plane.tenants.models import Membership
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.serializers import MemberSerializer
 
 
 class TenantView(APIView):
@@ -23,6 +20,7 @@ class TenantView(APIView):
     `needs` maps each method to the capability it asks for; a method that is missing there does not exist.
     """
 
+    access = Access.TENANT
     permission_classes = ()
     needs: ClassVar[dict[str, Capability]] = {"GET": Capability.VIEW}
     principal: Principal
@@ -35,11 +33,3 @@ class TenantView(APIView):
         method = request.method or ""
         if method in self.needs:
             self.principal.require(self.needs[method])
-
-
-class MembersView(TenantView):
-    @extend_schema(operation_id="list_members", responses=MemberSerializer(many=True), tags=["members"])
-    def get(self, request: Request, tenant: str) -> Response:
-        """People of this tenant and their roles."""
-        members = Membership.objects.for_tenant(self.principal.tenant).select_related("user").order_by("user__email")
-        return Response(MemberSerializer(list(members), many=True).data)

@@ -13,6 +13,7 @@ from django.db import transaction
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
 from control_plane.audit.actor import SYSTEM
+from control_plane.errors import LorikeetError
 from control_plane.keys.actions import create_key
 from control_plane.principal import Principal
 from control_plane.tenants.actions import add_member, create_tenant
@@ -37,6 +38,8 @@ class Command(BaseCommand):
                 self._create(**options)
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
+        except LorikeetError as error:
+            raise CommandError(f"{error.message} {error.fix}") from error
 
     def _create(self, *, slug: str, name: str, owner: str, key: str, **rest: Any) -> None:
         tenant = create_tenant(actor=SYSTEM, slug=slug, name=name or slug)

@@ -1,0 +1,123 @@
+"""Changing a password, and getting in again without one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.tokens import default_token_generator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from control_plane.accounts.models import User
+from control_plane.audit import actions as audit
+from control_plane.audit.actor import Actor
+from control_plane.config import current
+from control_plane.errors import ForbiddenError, LorikeetError
+from control_plane.live.access import recheck_user
+from control_plane.writes import enqueue
+
+
+class WeakPasswordError(LorikeetError):
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(
+            "weak_password", " ".join(reasons), "Choose a longer or less common password.", param="password"
+        )
+
+
+class WrongPasswordError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "wrong_password",
+            "The present password is not right.",
+            "Type it again; if it is lost, sign out and use the link for a forgotten password.",
+            param="current_password",
+        )
+
+
+class ResetLinkError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "reset_link_invalid",
+            "This link was used already, or is older than an hour.",
+            "Ask for a new one on the sign-in page.",
+            param="token",
+        )
+
+
+class PasswordsOffError(ForbiddenError):
+    def __init__(self) -> None:
+        super().__init__(
+            "Passwords are switched off on this installation.",
+            "Sign in through your organisation's provider.",
+            code="password_login_off",
+        )
+
+
+def require_passwords() -> None:
+    """Raises PasswordsOffError where LORIKEET_PASSWORD_LOGIN is off."""
+    if not current().password_login:
+        raise PasswordsOffError
+
+
+def check_strength(password: str, user: User) -> None:
+    """Raises WeakPasswordError."""
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise WeakPasswordError(error.messages) from error
+
+
+def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
+    """This session goes on under a new id; all others of the person end."""
+    require_passwords()
+    if not user.check_password(current_password):
+        raise WrongPasswordError
+    check_strength(password, user)
+    with transaction.atomic():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        update_session_auth_hash(request, user)
+        audit.record(Actor.of(user), "password.change", user, tenant=None, label=user.email)
+        recheck_user(user.pk)
+
+
+def forgot_password(email: str) -> None:
+    """Have a link mailed if there is such an account: the worker looks, so that the answer's time tells nothing."""
+    from control_plane.accounts.tasks import mail_reset_link
+
+    require_passwords()
+    enqueue(mail_reset_link, email.strip().lower())
+
+
+def reset_token(user: User) -> str:
+    """Good for an hour, and until the person signs in or has another password: both are part of what is signed."""
+    return f"{user.pk.hex}.{default_token_generator.make_token(user)}"
+
+
+def reset_password(*, token: str, password: str) -> User:
+    """The person behind the link gets the password; all their sessions end. Raises ResetLinkError."""
+    require_passwords()
+    with transaction.atomic():
+        user = _holder(token)
+        check_strength(password, user)
+        user.set_password(password)
+        user.email_verified_at = user.email_verified_at or timezone.now()
+        user.save(update_fields=["password", "email_verified_at"])
+        audit.record(Actor.of(user), "password.reset", user, tenant=None, label=user.email)
+        recheck_user(user.pk)
+    return user
+
+
+def _holder(token: str) -> User:
+    who, _, proof = token.partition(".")
+    try:
+        user = User.objects.select_for_update().filter(pk=UUID(hex=who), is_active=True).first()
+    except ValueError:
+        user = None
+    if user is None or not default_token_generator.check_token(user, proof):
+        raise ResetLinkError
+    return user

@@ -1,0 +1,25 @@
+"""Mails to people about their accounts. Tokens are made here, so that the queue never holds one."""
+
+from celery import shared_task
+
+from control_plane.accounts.mail import link, send
+from control_plane.accounts.models import User
+from control_plane.accounts.passwords import reset_token
+
+RETRIES = 5
+
+
+@shared_task(
+    name="accounts.mail_reset_link", autoretry_for=(OSError,), retry_backoff=10, max_retries=RETRIES, acks_late=True
+)
+def mail_reset_link(email: str) -> None:
+    user = User.objects.filter(email=email, is_active=True).first()
+    if user is None:
+        return
+    send(
+        user.email,
+        "Choose a new password for Lorikeet",
+        "Somebody, hopefully you, asked for a new password for this address. Open this link within an hour:",
+        link("reset-password", reset_token(user)),
+        "If it was not you, there is nothing to do: your password stays as it is.",
+    )

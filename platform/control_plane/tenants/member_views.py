@@ -1,0 +1,112 @@
+"""Members of a tenant and open invitations."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.errors import NotFoundError
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.tenants import invitations, members
+from control_plane.tenants.models import Invitation, Membership
+from control_plane.tenants.roles import Capability, Role
+from control_plane.tenants.serializers import (
+    CreatedInvitationSerializer,
+    InvitationSerializer,
+    MemberSerializer,
+    NewInvitationSerializer,
+    NewRoleSerializer,
+)
+from control_plane.tenants.views import TenantView
+
+_REFUSED = {403: ErrorResponseSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class MembersView(TenantView):
+    @extend_schema(operation_id="list_members", responses=MemberSerializer(many=True), tags=["members"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """People of this tenant and their roles."""
+        own = Membership.objects.for_tenant(self.principal.tenant).select_related("user").order_by("user__email")
+        return Response(MemberSerializer(list(own), many=True).data)
+
+
+class MemberView(TenantView):
+    http_method_names = ["patch", "delete", "options"]
+    needs: ClassVar = {"PATCH": Capability.WRITE_MEMBERS, "DELETE": Capability.WRITE_MEMBERS}
+
+    @extend_schema(
+        operation_id="change_role",
+        request=NewRoleSerializer,
+        responses={200: MemberSerializer, **_REFUSED},
+        tags=["members"],
+    )
+    def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
+        """Give a member another role. It holds from their next request on."""
+        body = NewRoleSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        role = Role(body.validated_data["role"])
+        changed = members.change_role(acting=self.principal, user_id=user_id, role=role)
+        return Response(MemberSerializer(changed).data)
+
+    @extend_schema(operation_id="remove_member", responses={204: None, **_REFUSED}, tags=["members"])
+    def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
+        """Take a member out. Their open sockets close; keys that they made stay."""
+        members.remove_member(acting=self.principal, user_id=user_id)
+        return Response(status=204)
+
+
+class MembershipView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": Capability.LEAVE}
+
+    @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Leave this tenant."""
+        members.leave_tenant(acting=self.principal)
+        return Response(status=204)
+
+
+class InvitationsView(TenantView):
+    needs: ClassVar = {"GET": Capability.WRITE_MEMBERS, "POST": Capability.WRITE_MEMBERS}
+
+    @extend_schema(operation_id="list_invitations", responses=InvitationSerializer(many=True), tags=["members"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Those that are neither accepted nor revoked, newest first; too old ones too."""
+        own = Invitation.objects.for_tenant(self.principal.tenant).select_related("invited_by")
+        return Response(InvitationSerializer(own.filter(accepted_at=None, revoked_at=None), many=True).data)
+
+    @extend_schema(
+        operation_id="invite",
+        request=NewInvitationSerializer,
+        responses={201: CreatedInvitationSerializer, **_REFUSED},
+        tags=["members"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Invite a person by e-mail. The answer holds the link, this once."""
+        body = NewInvitationSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        asked = body.validated_data
+        invitation = invitations.invite(acting=self.principal, email=asked["email"], role=Role(asked["role"]))
+        link = invitations.invitation_link(invitation)
+        answer = {**InvitationSerializer(invitation).data, "link": link}
+        return Response(answer, status=201, headers={"Cache-Control": "no-store"})
+
+
+class InvitationView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": Capability.WRITE_MEMBERS}
+
+    @extend_schema(operation_id="revoke_invitation", responses={204: None, **_REFUSED}, tags=["members"])
+    def delete(self, request: Request, tenant: str, invitation_id: UUID) -> Response:
+        """Take an invitation back. Its link stops working."""
+        invitation = Invitation.objects.for_tenant(self.principal.tenant).filter(pk=invitation_id).first()
+        if invitation is None:
+            raise NotFoundError(
+                "There is no such invitation.", "GET invitations lists them.", code="invitation_not_found", param="id"
+            )
+        invitations.revoke_invitation(acting=self.principal, invitation=invitation)
+        return Response(status=204)

@@ -1,0 +1,66 @@
+"""Every address of the project, read from its URL patterns, for tests that walk all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import URLPattern, URLResolver, get_resolver
+
+METHODS = ("get", "post", "put", "patch", "delete")
+TENANT_PREFIX = "api/tenants/<slug:tenant>/"
+_PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+
+
+@dataclass(frozen=True)
+class Address:
+    """One URL pattern and the view behind it."""
+
+    route: str
+    view: Callable[..., Any]
+
+    @property
+    def declared(self) -> Any:
+        """Where `access` and `needs` are written: the view's class, or the function."""
+        return getattr(self.view, "view_class", None) or getattr(self.view, "cls", None) or self.view
+
+    @property
+    def methods(self) -> list[str]:
+        """What it handles, as functions say nothing of theirs: get and post for them."""
+        declared = self.declared
+        if not isinstance(declared, type):
+            return ["get", "post"]
+        return [name for name in METHODS if hasattr(declared, name) and name in declared.http_method_names]
+
+    def path(self, values: Mapping[str, Any]) -> str:
+        """With a value for each parameter. Fails with what to do for one that is not there."""
+        return "/" + _PARAMETER.sub(lambda match: str(_value(values, match[1], self.route)), self.route)
+
+
+def every_address() -> list[Address]:
+    return list(_walk(get_resolver().url_patterns, ""))
+
+
+def tenant_addresses() -> dict[str, type[Any]]:
+    """Views by their route below /api/tenants/{tenant}/."""
+    inside = (address for address in every_address() if address.route.startswith(TENANT_PREFIX))
+    return {address.route.removeprefix(TENANT_PREFIX): address.declared for address in inside}
+
+
+def _walk(patterns: list[Any], prefix: str) -> Iterator[Address]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _walk(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            yield Address(route, pattern.callback)
+
+
+def _value(values: Mapping[str, Any], name: str, route: str) -> Any:
+    assert name in values, (
+        f"{route}: the tests have no value for <{name}>. Make one of it in the fixture `furnished` of "
+        "tests/platform/conftest.py, so that this address is walked as every role and as a second tenant."
+    )
+    return values[name]
