@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     socket_max_message_bytes: int = Field(default=1 << 20, gt=0)
     socket_max_generations: int = Field(default=32, gt=0)
 
+    quota_fail_open: bool = False
+    quota_output_tokens: int = Field(default=1024, gt=0)
+
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)
     max_lora_rank: int = Field(default=256, ge=1, le=256)

@@ -7,6 +7,7 @@ from control_plane.http.access import public
 from control_plane.http.health import livez, readyz
 from control_plane.overview.views import OverviewView
 from control_plane.prices import urls as prices
+from control_plane.quotas import urls as quotas
 from control_plane.reports import urls as reports
 from control_plane.tenants import urls as tenants
 
@@ -20,13 +21,18 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.fleet.urls")),
     path("", include("control_plane.keys.urls")),
     path("", include("control_plane.prices.urls")),
+    path("", include("control_plane.quotas.urls")),
     path("", include("control_plane.reports.urls")),
     path("", include("control_plane.tenants.urls")),
     path("", include("control_plane.usage.urls")),
     path("", include("control_plane.webhooks.urls")),
 ]
 
-operator_urls: list[URLPattern | URLResolver] = [*prices.operator_urlpatterns, *reports.operator_urlpatterns]
+operator_urls: list[URLPattern | URLResolver] = [
+    *prices.operator_urlpatterns,
+    *quotas.operator_urlpatterns,
+    *reports.operator_urlpatterns,
+]
 
 urlpatterns = [
     path("livez", livez),

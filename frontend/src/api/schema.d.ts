@@ -87,6 +87,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/tenants/{tenant}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What a tenant is granted. */
+        get: operations["read_tenant_limits"];
+        /** @description Set all limits of a tenant; one that is left out is lifted. In force within two seconds. */
+        put: operations["set_tenant_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/usage.csv": {
         parameters: {
             query?: never;
@@ -429,6 +447,40 @@ export interface paths {
         post?: never;
         /** @description Revoke a key. It stops working at once. */
         delete: operations["revoke_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/keys/{key_id}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Set all limits of a key; one that is left out is lifted. In force within two seconds. */
+        put: operations["set_key_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The limits of the tenant and its keys, and what is used of each now. */
+        get: operations["read_limits"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1053,6 +1105,72 @@ export interface components {
         InvitationTokenRequest: {
             token: string;
         };
+        /** @description Of one key. The tenant's limits hold besides. */
+        KeyLimits: {
+            /**
+             * Format: int64
+             * @description Requests that run at once. Null = no limit.
+             */
+            concurrency?: number | null;
+            /**
+             * Format: int64
+             * @description Of one request, for each choice. Null = no limit.
+             */
+            max_output_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Within any 60 seconds. Null = no limit.
+             */
+            requests_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC day. Null = no limit.
+             */
+            tokens_per_day?: number | null;
+            /**
+             * Format: int64
+             * @description Prompt and output, within any 60 seconds. Null = no limit.
+             */
+            tokens_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC month. Null = no limit.
+             */
+            tokens_per_month?: number | null;
+        };
+        /** @description Of one key. The tenant's limits hold besides. */
+        KeyLimitsRequest: {
+            /**
+             * Format: int64
+             * @description Requests that run at once. Null = no limit.
+             */
+            concurrency?: number | null;
+            /**
+             * Format: int64
+             * @description Of one request, for each choice. Null = no limit.
+             */
+            max_output_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Within any 60 seconds. Null = no limit.
+             */
+            requests_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC day. Null = no limit.
+             */
+            tokens_per_day?: number | null;
+            /**
+             * Format: int64
+             * @description Prompt and output, within any 60 seconds. Null = no limit.
+             */
+            tokens_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC month. Null = no limit.
+             */
+            tokens_per_month?: number | null;
+        };
         /**
          * @description * `adapters.write` - adapters.write
          *     * `infer` - infer
@@ -1060,6 +1178,14 @@ export interface components {
          * @enum {string}
          */
         KeyScope: "adapters.write" | "infer" | "view";
+        KeyStanding: {
+            /** Format: uuid */
+            id: string;
+            limits: components["schemas"]["KeyLimits"];
+            name: string;
+            prefix: string;
+            used: components["schemas"]["Used"];
+        };
         KeyUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
@@ -1417,6 +1543,12 @@ export interface components {
             is_operator: boolean;
             name: string;
         };
+        Standing: {
+            counters_reachable: boolean;
+            /** @description Keys that can be used. */
+            keys: components["schemas"]["KeyStanding"][];
+            tenant: components["schemas"]["TenantStanding"];
+        };
         /** @description Amounts are millionths of the currency. */
         Statement: {
             /** Format: date-time */
@@ -1450,6 +1582,106 @@ export interface components {
          * @enum {string}
          */
         StatementLineKindEnum: "input" | "cached_input" | "output" | "storage";
+        /** @description Of one key. The tenant's limits hold besides. */
+        TenantLimits: {
+            /**
+             * Format: int64
+             * @description Adapters that are not archived. Null = no limit.
+             */
+            adapters?: number | null;
+            /**
+             * Format: int64
+             * @description Requests that run at once. Null = no limit.
+             */
+            concurrency?: number | null;
+            /**
+             * Format: int64
+             * @description Of one request, for each choice. Null = no limit.
+             */
+            max_output_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Of an adapter's largest module. Null = no limit.
+             */
+            max_rank?: number | null;
+            /**
+             * Format: int64
+             * @description Within any 60 seconds. Null = no limit.
+             */
+            requests_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description Content of versions that are not archived. Null = no limit.
+             */
+            storage_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC day. Null = no limit.
+             */
+            tokens_per_day?: number | null;
+            /**
+             * Format: int64
+             * @description Prompt and output, within any 60 seconds. Null = no limit.
+             */
+            tokens_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC month. Null = no limit.
+             */
+            tokens_per_month?: number | null;
+        };
+        /** @description Of one key. The tenant's limits hold besides. */
+        TenantLimitsRequest: {
+            /**
+             * Format: int64
+             * @description Adapters that are not archived. Null = no limit.
+             */
+            adapters?: number | null;
+            /**
+             * Format: int64
+             * @description Requests that run at once. Null = no limit.
+             */
+            concurrency?: number | null;
+            /**
+             * Format: int64
+             * @description Of one request, for each choice. Null = no limit.
+             */
+            max_output_tokens?: number | null;
+            /**
+             * Format: int64
+             * @description Of an adapter's largest module. Null = no limit.
+             */
+            max_rank?: number | null;
+            /**
+             * Format: int64
+             * @description Within any 60 seconds. Null = no limit.
+             */
+            requests_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description Content of versions that are not archived. Null = no limit.
+             */
+            storage_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC day. Null = no limit.
+             */
+            tokens_per_day?: number | null;
+            /**
+             * Format: int64
+             * @description Prompt and output, within any 60 seconds. Null = no limit.
+             */
+            tokens_per_minute?: number | null;
+            /**
+             * Format: int64
+             * @description By UTC month. Null = no limit.
+             */
+            tokens_per_month?: number | null;
+        };
+        TenantStanding: {
+            limits: components["schemas"]["TenantLimits"];
+            used: components["schemas"]["TenantUsed"];
+        };
         TenantUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
@@ -1469,6 +1701,17 @@ export interface components {
             refused: number;
             requests: number;
             tenant: string;
+        };
+        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        TenantUsed: {
+            adapters: number;
+            concurrency: number | null;
+            requests_per_minute: number | null;
+            storage_bytes: number;
+            tokens_per_day: number;
+            /** @description Running requests count with all they may use. */
+            tokens_per_minute: number | null;
+            tokens_per_month: number;
         };
         /**
          * @description * `device` - device
@@ -1556,6 +1799,15 @@ export interface components {
             days: number;
             latency: components["schemas"]["Latency"];
             totals: components["schemas"]["Totals"];
+        };
+        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        Used: {
+            concurrency: number | null;
+            requests_per_minute: number | null;
+            tokens_per_day: number;
+            /** @description Running requests count with all they may use. */
+            tokens_per_minute: number | null;
+            tokens_per_month: number;
         };
         Version: {
             adapter: string;
@@ -1853,6 +2105,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Statement"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_tenant_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantLimits"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_tenant_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["TenantLimitsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantLimits"];
                 };
             };
             400: {
@@ -2707,6 +3029,69 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_key_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["KeyLimitsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyLimits"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Standing"];
                 };
             };
         };

@@ -26,6 +26,7 @@ from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.principal import Principal
+from control_plane.quotas.stored import require_room, require_room_for_content
 from control_plane.writes import announce, enqueue
 
 Problem = Mapping[str, Any]
@@ -74,6 +75,7 @@ def _create_upload(
 ) -> Upload:
     from control_plane.adapters.tasks import validate_upload
 
+    require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
     with transaction.atomic():
         upload = Upload.objects.create(
             id=upload_id,
@@ -123,11 +125,15 @@ def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | 
 
 
 def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> None:
-    """Make the immutable version of what was stored, or find the one with the same content, and stage it."""
+    """Make the immutable version of what was stored, or find the one with the same content, and stage it.
+
+    Raises StoredLimitError if that would pass a limit of the tenant.
+    """
     with transaction.atomic():
         locked = _locked(upload.pk)
         if locked is None or locked.state != UploadState.VALIDATING:
             return
+        require_room_for_content(locked.tenant, locked.adapter_name, stored.digest, stored.bytes)
         adapter = _adapter_for(locked)
         existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter, digest=stored.digest)
         version = existing.first()

@@ -18,6 +18,9 @@ from control_plane.adapters.models import Upload
 from control_plane.adapters.store import ArtifactDamagedError, artifact_store
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase
+from control_plane.quotas.queries import tenant_limits
+from control_plane.quotas.stored import StoredLimitError
+from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Limits
 
 logger = logging.getLogger(__name__)
@@ -50,7 +53,10 @@ def validate(upload_id: str) -> None:
         logger.exception("Upload %s could not be stored.", upload.pk)
         uploads.refuse_upload(upload, _not_stored(), verdict.report)
         return
-    uploads.accept_upload(upload, stored, verdict.report, base)
+    try:
+        uploads.accept_upload(upload, stored, verdict.report, base)
+    except StoredLimitError as full:
+        uploads.refuse_upload(upload, full.body(), verdict.report)
 
 
 def inspect(upload: Upload, base: ServedBase) -> Verdict:
@@ -63,7 +69,7 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
         "into": str(into),
         "geometry": asdict(base.geometry),
-        "limits": asdict(limits_for(base)),
+        "limits": asdict(limits_for(base, upload.tenant)),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
     }
@@ -74,10 +80,11 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
     return _read(child, upload)
 
 
-def limits_for(base: ServedBase) -> Limits:
-    """The stricter of the platform's limits and the engine's."""
+def limits_for(base: ServedBase, tenant: Tenant) -> Limits:
+    """The strictest of the platform's limits, the engine's and the tenant's."""
     settings = current()
-    return Limits(max_rank=min(settings.max_lora_rank, base.max_lora_rank), max_bytes=settings.upload_max_bytes)
+    ranks = [settings.max_lora_rank, base.max_lora_rank, tenant_limits(tenant).max_rank]
+    return Limits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
 
 
 class ValidationCancelledError(RuntimeError):

@@ -10,7 +10,14 @@ import grpc.aio
 
 from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import Endpoint
-from control_plane.fleet.engine_client import EngineClient, RequestStream, UsageSink, ignore_usage
+from control_plane.fleet.engine_client import (
+    EngineClient,
+    LostSink,
+    RequestStream,
+    UsageSink,
+    ignore_lost,
+    ignore_usage,
+)
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
 from lora_engine.wire import engine_pb2 as pb
@@ -93,10 +100,12 @@ class Fleet:
         *,
         policy: RoutingPolicy | None = None,
         usage_sink: UsageSink = ignore_usage,
+        lost_sink: LostSink = ignore_lost,
     ) -> None:
         self._policy = policy or LeastPending()
         self._hosts = {
-            name: HostConnection(EngineClient(endpoint, usage_sink=usage_sink)) for name, endpoint in endpoints.items()
+            name: HostConnection(EngineClient(endpoint, usage_sink=usage_sink, lost_sink=lost_sink))
+            for name, endpoint in endpoints.items()
         }
 
     def start(self) -> None:

@@ -29,10 +29,15 @@ logger = logging.getLogger(__name__)
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 3.0
 UsageSink = Callable[[str, pb.Finished], None]
+LostSink = Callable[[Iterable[str]], None]
 
 
 def ignore_usage(_host: str, _finished: pb.Finished) -> None:
     """The sink of a client whose usage others collect from the engine's journal."""
+
+
+def ignore_lost(_request_ids: Iterable[str]) -> None:
+    """The sink of a client that keeps nothing for each request."""
 
 
 class RequestStream:
@@ -85,16 +90,20 @@ class EngineClient:
         endpoint: Endpoint,
         *,
         usage_sink: UsageSink = ignore_usage,
+        lost_sink: LostSink = ignore_lost,
         coalescing: Coalescing | None = None,
         connect_timeout_s: float = 3.0,
     ) -> None:
         self.endpoint = endpoint
         self.boot_id = ""
         self._usage_sink = usage_sink
+        self._lost_sink = lost_sink
         self._coalescing = coalescing or Coalescing()
         self._connect_timeout_s = connect_timeout_s
         self._client_id = f"web-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, RequestStream] = {}
+        # Also those whose reader has gone: the engine still reports their end.
+        self._unfinished: set[str] = set()
         self._lingering: list[RequestStream] = []
         self._outbox: deque[pb.ClientMessage] = deque()
         self._outbox_filled = asyncio.Event()
@@ -122,6 +131,7 @@ class EngineClient:
         await self._ensure_connected()
         stream = RequestStream(self, submit.request_id, coalescing or self._coalescing)
         self._streams[submit.request_id] = stream
+        self._unfinished.add(submit.request_id)
         self._send(pb.ClientMessage(submit=submit))
         return stream
 
@@ -243,6 +253,8 @@ class EngineClient:
         for stream in [*self._streams.values()]:
             stream._buffer.finish(errors.disconnected(self.host))
         self._streams.clear()
+        lost, self._unfinished = self._unfinished, set()
+        self._lost_sink(lost)
 
     # -- per step --------------------------------------------------------------
 
@@ -276,8 +288,11 @@ class EngineClient:
             stream._buffer.make_due(now)
 
     def _finish(self, finished: pb.Finished) -> None:
+        self._unfinished.discard(finished.request_id)
         if finished.HasField("usage"):
             self._usage_sink(self.host, finished)
+        else:
+            self._lost_sink([finished.request_id])
         stream = self._streams.pop(finished.request_id, None)
         if stream is not None:
             stream.usage = finished.usage

@@ -10,6 +10,7 @@ from control_plane.fleet.models import EngineHost, Placement
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
 from control_plane.principal import Principal
+from control_plane.quotas.queries import PrincipalLimits, limits_of
 from control_plane.tenants.roles import Capability
 
 
@@ -21,6 +22,7 @@ class Admission:
     model: ResolvedModel
     hosts: tuple[str, ...]
     fingerprint: str
+    limits: PrincipalLimits
 
 
 class MissingKeyError(ApiError):
@@ -55,7 +57,8 @@ def admit(principal: Principal, model: str) -> Admission:
     """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
     resolved = resolve_model(principal.tenant, model)
     hosts = _ready_hosts(resolved)
-    return Admission(principal, resolved, tuple(hosts), next(iter(hosts.values()), ""))
+    limits = limits_of(principal.tenant, principal.api_key)
+    return Admission(principal, resolved, tuple(hosts), next(iter(hosts.values()), ""), limits)
 
 
 def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ DEFAULT_RETRY_S = 2.0
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An error for the client. ``retry_after_s`` becomes the ``Retry-After`` header."""
+    """An error for the client. ``retry_after_s`` becomes the ``Retry-After`` header; ``details`` join the body."""
 
     status: int
     code: str
@@ -59,6 +60,8 @@ class ApiError(Exception):
     fix: str
     param: str | None = None
     retry_after_s: float | None = None
+    headers: Mapping[str, str] | None = None
+    details: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"{self.status} {self.code}: {self.message}"
@@ -77,16 +80,18 @@ class ApiError(Exception):
                 "param": self.param,
                 "code": self.code,
                 "fix": self.fix,
+                **(self.details or {}),
             }
         }
 
     def frame_body(self) -> dict[str, Any]:
         """For websocket frames."""
-        return {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
+        body = {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
+        return {**body, **(self.details or {})}
 
     def response(self) -> JsonResponse:
         headers = {"Retry-After": str(math.ceil(self.retry_after_s))} if self.retry_after_s is not None else {}
-        return JsonResponse(self.openai_body(), status=self.status, headers=headers)
+        return JsonResponse(self.openai_body(), status=self.status, headers={**headers, **(self.headers or {})})
 
 
 def invalid(message: str, fix: str, param: str | None = None, code: str = "invalid_value") -> ApiError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
@@ -13,8 +13,10 @@ from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
 from control_plane.fleet.engine_client import RequestStream
 from control_plane.gateway.admission import Admission
+from control_plane.gateway.limits import bound_output, rate_headers, refused, tokens_of
 from control_plane.gateway.runtime import Runtime
 from control_plane.gateway.usage_writer import RequestContext
+from control_plane.quotas.reservations import LimitExceededError, Reservation
 from control_plane.usage.models import Endpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -38,6 +40,7 @@ class Generation:
         self.request_id = request_id
         self.created = int(time.time())
         self._choices = request.choices
+        self.reservation: Reservation | None = None
         self._streams: list[RequestStream] = []
 
     async def __aenter__(self) -> Self:
@@ -59,6 +62,12 @@ class Generation:
     @property
     def usages(self) -> list[pb.UsageRecord]:
         return [stream.usage for stream in self._streams if stream.usage is not None]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What is left of the caller's limits."""
+        reservation = self.reservation
+        return rate_headers(reservation.ask.scopes, reservation.readings) if reservation else {}
 
     def add(self, stream: RequestStream) -> None:
         self._streams.append(stream)
@@ -94,27 +103,54 @@ async def _next(stream: RequestStream) -> list[Chunk]:
 async def begin(
     runtime: Runtime, admission: Admission, request: GenerationRequest, *, streamed: bool, request_id: str = ""
 ) -> Generation:
-    """Send everything to the hosts. Raises ``HostError``; then nothing is left running."""
+    """Reserve what it may use and send everything to the hosts.
+
+    Raises ``ApiError`` or ``LorikeetError`` if limits refuse it, ``HostError``; then nothing is left running.
+    """
     principal, endpoint = admission.principal, request.endpoint
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed)
     generation = Generation(admission, request, request_id)
     context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
+    submits = request.submits()
+    bound_output(submits, admission.limits)
+    generation.reservation = await _reserve(runtime, admission, request_id, submits)
     try:
-        for index, submit in enumerate(request.submits()):
+        for index, submit in enumerate(submits):
             submit.request_id = request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed)
-            generation.add(await _send(runtime, admission, submit, context))
+            generation.add(await _send(runtime, generation, submit, context))
     except BaseException:
         generation.close()
         raise
+    finally:
+        if generation.reservation is not None:
+            runtime.reservations.sent(generation.reservation)
     return generation
 
 
-async def _send(runtime: Runtime, admission: Admission, submit: pb.Submit, context: RequestContext) -> RequestStream:
+async def _reserve(
+    runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit]
+) -> Reservation | None:
+    principal = admission.principal
+    scopes = admission.limits.scopes(principal.api_key.pk if principal.api_key else None)
+    if not scopes:
+        return None
+    try:
+        return await runtime.reservations.reserve(request_id, str(principal.tenant.pk), scopes, tokens_of(submits))
+    except LimitExceededError as error:
+        raise refused(error) from None
+
+
+async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, context: RequestContext) -> RequestStream:
+    admission = generation.admission
     tenant = admission.principal.tenant
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
     submit.slo.weight = tenant.weight
-    runtime.usage.expect(submit.request_id, context)
+    runtime.expect(submit.request_id, context, generation.reservation)
     coalescing: Coalescing | None = None if context.streamed else WHOLE
-    _, stream = await runtime.fleet.submit(submit, admission.hosts, admission.model.display_name, coalescing)
+    try:
+        _, stream = await runtime.fleet.submit(submit, admission.hosts, admission.model.display_name, coalescing)
+    except BaseException:
+        runtime.unsent(submit.request_id)
+        raise
     return stream

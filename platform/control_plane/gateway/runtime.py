@@ -1,27 +1,59 @@
-"""What the gateway keeps for as long as its event loop runs: the sessions to the hosts and the usage writer."""
+"""What the gateway keeps for as long as its event loop runs: sessions to the hosts, reservations, the usage writer."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from control_plane import config
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
-from control_plane.gateway.usage_writer import UsageWriter
+from control_plane.gateway.usage_writer import RequestContext, UsageWriter
+from control_plane.quotas.reservations import Reservation, Reservations
+from control_plane.quotas.shared import make_limiter
+from lora_engine.wire import engine_pb2 as pb
 
 
 class Runtime:
     """Made on the running event loop; connects in the background."""
 
     def __init__(self) -> None:
+        settings = config.current()
         self.usage = UsageWriter(self._acknowledge)
+        self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
-            configured_endpoints(), policy=make_policy(config.current().routing_policy), usage_sink=self.usage.put
+            configured_endpoints(),
+            policy=make_policy(settings.routing_policy),
+            usage_sink=self._finished,
+            lost_sink=self._lost,
         )
         self.usage.start()
+        self.reservations.start()
         self.fleet.start()
+
+    def expect(self, request_id: str, context: RequestContext, reservation: Reservation | None) -> None:
+        """An engine request is about to be sent."""
+        self.usage.expect(request_id, context)
+        if reservation is not None:
+            self.reservations.expect(request_id, reservation)
+
+    def unsent(self, request_id: str) -> None:
+        """It reached no host."""
+        self.usage.forget(request_id)
+        self.reservations.ended(request_id, 0)
+
+    def _finished(self, host: str, finished: pb.Finished) -> None:
+        usage = finished.usage
+        self.usage.put(host, finished)
+        self.reservations.ended(finished.request_id, usage.prompt_tokens + usage.completion_tokens)
+
+    def _lost(self, request_ids: Iterable[str]) -> None:
+        """Their host is gone. If it comes back, its journal tells the ledger what they used."""
+        for request_id in request_ids:
+            self.usage.forget(request_id)
+            self.reservations.ended(request_id, None)
 
     async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
         await self.fleet.client(host).acknowledge(request_ids)
@@ -30,6 +62,7 @@ class Runtime:
         """Running requests end with an error; usage that has arrived is stored and acknowledged first."""
         await self.usage.close()
         await self.fleet.close()
+        await self.reservations.close()
 
 
 _runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()

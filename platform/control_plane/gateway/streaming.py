@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from django.http import StreamingHttpResponse
 
@@ -40,6 +40,10 @@ class EventStream:
         self._ended = True
         return self._writer.end()
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._generation.headers
+
     async def aclose(self) -> None:
         self._generation.close()
 
@@ -53,6 +57,8 @@ class EventStreamResponse(StreamingHttpResponse):
         self.events = events
         self["Cache-Control"] = "no-cache"
         self["X-Accel-Buffering"] = "no"
+        for name, value in events.headers.items():
+            self[name] = value
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.events

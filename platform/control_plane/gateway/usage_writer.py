@@ -81,6 +81,10 @@ class UsageWriter:
         if len(self._contexts) > MOST_WAITING:
             self._contexts.popitem(last=False)
 
+    def forget(self, request_id: str) -> None:
+        """No end of this request will be reported here."""
+        self._contexts.pop(request_id, None)
+
     def put(self, host: str, finished: pb.Finished) -> None:
         """Called by the sessions for every finished request."""
         context = self._contexts.pop(finished.request_id, None)

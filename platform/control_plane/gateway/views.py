@@ -163,7 +163,8 @@ async def _answer(
     if asked.stream:
         return await _stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
     async with generation:
-        return JsonResponse(await whole(generation, shape, choices), json_dumps_params={"ensure_ascii": False})
+        body = await whole(generation, shape, choices)
+        return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
 
 
 async def _stream(generation: Generation, writer: ChunkWriter) -> HttpResponseBase:

@@ -1,0 +1,1 @@
+"""What a tenant and each of its keys may use, and the counters that hold them to it."""

@@ -1,0 +1,54 @@
+"""The limits themselves, as plain values. None = no limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+
+class Counted(StrEnum):
+    """Limits that every request is counted against, in the order in which the limiter is given them."""
+
+    REQUESTS_PER_MINUTE = "requests_per_minute"
+    TOKENS_PER_MINUTE = "tokens_per_minute"
+    TOKENS_PER_DAY = "tokens_per_day"
+    TOKENS_PER_MONTH = "tokens_per_month"
+    CONCURRENCY = "concurrency"
+
+
+PASS_WITHIN_A_MINUTE = frozenset({Counted.REQUESTS_PER_MINUTE, Counted.TOKENS_PER_MINUTE, Counted.CONCURRENCY})
+BUDGETS = (Counted.TOKENS_PER_DAY, Counted.TOKENS_PER_MONTH)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a tenant or of a key. The last three are a tenant's only: keys own no adapters."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    tokens_per_month: int | None = None
+    concurrency: int | None = None
+    max_output_tokens: int | None = None
+    adapters: int | None = None
+    storage_bytes: int | None = None
+    max_rank: int | None = None
+
+    def of(self, limit: Counted) -> int | None:
+        value: int | None = getattr(self, limit.value)
+        return value
+
+    @property
+    def counted(self) -> bool:
+        """Whether the limiter has anything to do."""
+        return any(self.of(limit) is not None for limit in Counted)
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether there is a limit by day or month, which the ledger must be read for."""
+        return any(self.of(limit) is not None for limit in BUDGETS)
+
+
+NAMES = tuple(field.name for field in fields(Limits))
+KEY_NAMES = NAMES[:6]
+UNLIMITED = Limits()

@@ -1,0 +1,106 @@
+"""Reading limits, and what the ledger says was used of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q, QuerySet, Sum
+
+from control_plane.adapters.models import Adapter, AdapterVersion, VersionState
+from control_plane.keys.models import ApiKey
+from control_plane.quotas.limiter import EPOCH, Period, Scope, Spent
+from control_plane.quotas.limits import UNLIMITED, Limits
+from control_plane.quotas.models import LimitSet
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import DailyTotals, DailyUsage, UsageEvent, Watermark
+
+OF_TENANT = "tenant"
+
+
+@dataclass(frozen=True)
+class PrincipalLimits:
+    """What binds a caller: the tenant's limits, and the key's if it is one."""
+
+    tenant: Limits = UNLIMITED
+    key: Limits = UNLIMITED
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        both = [one for one in (self.tenant.max_output_tokens, self.key.max_output_tokens) if one is not None]
+        return min(both, default=None)
+
+    def scopes(self, key_id: UUID | None) -> tuple[Scope, ...]:
+        """Those with something to count. The tenant counts with its key, so that both pages tell the same."""
+        if not (self.tenant.counted or self.key.counted):
+            return ()
+        of_tenant = Scope(OF_TENANT, self.tenant)
+        return (of_tenant,) if key_id is None else (of_tenant, Scope(key_id.hex, self.key))
+
+
+def limits_of(tenant: Tenant, key: ApiKey | None) -> PrincipalLimits:
+    rows = LimitSet.objects.for_tenant(tenant).filter(Q(api_key=None) | Q(api_key=key))
+    found = {row.api_key_id: row.limits for row in rows}
+    return PrincipalLimits(found.get(None, UNLIMITED), found.get(key.pk, UNLIMITED) if key else UNLIMITED)
+
+
+def tenant_limits(tenant: Tenant) -> Limits:
+    row = LimitSet.objects.for_tenant(tenant).filter(api_key=None).first()
+    return row.limits if row else UNLIMITED
+
+
+def key_limits(tenant: Tenant) -> dict[UUID, Limits]:
+    """Of every key that has some."""
+    rows = LimitSet.objects.for_tenant(tenant).exclude(api_key=None)
+    return {row.api_key_id: row.limits for row in rows if row.api_key_id is not None}
+
+
+def count_adapters(tenant: Tenant) -> int:
+    return Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True).count()
+
+
+def stored_bytes(tenant: Tenant) -> int:
+    """Content that several versions share counts once."""
+    versions = AdapterVersion.objects.for_tenant(tenant).exclude(state=VersionState.ARCHIVED).order_by()
+    return sum(dict(versions.values_list("digest", "bytes")).values())
+
+
+def spending(tenant_id: UUID | str, scopes: Iterable[str], period: Period) -> list[Spent]:
+    """Tokens of a day and its month by the ledger to its very end: rollups, and the rows that are not in them yet."""
+    first, day = EPOCH + timedelta(days=period.month), period.date
+    while True:
+        mark = _mark()
+        sums = [_spent(tenant_id, scope, first, day, mark) for scope in scopes]
+        if _mark() == mark:  # else the aggregator passed between two of the queries, and rows were read twice
+            return sums
+
+
+def _mark() -> int:
+    return Watermark.objects.values_list("event_id", flat=True).first() or 0
+
+
+def _spent(tenant_id: UUID | str, scope: str, first: date, day: date, mark: int) -> Spent:
+    rolled: QuerySet[Any]
+    fresh = UsageEvent.objects.filter(tenant_id=tenant_id, id__gt=mark, created_at__gte=_midnight(first))
+    if scope == OF_TENANT:
+        rolled = DailyTotals.objects.filter(tenant_id=tenant_id, start__gte=first, start__lte=day)
+    else:
+        rolled = DailyUsage.objects.filter(
+            tenant_id=tenant_id, start__gte=first, start__lte=day, series__api_key_id=UUID(scope)
+        )
+        fresh = fresh.filter(api_key_id=UUID(scope))
+    today = _midnight(day)
+    tomorrow = today + timedelta(days=1)
+    of_day = _tokens(rolled.filter(start=day)) + _tokens(fresh.filter(created_at__gte=today, created_at__lt=tomorrow))
+    return Spent(scope, of_day, _tokens(rolled) + _tokens(fresh.filter(created_at__lt=tomorrow)))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _tokens(rows: QuerySet[Any]) -> int:
+    return rows.order_by().aggregate(sum=Sum(F("prompt_tokens") + F("completion_tokens")))["sum"] or 0

@@ -1,0 +1,64 @@
+from typing import Any
+
+from rest_framework import serializers
+
+MOST = 10**15
+
+
+def _limit(text: str, least: int = 0) -> serializers.IntegerField:
+    return serializers.IntegerField(
+        min_value=least, max_value=MOST, allow_null=True, default=None, help_text=f"{text} Null = no limit."
+    )
+
+
+class KeyLimitsSerializer(serializers.Serializer[Any]):
+    """Of one key. The tenant's limits hold besides."""
+
+    requests_per_minute = _limit("Within any 60 seconds.")
+    tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
+    tokens_per_day = _limit("By UTC day.")
+    tokens_per_month = _limit("By UTC month.")
+    concurrency = _limit("Requests that run at once.")
+    max_output_tokens = _limit("Of one request, for each choice.", 1)
+
+
+class TenantLimitsSerializer(KeyLimitsSerializer):
+    adapters = _limit("Adapters that are not archived.")
+    storage_bytes = _limit("Content of versions that are not archived.")
+    max_rank = _limit("Of an adapter's largest module.", 1)
+
+
+class UsedSerializer(serializers.Serializer[Any]):
+    """What is used now. Null = not counted, because nothing limits it or the counters cannot be reached."""
+
+    requests_per_minute = serializers.IntegerField(allow_null=True)
+    tokens_per_minute = serializers.IntegerField(
+        allow_null=True, help_text="Running requests count with all they may use."
+    )
+    tokens_per_day = serializers.IntegerField()
+    tokens_per_month = serializers.IntegerField()
+    concurrency = serializers.IntegerField(allow_null=True)
+
+
+class TenantUsedSerializer(UsedSerializer):
+    adapters = serializers.IntegerField()
+    storage_bytes = serializers.IntegerField()
+
+
+class KeyStandingSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField()
+    limits = KeyLimitsSerializer()
+    used = UsedSerializer()
+
+
+class TenantStandingSerializer(serializers.Serializer[Any]):
+    limits = TenantLimitsSerializer()
+    used = TenantUsedSerializer()
+
+
+class StandingSerializer(serializers.Serializer[Any]):
+    counters_reachable = serializers.BooleanField()
+    tenant = TenantStandingSerializer()
+    keys = KeyStandingSerializer(many=True, help_text="Keys that can be used.")

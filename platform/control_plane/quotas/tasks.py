@@ -1,0 +1,10 @@
+"""What workers do about quotas."""
+
+from celery import shared_task
+
+from control_plane.quotas import reconciling
+
+
+@shared_task(name="quotas.reconcile")
+def reconcile() -> int:
+    return reconciling.reconcile()

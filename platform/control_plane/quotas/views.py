@@ -1,0 +1,90 @@
+"""Limits over HTTP: read by members, a key's set by them, the tenant's set by operators."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.errors import NotFoundError
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.quotas.actions import set_key_limits, set_tenant_limits
+from control_plane.quotas.limits import Limits
+from control_plane.quotas.queries import tenant_limits
+from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
+from control_plane.quotas.standing import find_key, standing
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.operator import OperatorView
+from control_plane.tenants.roles import Capability
+from control_plane.tenants.views import TenantView
+
+_REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
+
+
+class LimitsView(TenantView):
+    @extend_schema(operation_id="read_limits", responses=StandingSerializer, tags=["limits"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """The limits of the tenant and its keys, and what is used of each now."""
+        return Response(StandingSerializer(standing(self.principal.tenant)).data)
+
+
+class KeyLimitsView(TenantView):
+    http_method_names = ["put", "options"]
+    needs: ClassVar = {"PUT": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="set_key_limits",
+        request=KeyLimitsSerializer,
+        responses={200: KeyLimitsSerializer, **_REFUSED},
+        tags=["limits"],
+    )
+    def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Set all limits of a key; one that is left out is lifted. In force within two seconds."""
+        key = find_key(self.principal.tenant, key_id)
+        if key is None:
+            raise NotFoundError(
+                f"There is no key {key_id} in this tenant.", "GET keys lists them.", code="key_not_found", param="id"
+            )
+        body = KeyLimitsSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = set_key_limits(acting=self.principal, key=key, limits=Limits(**body.validated_data))
+        return Response(KeyLimitsSerializer(asdict(row.limits)).data)
+
+
+class OperatorLimitsView(OperatorView):
+    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_tenant_limits",
+        responses={200: TenantLimitsSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What a tenant is granted."""
+        return Response(TenantLimitsSerializer(asdict(tenant_limits(_find(tenant)))).data)
+
+    @extend_schema(
+        operation_id="set_tenant_limits",
+        request=TenantLimitsSerializer,
+        responses={200: TenantLimitsSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set all limits of a tenant; one that is left out is lifted. In force within two seconds."""
+        body = TenantLimitsSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = set_tenant_limits(actor=self.actor, tenant=_find(tenant), limits=Limits(**body.validated_data))
+        return Response(TenantLimitsSerializer(asdict(row.limits)).data)
+
+
+def _find(slug: str) -> Tenant:
+    tenant = Tenant.objects.filter(slug=slug).first()
+    if tenant is None:
+        raise NotFoundError(
+            f'There is no tenant "{slug}".', "GET report lists them.", code="tenant_not_found", param="tenant"
+        )
+    return tenant

@@ -1,0 +1,286 @@
+"""Limits at /v1 on real web processes: what is refused and how, and that every end gives back what was set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import psycopg
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import ROOT, TenantAccess, WebProcess, eventually
+from openai import OpenAI
+from websockets.asyncio.client import connect
+
+DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
+REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
+Limit = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour(max_running=512))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
+    engine = engine_thread.engine
+    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
+    engine.submits.clear()
+    yield engine
+    if not engine.running_server:
+        engine_thread.start()
+
+
+class Console:
+    """An owner's session, who is an operator too."""
+
+    def __init__(self, web: WebProcess, access: TenantAccess) -> None:
+        command = [sys.executable, "manage.py", "make_operator", access.email]
+        subprocess.run(command, env=web.env, cwd=ROOT, check=True, capture_output=True)
+        self.http = httpx.Client(base_url=web.url, trust_env=False)
+        token = self.http.get("/api/session").json()["csrf_token"]
+        body = {"email": access.email, "password": access.password}
+        answer = self.http.post("/api/session", json=body, headers={"X-CSRFToken": token})
+        self.http.headers["X-CSRFToken"] = answer.json()["csrf_token"]
+
+    def new_key(self, **limits: int) -> str:
+        made = self.http.post("/api/tenants/acme/keys", json={"name": uuid.uuid4().hex[:8]}).json()
+        answer = self.http.put(f"/api/tenants/acme/keys/{made['id']}/limits", json=limits)
+        assert answer.status_code == 200, answer.text
+        return str(made["secret"])
+
+    def limit_tenant(self, **limits: int) -> None:
+        answer = self.http.put("/api/operator/tenants/acme/limits", json=limits)
+        assert answer.status_code == 200, answer.text
+
+    def standing(self, key: str = "") -> dict[str, Any]:
+        shown = self.http.get("/api/tenants/acme/limits").json()
+        if not key:
+            return dict(shown["tenant"]["used"])
+        return next(dict(each["used"]) for each in shown["keys"] if f"lk_{each['prefix']}_" in key)
+
+
+@pytest.fixture(scope="module")
+def console(web: WebProcess) -> Iterator[Console]:
+    console = Console(web, web.tenants["acme"])
+    yield console
+    console.http.close()
+
+
+def client_of(web: WebProcess, key: str) -> OpenAI:
+    return OpenAI(base_url=f"{web.url}/v1", api_key=key, max_retries=0)
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    return {"model": "support", "messages": [{"role": "user", "content": text}], **more}
+
+
+def test_a_refusal_names_the_limit_and_the_wait(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    client = client_of(web, console.new_key(requests_per_minute=1, tokens_per_minute=5000))
+    first = client.chat.completions.with_raw_response.create(**say("say hi", max_tokens=100))
+    assert first.headers["x-ratelimit-limit-requests"] == "1"
+    assert first.headers["x-ratelimit-remaining-requests"] == "0"
+    assert first.headers["x-ratelimit-limit-tokens"] == "5000"
+    assert 4800 < int(first.headers["x-ratelimit-remaining-tokens"]) < 5000
+    with pytest.raises(openai.RateLimitError) as caught:
+        client.chat.completions.create(**say("say hi", max_tokens=100))
+    headers, body = caught.value.response.headers, caught.value.body
+    assert isinstance(body, dict)
+    assert (body["code"], body["type"]) == ("rate_limit_exceeded", "rate_limit_error")
+    assert (body["limit"], body["scope"]) == ("requests_per_minute", "key")
+    assert (body["allowed"], body["used"], body["requested"]) == (1, 1, 1)
+    assert 55 <= int(headers["retry-after"]) <= 65
+    assert 0 < int(headers["retry-after-ms"]) <= 65_000
+    assert headers["x-ratelimit-reset-requests"].endswith("s")
+    assert len(engine.submits) == 1
+
+
+def test_streams_carry_the_headers_too(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = console.new_key(requests_per_minute=5)
+    body = say("say hi", stream=True)
+    answer = httpx.post(
+        f"{web.url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}, trust_env=False
+    )
+    assert answer.headers["x-ratelimit-remaining-requests"] == "4"
+
+
+def test_tokens_are_set_aside_and_settled(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = console.new_key(tokens_per_minute=1000)
+    client = client_of(web, key)
+    client.chat.completions.create(**say("say one two", max_tokens=900))
+    eventually(lambda: console.standing(key)["tokens_per_minute"] < 20, what="settled tokens")
+    assert console.standing(key)["concurrency"] == 0
+    client.chat.completions.create(**say("say one two", max_tokens=900))
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**say("say one two", max_tokens=2000))
+    assert caught.value.code == "exceeds_limit"
+
+
+def test_completions_of_several_prompts_are_one_request(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = console.new_key(requests_per_minute=5, tokens_per_minute=10_000, concurrency=1)
+    client_of(web, key).completions.create(model="support", prompt=["say a b", "say c", [1, 2, 3]][:2], max_tokens=50)
+    used = eventually(lambda: (u := console.standing(key))["concurrency"] == 0 and u, what="an end")
+    assert (used["requests_per_minute"], used["tokens_per_minute"]) == (1, 3 + 2 + 2 + 1)
+
+
+def test_concurrency_ends_with_the_client(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = console.new_key(concurrency=1)
+    client = client_of(web, key)
+    with client.chat.completions.create(**say("words 5000", stream=True)) as stream:
+        next(iter(stream))
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.chat.completions.create(**say("say hi"))
+        assert caught.value.response.headers["retry-after"] == "1"
+        assert console.standing(key)["concurrency"] == 1
+    eventually(lambda: console.standing(key)["concurrency"] == 0, what="the lease's end")
+    assert client.chat.completions.create(**say("say hi")).choices[0].message.content == "hi"
+
+
+def test_a_lost_host_gives_leases_back(
+    web: WebProcess, console: Console, engine: FakeEngine, engine_thread: FakeEngineThread
+) -> None:
+    key = console.new_key(concurrency=1)
+    client = client_of(web, key)
+    with pytest.raises(openai.APIError):
+        for _ in client.chat.completions.create(**say("words 5000", stream=True)):
+            if engine.running_server:
+                engine_thread.stop()
+    eventually(lambda: console.standing(key)["concurrency"] == 0, what="the lease's end")
+    with pytest.raises(openai.InternalServerError):
+        client.chat.completions.create(**say("say hi"))
+    assert console.standing(key)["concurrency"] == 0
+
+
+def test_output_is_bounded(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    client = client_of(web, console.new_key(max_output_tokens=7))
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**say("words 50", max_tokens=8))
+    assert (caught.value.code, caught.value.param) == ("max_output_exceeded", "max_tokens")
+    answer = client.chat.completions.create(**say("words 50"))
+    assert answer.usage is not None and answer.usage.completion_tokens == 7
+
+
+def test_a_daily_budget_counts_what_the_ledger_has(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = console.new_key()
+    client = client_of(web, key)
+    answer = client.chat.completions.create(**say("words 50"))
+    assert answer.usage is not None
+    spent = answer.usage.total_tokens
+    eventually(lambda: console.standing(key)["tokens_per_day"] == spent, what="the ledger")
+    shown = console.http.get("/api/tenants/acme/limits").json()["keys"]
+    key_id = next(each["id"] for each in shown if f"lk_{each['prefix']}_" in key)
+    console.http.put(f"/api/tenants/acme/keys/{key_id}/limits", json={"tokens_per_day": spent + 20})
+    eventually(lambda: _refused(client, "quota_exceeded"), what="the new limit in force")
+    assert client.chat.completions.create(**say("say x", max_tokens=5)).choices[0].message.content == "x"
+
+
+def _refused(client: OpenAI, code: str) -> bool:
+    try:
+        client.chat.completions.create(**say("say x", max_tokens=18))
+    except openai.RateLimitError as error:
+        assert int(error.response.headers["retry-after"]) > 0
+        return error.code == code
+    return False
+
+
+async def test_the_websocket_has_the_same_limits(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = await asyncio.to_thread(console.new_key, concurrency=2)
+    headers = {"Authorization": f"Bearer {key}"}
+    async with connect(f"{web.url.replace('http', 'ws')}/ws/inference", additional_headers=headers, proxy=None) as ws:
+        await ws.recv()
+        for number in range(3):
+            await ws.send(json.dumps({"type": "generate", "id": f"g{number}", "request": say("hang")}))
+        frames = [json.loads(await ws.recv()) for _ in range(3)]
+        error = next(frame["error"] for frame in frames if frame["type"] == "error")
+        assert (error["code"], error["limit"], error["retry_after_s"]) == ("rate_limit_exceeded", "concurrency", 1)
+    await asyncio.to_thread(eventually, lambda: console.standing(key)["concurrency"] == 0, what="the leases' end")
+
+
+def test_members_in_the_console_count_for_the_tenant(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    console.limit_tenant(requests_per_minute=1000)
+    try:
+        client = client_of(web, console.new_key())
+        answer = eventually(lambda: _with_headers(client), what="the new limit in force")
+        assert answer["x-ratelimit-limit-requests"] == "1000"
+        assert console.standing()["requests_per_minute"] >= 1
+    finally:
+        console.limit_tenant()
+
+
+def _with_headers(client: OpenAI) -> Any:
+    headers = client.chat.completions.with_raw_response.create(**say("say hi")).headers
+    return headers if "x-ratelimit-limit-requests" in headers else None
+
+
+async def _ask_at_once(urls: list[str], key: str, count: int) -> list[int]:
+    async with httpx.AsyncClient(trust_env=False, timeout=60, limits=httpx.Limits(max_connections=count)) as http:
+        headers = {"Authorization": f"Bearer {key}"}
+        answers = await asyncio.gather(
+            *(
+                http.post(f"{urls[n % len(urls)]}/v1/chat/completions", json=say("say hi"), headers=headers)
+                for n in range(count)
+            )
+        )
+    return [answer.status_code for answer in answers]
+
+
+async def test_two_hundred_requests_pass_fifty(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    key = await asyncio.to_thread(console.new_key, requests_per_minute=50)
+    statuses = await _ask_at_once([web.url], key, 200)
+    assert (statuses.count(200), statuses.count(429)) == (50, 150)
+
+
+# -- two processes, PostgreSQL and Redis ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def webs(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WebProcess]]:
+    name = f"limits_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+        url = DATABASE_URL.rpartition("/")[0] + "/" + name
+        env = {"LORIKEET_DATABASE_URL": url, "LORIKEET_REDIS_URL": REDIS_URL, "LORIKEET_SECRET_KEY": "s" * 50}
+        var = tmp_path_factory.mktemp("two") / "var"
+        hosts = f"local={engine_thread.engine.address}"
+        first = WebProcess(var, hosts, {**env, "LORIKEET_EMBEDDED": "1"})
+        first.seed()
+        second = WebProcess(var, hosts, env)
+        second.tenants = first.tenants
+        for web in (first, second):
+            web.start()
+        first.wait_until_ready("support")
+        yield [first, second]
+        for web in (first, second):
+            web.stop()
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.mark.services
+async def test_two_processes_pass_fifty(webs: list[WebProcess], engine: FakeEngine) -> None:
+    console = await asyncio.to_thread(Console, webs[0], webs[0].tenants["acme"])
+    key = await asyncio.to_thread(console.new_key, requests_per_minute=50)
+    statuses = await _ask_at_once([web.url for web in webs], key, 200)
+    assert (statuses.count(200), statuses.count(429)) == (50, 150)
+    await asyncio.to_thread(eventually, lambda: console.standing(key)["concurrency"] == 0, what="all leases back")
+    console.http.close()

@@ -1,0 +1,294 @@
+"""One suite for both limiters, and both side by side through random requests by one clock."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from control_plane.quotas.limiter import (
+    DAY_MS,
+    LEASE_MS,
+    Ask,
+    Decision,
+    Limiter,
+    LimiterUnavailableError,
+    Scope,
+    Spent,
+    UnknownSpendingError,
+    period_of,
+)
+from control_plane.quotas.limits import Counted, Limits
+from control_plane.quotas.memory import MemoryLimiter
+from control_plane.quotas.redis_limiter import RedisLimiter
+
+REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
+NOON = 1_779_451_200_000  # 2026-05-22 12:00 UTC
+MINUTE = 65_000
+
+
+class Clock:
+    def __init__(self, now: int = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest_asyncio.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
+async def limiter(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Limiter]:
+    made: Limiter = MemoryLimiter(clock) if request.param == "memory" else RedisLimiter(REDIS_URL, clock)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def tenant() -> str:
+    return uuid.uuid4().hex
+
+
+def ask(tenant: str, tokens: int = 10, lease: str = "", key: Limits | None = None, **limits: int) -> Ask:
+    scopes = [Scope("tenant", Limits(**limits))]
+    if key is not None:
+        scopes.append(Scope("k1", key))
+    return Ask(lease or uuid.uuid4().hex, tenant, tuple(scopes), tokens)
+
+
+def refused(decision: Decision) -> Counted | None:
+    return decision.refusal.limit if decision.refusal else None
+
+
+async def test_requests_of_a_minute(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    for _ in range(3):
+        assert refused(await limiter.reserve(ask(tenant, requests_per_minute=3))) is None
+        clock.now += 10_000
+    fourth = await limiter.reserve(ask(tenant, requests_per_minute=3))
+    assert fourth.refusal is not None
+    assert (fourth.refusal.limit, fourth.refusal.allowed, fourth.refusal.used) == ("requests_per_minute", 3, 3)
+    clock.now += fourth.refusal.wait_ms - 1
+    assert refused(await limiter.reserve(ask(tenant, requests_per_minute=3))) == Counted.REQUESTS_PER_MINUTE
+    clock.now += 1
+    assert refused(await limiter.reserve(ask(tenant, requests_per_minute=3))) is None
+    assert refused(await limiter.reserve(ask(tenant, requests_per_minute=3))) == Counted.REQUESTS_PER_MINUTE
+
+
+async def test_tokens_are_held_then_settled(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    first = ask(tenant, 80, tokens_per_minute=100)
+    assert (await limiter.reserve(first)).readings[0].tokens == 80
+    second = ask(tenant, 50, tokens_per_minute=100)
+    assert refused(await limiter.reserve(second)) == Counted.TOKENS_PER_MINUTE
+    assert await limiter.settle(first, 30)
+    assert refused(await limiter.reserve(second)) is None
+    assert (await limiter.read(tenant, second.scopes))[0].tokens == 80
+    assert await limiter.settle(second, 90)  # more than was asked for counts too
+    assert (await limiter.read(tenant, second.scopes))[0].tokens == 120
+    clock.now += MINUTE
+    assert (await limiter.read(tenant, second.scopes))[0].tokens == 0
+
+
+async def test_settled_once(limiter: Limiter, tenant: str) -> None:
+    one = ask(tenant, 80, tokens_per_minute=100)
+    await limiter.reserve(one)
+    assert [await limiter.settle(one, 30), await limiter.settle(one, 30)] == [True, False]
+    reading = (await limiter.read(tenant, one.scopes))[0]
+    assert (reading.tokens, reading.open) == (30, 0)
+
+
+async def test_a_repeated_reservation_counts_once(limiter: Limiter, tenant: str) -> None:
+    one = ask(tenant, 80, requests_per_minute=5, tokens_per_minute=100)
+    await limiter.reserve(one)
+    again = await limiter.reserve(one)
+    assert refused(again) is None
+    assert (again.readings[0].requests, again.readings[0].tokens, again.readings[0].open) == (1, 80, 1)
+
+
+async def test_concurrency_is_leases_that_expire(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    asks = [ask(tenant, concurrency=2) for _ in range(3)]
+    assert [refused(await limiter.reserve(each)) for each in asks] == [None, None, Counted.CONCURRENCY]
+    clock.now += LEASE_MS - 1
+    await limiter.renew(tenant, [asks[0].lease])
+    clock.now += 1  # the second expires, the first was renewed
+    assert (await limiter.read(tenant, asks[0].scopes))[0].open == 1
+    assert refused(await limiter.reserve(asks[2])) is None
+    assert not await limiter.settle(asks[1], 5)
+    await limiter.renew(tenant, [asks[1].lease])
+    assert (await limiter.read(tenant, asks[0].scopes))[0].open == 2
+    assert await limiter.settle(asks[0], 5)
+    assert (await limiter.read(tenant, asks[0].scopes))[0].open == 1
+
+
+async def test_all_scopes_or_none(limiter: Limiter, tenant: str) -> None:
+    def both() -> Ask:
+        return ask(tenant, 10, key=Limits(requests_per_minute=1), requests_per_minute=5, tokens_per_minute=1000)
+
+    assert refused(await limiter.reserve(both())) is None
+    second = await limiter.reserve(both())
+    assert second.refusal is not None and second.refusal.scope.name == "k1"
+    of_tenant, of_key = await limiter.read(tenant, both().scopes)
+    assert (of_tenant.requests, of_tenant.tokens, of_tenant.open) == (1, 10, 1)
+    assert (of_key.requests, of_key.tokens, of_key.open) == (1, 10, 1)
+
+
+async def test_the_longest_wait_is_told(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    await limiter.raise_to(tenant, period_of(clock.now), [Spent("tenant", 95, 95)])
+    decision = await limiter.reserve(ask(tenant, 10, requests_per_minute=0, tokens_per_day=100))
+    assert decision.refusal is not None
+    assert decision.refusal.limit == Counted.TOKENS_PER_DAY
+    assert decision.refusal.wait_ms == DAY_MS // 2
+
+
+async def test_budgets_ask_for_the_ledger_first(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    one = ask(tenant, 10, tokens_per_day=100, tokens_per_month=1000)
+    with pytest.raises(UnknownSpendingError) as unknown:
+        await limiter.reserve(one)
+    assert unknown.value.period == period_of(clock.now)
+    assert (await limiter.read(tenant, one.scopes))[0].requests == 0
+    await limiter.raise_to(tenant, unknown.value.period, [Spent("tenant", 85, 985)])
+    reading = (await limiter.reserve(one)).readings[0]
+    assert (reading.day, reading.month) == (95, 995)
+    assert refused(await limiter.reserve(ask(tenant, 6, tokens_per_month=1000))) == Counted.TOKENS_PER_MONTH
+    await limiter.settle(one, 4)
+    assert (await limiter.reserve(ask(tenant, 6, tokens_per_month=1000))).readings[0].month == 995
+
+
+async def test_counters_rise_to_the_ledger_and_never_sink(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    period, scopes = period_of(clock.now), (Scope("tenant", Limits()),)
+    for day, seen in ((50, 50), (20, 50), (70, 70)):
+        await limiter.raise_to(tenant, period, [Spent("tenant", day, day)])
+        assert (await limiter.read(tenant, scopes))[0].day == seen
+
+
+async def test_a_new_day_begins_at_nothing_and_charges_the_old_one(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    late = ask(tenant, 10, tokens_per_day=100)
+    await limiter.raise_to(tenant, period_of(clock.now), [Spent("tenant", 0, 0)])
+    await limiter.reserve(late)
+    clock.now += DAY_MS
+    await limiter.renew(tenant, [late.lease])
+    with pytest.raises(UnknownSpendingError):
+        await limiter.reserve(ask(tenant, 10, tokens_per_day=100))
+    await limiter.raise_to(tenant, period_of(clock.now), [Spent("tenant", 0, 0)])
+    assert (await limiter.read(tenant, late.scopes))[0].day == 0
+
+
+async def test_tenants_are_apart(limiter: Limiter, tenant: str) -> None:
+    other = uuid.uuid4().hex
+    await limiter.reserve(ask(tenant, requests_per_minute=1))
+    assert refused(await limiter.reserve(ask(other, requests_per_minute=1))) is None
+
+
+async def test_unknown_spending_is_told_as_such(limiter: Limiter, tenant: str) -> None:
+    reading = (await limiter.read(tenant, (Scope("tenant", Limits()),)))[0]
+    assert (reading.day, reading.month) == (None, None)
+
+
+async def test_two_hundred_at_once_pass_fifty(limiter: Limiter, tenant: str) -> None:
+    decisions = await asyncio.gather(*(limiter.reserve(ask(tenant, requests_per_minute=50)) for _ in range(200)))
+    assert sum(decision.refusal is None for decision in decisions) == 50
+
+
+def _ask_many(tenant: str, limit: dict[str, int], ready: Any, out: Any) -> None:
+    async def run() -> int:
+        limiter = RedisLimiter(REDIS_URL)
+        try:
+            decisions = await asyncio.gather(*(limiter.reserve(ask(tenant, 10, **limit)) for _ in range(100)))
+        finally:
+            await limiter.close()
+        return sum(decision.refusal is None for decision in decisions)
+
+    ready.wait()
+    out.put(asyncio.run(run()))
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    "limit", [{"requests_per_minute": 50}, {"tokens_per_minute": 509}, {"concurrency": 50}], ids=str
+)
+def test_two_processes_pass_fifty_of_two_hundred(tenant: str, limit: dict[str, int]) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, out = context.Barrier(2), context.Queue()
+    asking = [context.Process(target=_ask_many, args=(tenant, limit, ready, out)) for _ in range(2)]
+    for process in asking:
+        process.start()
+    passed = [out.get(timeout=60) for _ in asking]
+    for process in asking:
+        process.join(10)
+    assert sum(passed) == 50
+
+
+async def test_a_server_that_is_away() -> None:
+    limiter = RedisLimiter("redis://127.0.0.1:1")
+    with pytest.raises(LimiterUnavailableError):
+        await limiter.reserve(ask("t"))
+    await limiter.close()
+
+
+CAPS = st.builds(
+    Limits,
+    requests_per_minute=st.none() | st.integers(0, 6),
+    tokens_per_minute=st.none() | st.integers(0, 200),
+    tokens_per_day=st.none() | st.integers(0, 400),
+    tokens_per_month=st.none() | st.integers(0, 800),
+    concurrency=st.none() | st.integers(0, 4),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(0, 9), st.integers(0, 90)),
+        st.tuples(st.just("settle"), st.integers(0, 9), st.none() | st.integers(0, 120)),
+        st.tuples(st.just("renew"), st.integers(0, 9), st.just(0)),
+        st.tuples(st.just("sleep"), st.just(0), st.sampled_from([1, 700, 5_000, 31_000, 66_000, DAY_MS, 20 * DAY_MS])),
+        st.tuples(st.just("raise"), st.just(0), st.integers(0, 300)),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.services
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(of_tenant=CAPS, of_key=CAPS, steps=STEPS, start=st.integers(0, 400 * DAY_MS))
+def test_both_decide_alike(of_tenant: Limits, of_key: Limits, steps: list[Any], start: int) -> None:
+    async def run() -> None:
+        clock, tenant = Clock(NOON + start), uuid.uuid4().hex
+        twins: list[Limiter] = [MemoryLimiter(clock), RedisLimiter(REDIS_URL, clock)]
+        base = Ask("", tenant, (Scope("tenant", of_tenant), Scope("k1", of_key)), 0)
+        try:
+            for kind, lease, value in steps:
+                if kind == "sleep":
+                    clock.now += value
+                    continue
+                memory, shared = [await step(twin, clock, base, kind, f"l{lease}", value) for twin in twins]
+                assert memory == shared, (kind, lease, value)
+        finally:
+            for twin in twins:
+                await twin.close()
+
+    asyncio.run(run())
+
+
+async def step(limiter: Limiter, clock: Clock, base: Ask, kind: str, lease: str, value: Any) -> Any:
+    if kind == "reserve":
+        try:
+            return await limiter.reserve(replace(base, lease=lease, tokens=value))
+        except UnknownSpendingError as unknown:
+            return unknown.period
+    if kind == "settle":
+        return await limiter.settle(replace(base, lease=lease), value)
+    if kind == "renew":
+        await limiter.renew(base.tenant, [lease])
+    else:
+        spent = [Spent("tenant", value, value * 2), Spent("k1", value // 2, value)]
+        await limiter.raise_to(base.tenant, period_of(clock.now), spent)
+    return await limiter.read(base.tenant, base.scopes)
