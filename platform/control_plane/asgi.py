@@ -10,12 +10,11 @@ import django
 
 django.setup(set_prefix=False)  # before the imports below, which need loaded apps
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 import control_plane.gateway.routing  # noqa: E402
 import control_plane.live.routing  # noqa: E402
-from control_plane import embedded  # noqa: E402
+from control_plane import drain, embedded  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.handler import ByPath, GatewayHandler  # noqa: E402
@@ -38,13 +37,14 @@ async def _flush_last_used() -> None:
     await asyncio.to_thread(last_used.flush)
 
 
-_sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
+# What the tests walk.
+sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _http = ByPath(gateway=GatewayHandler(), site=BodyGuard(cast(AsgiApp, Handler())))
 
 application = Lifespan(
-    ProtocolTypeRouter({"http": _http, "websocket": AuthMiddlewareStack(URLRouter(_sockets))}),
-    startup=[_serve_events_here, embedded.start, background.start, gateway.start],
+    ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)}),
+    startup=[_serve_events_here, embedded.start, background.start, gateway.start, drain.start],
     shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )

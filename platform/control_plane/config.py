@@ -71,6 +71,7 @@ class Settings(BaseSettings):
 
     webhook_allow_private: bool = False
 
+    drain_s: int = Field(default=30, ge=0)
     login_rate: str = "10/min"
     log_level: str = "INFO"
     log_json: bool = True

@@ -207,6 +207,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api",
     "ENUM_NAME_OVERRIDES": {
+        "ActorKind": "control_plane.audit.models.ActorKind",
         "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
         "Cadence": "control_plane.reports.models.Cadence",
         "ExportState": "control_plane.reports.models.ExportState",

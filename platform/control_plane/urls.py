@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from control_plane.audit import urls as audit
 from control_plane.http.access import public
 from control_plane.http.health import livez, readyz
 from control_plane.overview.views import OverviewView
@@ -18,8 +19,10 @@ handler500 = "control_plane.http.errors.server_error"
 tenant_urls: list[URLPattern | URLResolver] = [
     path("overview", OverviewView.as_view(), name="overview"),
     path("", include("control_plane.adapters.urls")),
+    path("", include("control_plane.audit.urls")),
     path("", include("control_plane.fleet.urls")),
     path("", include("control_plane.keys.urls")),
+    path("", include("control_plane.live.urls")),
     path("", include("control_plane.prices.urls")),
     path("", include("control_plane.quotas.urls")),
     path("", include("control_plane.reports.urls")),
@@ -29,6 +32,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
 ]
 
 operator_urls: list[URLPattern | URLResolver] = [
+    *audit.operator_urlpatterns,
     *prices.operator_urlpatterns,
     *quotas.operator_urlpatterns,
     *reports.operator_urlpatterns,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.launched import Access
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -108,19 +109,12 @@ async def test_a_wrong_key_gets_nothing(access: Access) -> None:
                 assert json.loads(await connection.recv())["type"] != "hello"
 
 
-async def test_a_foreign_origin_cannot_use_a_browsers_session(access: Access, api: Any) -> None:
-    """A cookie alone is not enough: the page that opens the socket must be the console's own."""
-    import httpx
-
-    with httpx.Client(base_url=access.url, trust_env=False) as session:
-        token = session.get("/api/session").json()["csrf_token"]
-        login = {"email": access.email, "password": access.password}
-        assert session.post("/api/session", json=login, headers={"X-CSRFToken": token}).status_code == 200
-        cookies = "; ".join(f"{name}={value}" for name, value in session.cookies.items())
-    own = {"Cookie": cookies, "Origin": access.url}
-    async with connect(socket_url(access), additional_headers=own, proxy=None) as connection:
-        assert json.loads(await connection.recv())["type"] == "hello"
-    foreign = {"Cookie": cookies, "Origin": "https://evil.example"}
-    with pytest.raises(Exception, match=r"HTTP 403|received 4\d\d\d|no close frame"):
-        async with connect(socket_url(access), additional_headers=foreign, proxy=None) as connection:
-            assert json.loads(await connection.recv())["type"] != "hello"
+async def test_a_ticket_is_for_the_consoles_own_pages(access: Access) -> None:
+    person = Signed(access.url, access.email, access.password)
+    async with page_socket(access.url, "/ws/inference", person.ticket(person.tenants[0])) as connection:
+        assert (await receive(connection))["type"] == "hello"
+    ticket, cookies = person.ticket(person.tenants[0]), {"Cookie": person.cookies}
+    async with page_socket(
+        access.url, "/ws/inference", ticket, origin="https://evil.example", headers=cookies
+    ) as connection:
+        assert (await receive(connection))["error"]["code"] == "ticket_invalid"

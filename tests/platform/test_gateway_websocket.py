@@ -7,15 +7,15 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 from lorikeet_testing import script
+from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import TenantAccess, WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -65,15 +65,9 @@ async def socket(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> Asy
         yield connection
 
 
-def open_socket(web: WebProcess, headers: dict[str, str] | None = None, query: str = "") -> Any:
-    url = f"{web.url.replace('http', 'ws')}/ws/inference{query}"
+def open_socket(web: WebProcess, headers: dict[str, str] | None = None) -> Any:
+    url = f"{web.url.replace('http', 'ws')}/ws/inference"
     return connect(url, additional_headers=headers, proxy=None)
-
-
-async def receive(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(10):
-        frame: dict[str, Any] = json.loads(await socket.recv())
-    return frame
 
 
 async def generate(socket: ClientConnection, name: str, prompt: str, model: str = "support", **extra: Any) -> None:
@@ -99,14 +93,6 @@ def expected(prompt: str, choice: int = 0) -> str:
 
 def text_of(frames: list[dict[str, Any]], choice: int = 0) -> str:
     return "".join(frame["text"] for frame in frames if frame["type"] == "delta" and frame["choice"] == choice)
-
-
-def login_cookies(web: WebProcess, access: TenantAccess) -> str:
-    with httpx.Client(base_url=web.url, trust_env=False) as session:
-        token = session.get("/api/session").json()["csrf_token"]
-        body = {"email": access.email, "password": access.password}
-        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
-        return "; ".join(f"{name}={value}" for name, value in session.cookies.items())
 
 
 async def test_eight_generations_one_cancelled(socket: ClientConnection, engine: FakeEngine) -> None:
@@ -237,20 +223,12 @@ async def test_strangers_are_refused(web: WebProcess, first: dict[str, Any]) -> 
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 4401
 
 
-async def test_a_session_of_our_own_page(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
-    cookies = login_cookies(web, acme)
-    headers = {"Cookie": cookies, "Origin": web.url}
-    async with open_socket(web, headers, "?tenant=acme") as socket:
+async def test_a_page_of_ours(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
+    person = Signed(web.url, acme.email, acme.password)
+    async with page_socket(web.url, "/ws/inference", person.ticket("acme")) as socket:
         assert (await receive(socket))["type"] == "hello"
         await generate(socket, "g", "say hi")
         assert text_of((await collect(socket, {"g"}))["g"]) == "hi"
-        request = {"model": "sql", "messages": [{"role": "user", "content": "say hi"}]}
-        other = {"type": "generate", "id": "o", "tenant": "globex", "request": request}
-        await socket.send(json.dumps(other))
-        assert (await collect(socket, {"o"}))["o"][-1]["error"]["code"] == "tenant_not_found"
-    with pytest.raises(InvalidStatus):
-        async with open_socket(web, {"Cookie": cookies, "Origin": "https://evil.example"}):
-            pass
 
 
 async def test_a_slow_reader_gets_everything_and_holds_up_nobody(

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.web import TenantAccess, WebProcess
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from lorikeet_testing.web import WebProcess
+from websockets.asyncio.client import ClientConnection
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +36,12 @@ def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def cookies(web: WebProcess) -> dict[str, str]:
-    return {slug: login(web, access) for slug, access in web.tenants.items()}
+def people(web: WebProcess) -> dict[str, Signed]:
+    return {slug: Signed(web.url, access.email, access.password) for slug, access in web.tenants.items()}
 
 
-def login(web: WebProcess, access: TenantAccess) -> str:
-    with httpx.Client(base_url=web.url, trust_env=False) as session:
-        token = session.get("/api/session").json()["csrf_token"]
-        body = {"email": access.email, "password": access.password}
-        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
-        return "; ".join(f"{name}={value}" for name, value in session.cookies.items())
-
-
-def open_console(web: WebProcess, tenant: str, cookie: str = "", origin: str | None = None) -> Any:
-    headers = {"Origin": origin or web.url, **({"Cookie": cookie} if cookie else {})}
-    url = f"{web.url.replace('http', 'ws')}/ws/console?tenant={tenant}"
-    return connect(url, additional_headers=headers, proxy=None)
-
-
-async def receive(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(10):
-        frame: dict[str, Any] = json.loads(await socket.recv())
-    return frame
+def open_console(person: Signed, tenant: str) -> Any:
+    return page_socket(person.url, "/ws/console", person.ticket(tenant))
 
 
 def restage(web: WebProcess, tenant: str, adapter: str) -> None:
@@ -75,8 +59,8 @@ async def until_ready(socket: ClientConnection) -> list[dict[str, Any]]:
             return frames
 
 
-async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, cookies: dict[str, str]) -> None:
-    async with open_console(web, "acme", cookies["acme"]) as socket:
+async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, people: dict[str, Signed]) -> None:
+    async with open_console(people["acme"], "acme") as socket:
         hello = await receive(socket)
         assert hello["type"] == "hello"
         await asyncio.to_thread(restage, web, "acme", "support")
@@ -98,12 +82,12 @@ async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, cook
         assert frame["seq"] >= frames[-1]["seq"]
 
 
-async def test_a_reconnecting_console_catches_up(web: WebProcess, cookies: dict[str, str]) -> None:
-    async with open_console(web, "acme", cookies["acme"]) as socket:
+async def test_a_reconnecting_console_catches_up(web: WebProcess, people: dict[str, Signed]) -> None:
+    async with open_console(people["acme"], "acme") as socket:
         last = (await receive(socket))["seq"]
     await asyncio.to_thread(restage, web, "acme", "pirate")
     await asyncio.sleep(1.0)
-    async with open_console(web, "acme", cookies["acme"]) as socket:
+    async with open_console(people["acme"], "acme") as socket:
         hello = await receive(socket)
         assert hello["seq"] > last
         await socket.send(json.dumps({"type": "replay", "after": last}))
@@ -111,8 +95,8 @@ async def test_a_reconnecting_console_catches_up(web: WebProcess, cookies: dict[
         assert [frame["seq"] for frame in frames] == list(range(last + 1, hello["seq"] + 1))
 
 
-async def test_a_tenant_hears_only_its_own(web: WebProcess, cookies: dict[str, str]) -> None:
-    async with open_console(web, "globex", cookies["globex"]) as socket:
+async def test_a_tenant_hears_only_its_own(web: WebProcess, people: dict[str, Signed]) -> None:
+    async with open_console(people["globex"], "globex") as socket:
         await receive(socket)
         await asyncio.to_thread(restage, web, "acme", "support")
         frames = []
@@ -128,8 +112,8 @@ async def test_a_tenant_hears_only_its_own(web: WebProcess, cookies: dict[str, s
     assert [bool(adapter["digest"]) for adapter in adapters] == [True, False, False]
 
 
-async def test_hosts_are_told_at_most_every_two_seconds(web: WebProcess, cookies: dict[str, str]) -> None:
-    async with open_console(web, "acme", cookies["acme"]) as socket:
+async def test_hosts_are_told_at_most_every_two_seconds(web: WebProcess, people: dict[str, Signed]) -> None:
+    async with open_console(people["acme"], "acme") as socket:
         await receive(socket)
         moments = []
         while len(moments) < 3:
@@ -138,8 +122,8 @@ async def test_hosts_are_told_at_most_every_two_seconds(web: WebProcess, cookies
     assert moments[-1] - moments[0] > 3.0
 
 
-async def test_ping_and_mistakes(web: WebProcess, cookies: dict[str, str]) -> None:
-    async with open_console(web, "acme", cookies["acme"]) as socket:
+async def test_ping_and_mistakes(web: WebProcess, people: dict[str, Signed]) -> None:
+    async with open_console(people["acme"], "acme") as socket:
         await receive(socket)
         for mistake in ("", "{", "[]", '{"type":"replay"}', '{"type":"replay","after":"x"}', "x" * 10_000):
             await socket.send(mistake)
@@ -148,23 +132,6 @@ async def test_ping_and_mistakes(web: WebProcess, cookies: dict[str, str]) -> No
         while "pong" not in kinds:
             kinds.append((await receive(socket))["type"])
         assert kinds.count("error") == 6
-
-
-@pytest.mark.parametrize(
-    ("tenant", "who", "code"), [("acme", "", 4401), ("acme", "globex", 4404), ("no", "acme", 4404)]
-)
-async def test_who_may_not_listen(web: WebProcess, cookies: dict[str, str], tenant: str, who: str, code: int) -> None:
-    async with open_console(web, tenant, cookies.get(who, "")) as socket:
-        assert (await receive(socket))["type"] == "error"
-        with pytest.raises(ConnectionClosed) as closed:
-            await receive(socket)
-        assert closed.value.rcvd is not None and closed.value.rcvd.code == code
-
-
-async def test_a_foreign_page_gets_no_socket(web: WebProcess, cookies: dict[str, str]) -> None:
-    with pytest.raises(InvalidStatus):
-        async with open_console(web, "acme", cookies["acme"], "https://evil.example"):
-            pass
 
 
 async def test_the_hosts_page(web: WebProcess) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -15,10 +14,10 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import ROOT, WebProcess, eventually
 from openai import OpenAI
-from websockets.asyncio.client import ClientConnection, connect
 
 DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
@@ -78,19 +77,7 @@ def webs(
 
 def console(web: WebProcess) -> Any:
     access = web.tenants["acme"]
-    with httpx.Client(base_url=web.url, trust_env=False) as session:
-        token = session.get("/api/session").json()["csrf_token"]
-        body = {"email": access.email, "password": access.password}
-        assert session.post("/api/session", json=body, headers={"X-CSRFToken": token}).status_code == 200
-        cookies = "; ".join(f"{name}={value}" for name, value in session.cookies.items())
-    url = f"{web.url.replace('http', 'ws')}/ws/console?tenant=acme"
-    return connect(url, additional_headers={"Origin": web.url, "Cookie": cookies}, proxy=None)
-
-
-async def receive(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        frame: dict[str, Any] = json.loads(await socket.recv())
-    return frame
+    return page_socket(web.url, "/ws/console", Signed(web.url, access.email, access.password).ticket("acme"))
 
 
 async def test_every_console_hears_the_worker_with_the_same_numbers(webs: list[WebProcess]) -> None:

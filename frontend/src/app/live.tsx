@@ -2,11 +2,24 @@ import { useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useSyncExternalStore } from "react";
 import { EventStream } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
-import { type LinkState, socketUrl } from "@/lib/reconnecting-socket";
+import { api, unwrap } from "@/api/client";
+import { ApiError } from "@/api/errors";
+import { type LinkState, Refused, socketUrl } from "@/lib/reconnecting-socket";
 import { applyEvent, refreshTenant } from "./live-cache";
 
 /** Close codes that say "do not come back": not signed in, not a member, wrong origin. */
 const FATAL = [4401, 4403, 4404];
+
+/** Cookies count for nothing on a websocket; a ticket, fetched over HTTP and good once, does. */
+async function greeting(tenant: string): Promise<object> {
+  try {
+    const { ticket } = await unwrap(api.POST("/api/tenants/{tenant}/socket-ticket", { params: { path: { tenant } } }));
+    return { type: "auth", ticket };
+  } catch (cause) {
+    if (cause instanceof ApiError && [401, 403, 404].includes(cause.status)) throw new Refused(4000 + cause.status);
+    throw cause;
+  }
+}
 
 const StreamContext = createContext<EventStream | null>(null);
 
@@ -16,7 +29,7 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
   const stream = useMemo(
     () =>
       new EventStream(
-        { url: () => socketUrl(`/ws/console?tenant=${encodeURIComponent(tenant)}`), fatalCodes: FATAL },
+        { url: () => socketUrl("/ws/console"), greeting: () => greeting(tenant), fatalCodes: FATAL },
         {
           onEvent: (event) => applyEvent(client, tenant, event),
           onLost: () => refreshTenant(client, tenant),
@@ -47,7 +60,8 @@ export function inferenceSocket(tenant: string): InferenceSocket {
   const existing = sockets.get(tenant);
   if (existing) return existing;
   const socket = new InferenceSocket({
-    url: () => socketUrl(`/ws/inference?tenant=${encodeURIComponent(tenant)}`),
+    url: () => socketUrl("/ws/inference"),
+    greeting: () => greeting(tenant),
     fatalCodes: FATAL,
   });
   sockets.set(tenant, socket);

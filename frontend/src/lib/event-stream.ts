@@ -53,6 +53,7 @@ export class EventStream {
   }
 
   #receive(message: Record<string, unknown>): void {
+    if (message.type === "move") this.link.move();
     if (message.type === "hello") this.#greet(Number(message.seq));
     // What we asked for is too old for the server to remember.
     if (message.type === "reset") this.#lost(Number(message.seq));

@@ -111,4 +111,26 @@ describe("InferenceSocket", () => {
     FakeSocket.last.drop(4401);
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "not_connected" }));
   });
+
+  it("leaves a server that is about to stop once nothing runs there", () => {
+    const socket = connected();
+    const a = listener();
+    socket.generate({}, a);
+    FakeSocket.last.say({ type: "move" });
+    expect(FakeSocket.last.closed).toBe(false);
+    FakeSocket.last.say(done("g1", 1));
+    expect(a.onDone).toHaveBeenCalledOnce();
+    expect(FakeSocket.last.closed).toBe(true);
+    vi.advanceTimersByTime(400);
+    expect(FakeSocket.opened).toHaveLength(2);
+  });
+
+  it("says why it was refused", () => {
+    const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4403], makeSocket });
+    const a = listener();
+    socket.generate({}, a);
+    FakeSocket.last.say({ type: "error", error: { code: "role_not_allowed", message: "No.", fix: "Ask." } });
+    FakeSocket.last.drop(4403);
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "role_not_allowed" }));
+  });
 });

@@ -69,6 +69,9 @@ export class InferenceSocket {
   readonly link: ReconnectingSocket;
   #running = new Map<string, Running>();
   #count = 0;
+  /** The server is about to stop: leave it once nothing runs there. */
+  #moving = false;
+  #refusal: ErrorBody | null = null;
 
   constructor(options: LinkOptions) {
     this.link = new ReconnectingSocket(options, {
@@ -105,7 +108,19 @@ export class InferenceSocket {
   }
 
   #receive(message: Record<string, unknown>): void {
+    if (message.type === "move") this.#moving = true;
+    if (message.type === "error" && message.id === undefined) this.#refusal = message.error as ErrorBody;
+    this.#handle(message);
+    if (this.#moving && this.#idle()) this.link.move();
+  }
+
+  #idle(): boolean {
+    return ![...this.#running.values()].some(({ sent }) => sent);
+  }
+
+  #handle(message: Record<string, unknown>): void {
     if (message.type === "hello") {
+      this.#refusal = null;
       this.#running.forEach((running, id) => running.sent || this.#submit(id, running));
       return;
     }
@@ -147,11 +162,12 @@ export class InferenceSocket {
   }
 
   #fell(closed: boolean): void {
+    this.#moving = false;
     for (const [id, running] of [...this.#running]) {
       // What was never sent goes out after the reconnect; what was running is gone with its socket.
       if (!running.sent && !closed) continue;
       this.#running.delete(id);
-      if (!running.cancelled) running.handlers.onError(closed ? UNAVAILABLE : LOST);
+      if (!running.cancelled) running.handlers.onError(closed ? (this.#refusal ?? UNAVAILABLE) : LOST);
     }
   }
 }

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeSocket, makeSocket } from "../../tests/fake-socket";
-import { backoff, ReconnectingSocket } from "./reconnecting-socket";
+import { backoff, ReconnectingSocket, Refused } from "./reconnecting-socket";
 
 const links: ReconnectingSocket[] = [];
 
@@ -83,6 +83,40 @@ describe("ReconnectingSocket", () => {
     FakeSocket.last.drop();
     dispatchEvent(new Event("online"));
     expect(FakeSocket.opened).toHaveLength(2);
+  });
+
+  it("is open only once its greeting is sent, with a new one for each connection", async () => {
+    let count = 0;
+    const greeting = () => Promise.resolve({ type: "auth", ticket: `t${++count}` });
+    const link = new ReconnectingSocket({ url: () => "ws://x", greeting, makeSocket, random: () => 0 }, { onMessage: () => {} });
+    links.push(link);
+    link.open();
+    FakeSocket.last.accept();
+    expect(link.state).toBe("connecting");
+    await vi.advanceTimersByTimeAsync(0);
+    expect(link.state).toBe("open");
+    link.move();
+    await vi.advanceTimersByTimeAsync(400);
+    FakeSocket.last.accept();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(FakeSocket.opened.map(({ sent }) => sent[0])).toEqual([
+      { type: "auth", ticket: "t1" },
+      { type: "auth", ticket: "t2" },
+    ]);
+    expect(FakeSocket.opened[0]!.closed).toBe(true);
+  });
+
+  it.each([
+    [new Refused(4401), "closed"],
+    [new Error("offline"), "reconnecting"],
+  ])("after %s it is %s", async (cause, state) => {
+    const greeting = () => Promise.reject(cause);
+    const link = new ReconnectingSocket({ url: () => "ws://x", greeting, fatalCodes: [4401], makeSocket }, { onMessage: () => {} });
+    links.push(link);
+    link.open();
+    FakeSocket.last.accept();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(link.state).toBe(state);
   });
 
   it("ends for good when closed", () => {

@@ -9,10 +9,19 @@ export interface LinkListener {
 
 export interface LinkOptions {
   url: () => string;
+  /** The first message, made anew for each connection. A rejection with `fatal` ends the link, any other is a fall. */
+  greeting?: () => Promise<object>;
   /** Close codes after which trying again is pointless: not signed in, wrong origin, not a member. */
   fatalCodes?: readonly number[];
   makeSocket?: (url: string) => WebSocket;
   random?: () => number;
+}
+
+/** Thrown by a greeting that will not succeed at another try either; `code` as if the server had closed with it. */
+export class Refused extends Error {
+  constructor(readonly code: number) {
+    super(`refused with ${code}`);
+  }
 }
 
 const FIRST_DELAY_MS = 400;
@@ -65,6 +74,14 @@ export class ReconnectingSocket {
     socket?.close(1000);
   }
 
+  /** Connect anew, in a moment: the server is about to stop. */
+  move(): void {
+    const socket = this.#socket;
+    if (!socket) return;
+    this.#fell(socket, 1012);
+    socket.close(1000);
+  }
+
   /** True when the message left; false when the link is down. */
   send(message: object): boolean {
     if (this.#state !== "open" || !this.#socket) return false;
@@ -78,9 +95,24 @@ export class ReconnectingSocket {
     const make = this.options.makeSocket ?? ((url: string) => new WebSocket(url));
     const socket = make(this.options.url());
     this.#socket = socket;
-    socket.onopen = () => this.#opened(socket);
+    socket.onopen = () => void this.#greet(socket);
     socket.onmessage = (event) => this.#received(socket, event.data);
     socket.onclose = (event) => this.#fell(socket, event.code);
+  }
+
+  async #greet(socket: WebSocket): Promise<void> {
+    if (this.options.greeting) {
+      try {
+        const greeting = await this.options.greeting();
+        if (socket !== this.#socket) return;
+        socket.send(JSON.stringify(greeting));
+      } catch (cause) {
+        this.#fell(socket, cause instanceof Refused ? cause.code : 1006);
+        socket.close();
+        return;
+      }
+    }
+    this.#opened(socket);
   }
 
   #opened(socket: WebSocket): void {

@@ -1,8 +1,9 @@
 """``/ws/inference``: many generations on one socket.
 
-Client frames: ``auth``, ``generate``, ``cancel``, ``ping``. Server frames: ``hello``, then for each generation
-``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1 within the generation. Tokens go from the
-engine's session to the socket directly. A reader that stalls holds back only its own socket.
+Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``ping``. Server frames: ``hello``,
+then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1 within the
+generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only its own
+socket.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from channels.generic.websocket import AsyncWebsocketConsumer
-
-from control_plane import config
-from control_plane.accounts.models import User
+from control_plane import config, drain
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.fleet.coalescing import Chunk
@@ -30,50 +28,45 @@ from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.parameters import read_json, read_parameters
 from control_plane.gateway.responses import encode, usage_json
 from control_plane.gateway.runtime import runtime
-from control_plane.live.sockets import header, origin_is_ours, query, session_user
-from control_plane.principal import Principal
-from control_plane.tenants.access import enter
+from control_plane.live.callers import KeyCaller
+from control_plane.live.held import CLOSE_UNAUTHENTICATED, HeldSocket
+from control_plane.live.sockets import header
 from control_plane.tenants.roles import Capability
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-AUTH_WITHIN_S = 15.0
-CLOSE_UNAUTHENTICATED = 4401
 LONGEST_ID = 64
 # Frames about no generation in particular.
 NO_ID = None
 
 
-class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+class InferenceConsumer(HeldSocket):
     """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
 
-    channel_layer_alias = None  # nothing here is sent by other processes
-
-    principal: Principal | None = None
-    user: User | None = None
-    _hurry: asyncio.TimerHandle | None = None
+    actions: ClassVar = {"auth": None, "ping": None, "generate": Capability.INFER, "cancel": Capability.INFER}
+    needs: ClassVar = Capability.INFER
 
     async def connect(self) -> None:
         self._generations: dict[str, GenerationTask] = {}
-        self._by_tenant: dict[str, Principal] = {}
-        self.user = session_user(self.scope)
-        if self.user is not None and not origin_is_ours(self.scope):
-            await self.close()  # before it is accepted: the other site's page learns nothing
-            return
-        await self.accept()
+        await super().connect()
         scheme, _, key = header(self.scope, "authorization").partition(" ")
         if scheme.lower() == "bearer":
             await self._authenticate(key.strip())
-        elif self.user is not None:
-            await self._greet()
-        else:
-            self._hurry = asyncio.get_running_loop().call_later(AUTH_WITHIN_S, self._too_late)
 
     async def disconnect(self, code: int) -> None:
         """Ending a generation's task aborts it on the engine."""
-        if self._hurry is not None:
-            self._hurry.cancel()
+        self._end_all()
+        await super().disconnect(code)
+
+    async def cut(self, error: LorikeetError) -> None:
+        self._end_all()
+        await super().cut(error)
+
+    async def tell_error(self, error: LorikeetError) -> None:
+        await self._error(NO_ID, errors.from_platform(error))
+
+    def _end_all(self) -> None:
         for generation in [*self._generations.values()]:
             generation.end()
 
@@ -86,6 +79,8 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._handle(message)
         except ApiError as error:
             await self._error(message_id, error)
+        except LorikeetError as error:
+            await self._error(message_id, errors.from_platform(error))
 
     # -- messages --------------------------------------------------------------
 
@@ -100,12 +95,15 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _handle(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
+        if not await self.admits(kind):
+            return
         if kind == "ping":
             await self._send({"type": "pong"})
-        elif kind == "auth" and isinstance(message.get("key"), str):
+        elif kind == "auth" and self.caller is None and isinstance(message.get("key"), str):
             await self._authenticate(message["key"])
-        elif self.principal is None and self.user is None:
-            await self._refuse()
+        elif kind == "auth" and self.caller is None and isinstance(message.get("ticket"), str):
+            if await self.hold_by_ticket(message["ticket"]):
+                await self._greet()
         elif kind == "generate":
             self._generate(message)
         elif kind == "cancel":
@@ -113,38 +111,24 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         else:
             raise invalid(
                 f"There is no message of type {str(kind)[:40]!r} in this form.",
-                "Send auth with key, generate with id and request, cancel with id, or ping.",
+                "Send auth with key once, generate with id and request, cancel with id, or ping.",
                 "type",
                 "malformed_message",
             )
 
     async def _authenticate(self, key: str) -> None:
         try:
-            self.principal = await run_db(authenticate, key)
+            found = (await run_db(authenticate, key)).api_key
         except (LorikeetError, ApiError) as error:
             await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
             await self.close(CLOSE_UNAUTHENTICATED)
             return
-        await self._greet()
+        assert found is not None
+        if await self.hold(KeyCaller.of(found, key)):
+            await self._greet()
 
     async def _greet(self) -> None:
-        if self._hurry is not None:
-            self._hurry.cancel()
         await self._send({"type": "hello", "session": uuid.uuid4().hex})
-
-    async def _refuse(self) -> None:
-        error = ApiError(
-            401,
-            "not_authenticated",
-            "The socket is not authenticated.",
-            'Send {"type": "auth", "key": "lk_..."} first, or open it from the console while logged in.',
-        )
-        await self._error(NO_ID, error)
-        await self.close(CLOSE_UNAUTHENTICATED)
-
-    def _too_late(self) -> None:
-        self._hurry = None
-        self._closing = asyncio.ensure_future(self._refuse())
 
     def _cancel(self, message: dict[str, Any]) -> None:
         """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
@@ -162,6 +146,8 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             raise invalid("A generation needs a request object.", "Put the request's body there.", "request")
         if message_id in self._generations:
             raise invalid(f'A generation "{message_id}" is running.', "Use a new id for each.", "id", "duplicate_id")
+        if drain.is_draining():
+            raise ApiError(503, "server_draining", "This server is about to stop.", "Connect again.", retry_after_s=1.0)
         most = config.current().socket_max_generations
         if len(self._generations) >= most:
             raise ApiError(
@@ -171,22 +157,11 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 "Wait for one to end, or open another socket.",
                 retry_after_s=1.0,
             )
-        slug = message.get("tenant") or query(self.scope, "tenant")
-        generation = GenerationTask(self, message_id, body, str(slug))
+        generation = GenerationTask(self, message_id, body)
         self._generations[message_id] = generation
         generation.start(lambda: self._generations.pop(message_id, None))
 
     # -- for generations -------------------------------------------------------
-
-    async def principal_for(self, slug: str) -> Principal:
-        """The key's tenant, or the member's within the tenant they name. Raises ``LorikeetError``."""
-        if self.principal is not None:
-            return self.principal
-        if slug not in self._by_tenant:
-            principal = await run_db(enter, slug, user=self.user, key_principal=None)
-            principal.require(Capability.INFER)
-            self._by_tenant[slug] = principal
-        return self._by_tenant[slug]
 
     async def send_frame(self, text: str) -> None:
         await self.base_send({"type": "websocket.send", "text": text})
@@ -204,8 +179,8 @@ class InferenceConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 class GenerationTask:
     """One generation on one socket."""
 
-    def __init__(self, socket: InferenceConsumer, message_id: str, body: dict[str, Any], slug: str) -> None:
-        self._socket, self._body, self._slug = socket, body, slug
+    def __init__(self, socket: InferenceConsumer, message_id: str, body: dict[str, Any]) -> None:
+        self._socket, self._body = socket, body
         self._id = encode(message_id)
         self._seq = 0
         self._name = message_id
@@ -231,7 +206,8 @@ class GenerationTask:
 
     async def _run(self) -> None:
         try:
-            await self._generate()
+            with drain.working():
+                await self._generate()
         except ApiError as error:
             await self._fail(error)
         except HostError as failure:
@@ -261,7 +237,8 @@ class GenerationTask:
         return read_parameters(kind, body)
 
     async def _admit(self, model: str) -> Admission:
-        principal = await self._socket.principal_for(self._slug)
+        principal = self._socket.principal
+        assert principal is not None  # else the message was refused
         return await run_db(admit, principal, model)
 
     async def _deltas(self, chunks: Sequence[Chunk]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 
+from control_plane import drain
 from control_plane.http.access import public
 from control_plane.http.errors import error_response
 
@@ -16,6 +17,8 @@ def livez(request: HttpRequest) -> JsonResponse:
 
 @public
 def readyz(request: HttpRequest) -> JsonResponse:
+    if drain.is_draining():
+        return error_response(503, "draining", "This process is about to stop.", "Send requests to another one.")
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM django_migrations LIMIT 1")

@@ -1,51 +1,71 @@
-"""``/ws/console?tenant=<slug>``: a tenant's live events, numbered, with replay."""
+"""``/ws/console``: a tenant's live events, numbered, with replay."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
-
-from channels.generic.websocket import AsyncWebsocketConsumer
+from typing import Any, ClassVar
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.live.events import group_name
+from control_plane.live.held import HeldSocket
 from control_plane.live.presence import REFRESH_S, presence
 from control_plane.live.ring import Event, ring
-from control_plane.live.sockets import origin_is_ours, query, session_user
-from control_plane.principal import Principal
-from control_plane.tenants.access import enter
+from control_plane.live.sockets import origin_is_ours
+from control_plane.tenants.roles import Capability
 
-# Close codes of our own; 4xxx is the range that browsers pass through.
-CLOSE_UNAUTHENTICATED = 4401
-CLOSE_NOT_FOUND = 4404
 LONGEST_MESSAGE = 4096
 
 
-class ConsoleConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+class MessageError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "malformed_message",
+            "The message was not understood.",
+            'Send {"type": "auth", "ticket": ...} once, then {"type": "ping"} or {"type": "replay", "after": <seq>}.',
+        )
+
+
+class ConsoleConsumer(HeldSocket):
     """One browser tab. Sends every event once and in order; heals gaps of the channel layer from the ring."""
 
-    principal: Principal | None = None
+    actions: ClassVar = {"auth": None, "ping": None, "replay": Capability.VIEW}
+    needs: ClassVar = Capability.VIEW
+
     sent = 0
     _refresher: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        user = session_user(self.scope)
-        if user is not None and not origin_is_ours(self.scope):
+        if not origin_is_ours(self.scope):
             await self.close()  # before it is accepted: the other site's page learns nothing
             return
-        await self.accept()
-        if user is None:
-            await self._refuse(
-                CLOSE_UNAUTHENTICATED, "not_authenticated", "Log in, and open the console from its own address."
-            )
+        await super().connect()
+
+    async def disconnect(self, code: int) -> None:
+        await super().disconnect(code)
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await self.channel_layer.group_discard(group_name(self.tenant_id), self.channel_name)
+            await run_db(presence().leave, self.tenant_id)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        message = parse(text_data)
+        kind = message.get("type")
+        if not await self.admits(kind):
             return
-        try:
-            self.principal = await run_db(enter, query(self.scope, "tenant"), user=user, key_principal=None)
-        except LorikeetError as error:
-            await self._refuse(CLOSE_NOT_FOUND, error.code, error.fix, error.message)
-            return
+        if kind == "ping":
+            await self._send({"type": "pong"})
+        elif kind == "auth" and isinstance(message.get("ticket"), str) and self.caller is None:
+            if await self.hold_by_ticket(message["ticket"]):
+                await self._listen()
+        elif kind == "replay" and isinstance(message.get("after"), int):
+            await self._send_after(message["after"])
+        else:
+            await self.tell_error(MessageError())
+
+    async def _listen(self) -> None:
+        assert self.principal is not None
         self.tenant_id = self.principal.tenant.pk
         # Joined before the number is read: what comes in between is either counted or delivered.
         await self.channel_layer.group_add(group_name(self.tenant_id), self.channel_name)
@@ -53,24 +73,6 @@ class ConsoleConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self._refresher = asyncio.create_task(self._stay_present())
         self.sent = await run_db(ring().last, str(self.tenant_id))
         await self._send({"type": "hello", "seq": self.sent})
-
-    async def disconnect(self, code: int) -> None:
-        if self._refresher is not None:
-            self._refresher.cancel()
-            await self.channel_layer.group_discard(group_name(self.tenant_id), self.channel_name)
-            await run_db(presence().leave, self.tenant_id)
-
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self.principal is None:
-            return
-        message = parse(text_data)
-        kind = message.get("type")
-        if kind == "ping":
-            await self._send({"type": "pong"})
-        elif kind == "replay" and isinstance(message.get("after"), int):
-            await self._send_after(message["after"])
-        else:
-            await self._error("malformed_message", 'Send {"type": "ping"} or {"type": "replay", "after": <seq>}.')
 
     async def console_event(self, message: dict[str, Any]) -> None:
         """From the channel layer."""
@@ -101,14 +103,8 @@ class ConsoleConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await asyncio.sleep(REFRESH_S)
             await run_db(presence().refresh, self.tenant_id)
 
-    async def _refuse(
-        self, close_code: int, code: str, fix: str, message: str = "This socket needs a session."
-    ) -> None:
-        await self._error(code, fix, message)
-        await self.close(close_code)
-
-    async def _error(self, code: str, fix: str, message: str = "The message was not understood.") -> None:
-        await self._send({"type": "error", "error": {"code": code, "message": message, "fix": fix, "param": None}})
+    async def tell_error(self, error: LorikeetError) -> None:
+        await self._send({"type": "error", "error": error.body()})
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(message))

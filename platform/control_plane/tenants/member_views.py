@@ -61,7 +61,7 @@ class MemberView(TenantView):
 
 class MembershipView(TenantView):
     http_method_names = ["delete", "options"]
-    needs: ClassVar = {"DELETE": Capability.LEAVE}
+    needs: ClassVar = {"DELETE": Capability.BE_MEMBER}
 
     @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
     def delete(self, request: Request, tenant: str) -> Response:

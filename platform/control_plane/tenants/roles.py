@@ -22,11 +22,11 @@ class Capability(models.TextChoices):
     WRITE_WEBHOOKS = "webhooks.write"
     WRITE_EXPORTS = "exports.write"
     READ_AUDIT = "audit.read"
-    LEAVE = "leave"
+    BE_MEMBER = "member"  # what only a person does, about themselves
     OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
 
-_VIEWER = frozenset({Capability.VIEW, Capability.LEAVE})
+_VIEWER = frozenset({Capability.VIEW, Capability.BE_MEMBER})
 _DEVELOPER = _VIEWER | {
     Capability.INFER,
     Capability.WRITE_ADAPTERS,

@@ -11,6 +11,7 @@ async function ask(prompt: string, columns = 1) {
   for (let count = 1; count < columns; count++) await user.click(screen.getByTestId("playground-add"));
   await user.type(screen.getByTestId("playground-input"), `${prompt}{Enter}`);
   act(() => inference().accept());
+  await waitFor(() => expect(inference().of("auth")).toEqual([{ type: "auth", ticket: "once" }]));
   act(() => inference().say({ type: "hello", session: "s" }));
   const sent = inference().of("generate") as { id: string; request: Record<string, unknown> }[];
   return { user, sent };
