@@ -35,6 +35,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Who changed what in all tenants, and who signed in. */
+        get: operations["list_operator_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/prices": {
         parameters: {
             query?: never;
@@ -278,6 +295,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Who changed what in this tenant, newest first. */
+        get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/export-schedules": {
         parameters: {
             query?: never;
@@ -445,11 +479,12 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Revoke a key. It stops working at once. */
+        /** @description Revoke a key. It stops working at once, and its sockets close. */
         delete: operations["revoke_key"];
         options?: never;
         head?: never;
-        patch?: never;
+        /** @description Change a key's name, scopes or expiry. Its secret stays. */
+        patch: operations["change_key"];
         trace?: never;
     };
     "/api/tenants/{tenant}/keys/{key_id}/limits": {
@@ -463,6 +498,23 @@ export interface paths {
         /** @description Set all limits of a key; one that is left out is lifted. In force within two seconds. */
         put: operations["set_key_limits"];
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/keys/{key_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Give a key a new secret, shown this once. The old one is accepted for as long as you say. */
+        post: operations["rotate_key"];
         delete?: never;
         options?: never;
         head?: never;
@@ -600,6 +652,23 @@ export interface paths {
         get: operations["list_requests"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/socket-ticket": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description A ticket to send as the first message of one websocket, from a page of ours. */
+        post: operations["make_socket_ticket"];
         delete?: never;
         options?: never;
         head?: never;
@@ -808,6 +877,13 @@ export interface components {
             password?: string;
             token: string;
         };
+        /**
+         * @description * `user` - User
+         *     * `key` - Key
+         *     * `system` - System
+         * @enum {string}
+         */
+        ActorKind: "user" | "key" | "system";
         /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
         Adapter: {
             aliases: components["schemas"]["Alias"][];
@@ -883,8 +959,15 @@ export interface components {
             name: string;
             /** @description Public part of the key: `lk_<prefix>_...`. */
             prefix: string;
+            /**
+             * Format: date-time
+             * @description Until when the secret before the last rotation is accepted.
+             */
+            previous_until: string | null;
             /** Format: date-time */
             revoked_at: string | null;
+            /** Format: date-time */
+            rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
         };
         Attempt: {
@@ -893,6 +976,35 @@ export interface components {
             duration_ms: number;
             error: string;
             status: number | null;
+        };
+        AuditActor: {
+            id: string;
+            kind: components["schemas"]["ActorKind"];
+            label: string;
+        };
+        AuditEvent: {
+            /** @description "noun.verb". */
+            action: string;
+            actor: components["schemas"]["AuditActor"];
+            /** Format: date-time */
+            created_at: string;
+            detail: {
+                [key: string]: unknown;
+            };
+            id: number;
+            request_id: string;
+            target: components["schemas"]["AuditTarget"];
+            tenant?: string | null;
+        };
+        AuditPage: {
+            events: components["schemas"]["AuditEvent"][];
+            /** @description Pass it as `before` for older rows. */
+            next: number | null;
+        };
+        AuditTarget: {
+            id: string;
+            kind: string;
+            label: string;
         };
         /**
          * @description * `week` - Week
@@ -910,11 +1022,11 @@ export interface components {
          *     * `webhooks.write` - Write Webhooks
          *     * `exports.write` - Write Exports
          *     * `audit.read` - Read Audit
-         *     * `leave` - Leave
+         *     * `member` - Be Member
          *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "leave" | "operate";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "member" | "operate";
         ChangePasswordRequest: {
             current_password: string;
             password: string;
@@ -932,8 +1044,15 @@ export interface components {
             name: string;
             /** @description Public part of the key: `lk_<prefix>_...`. */
             prefix: string;
+            /**
+             * Format: date-time
+             * @description Until when the secret before the last rotation is accepted.
+             */
+            previous_until: string | null;
             /** Format: date-time */
             revoked_at: string | null;
+            /** Format: date-time */
+            rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
             /** @description The whole key. It is shown this once and kept nowhere. */
             secret: string;
@@ -1328,6 +1447,13 @@ export interface components {
             requests_24h: number;
             tokens_24h: number;
         };
+        /** @description What is left out stays. */
+        PatchedChangeApiKeyRequest: {
+            /** Format: date-time */
+            expires_at?: string | null;
+            name?: string;
+            scopes?: string[];
+        };
         PatchedNewRoleRequest: {
             role?: components["schemas"]["Role"];
         };
@@ -1485,6 +1611,13 @@ export interface components {
          * @enum {string}
          */
         Role: "owner" | "admin" | "developer" | "viewer";
+        RotateApiKeyRequest: {
+            /**
+             * @description Seconds for which the old secret is still accepted.
+             * @default 86400
+             */
+            grace_s: number;
+        };
         Schedule: {
             cadence: components["schemas"]["Cadence"];
             /** Format: date-time */
@@ -1712,6 +1845,12 @@ export interface components {
             /** @description Running requests count with all they may use. */
             tokens_per_minute: number | null;
             tokens_per_month: number;
+        };
+        Ticket: {
+            /** @description Seconds. */
+            expires_in: number;
+            /** @description Good once. */
+            ticket: string;
         };
         /**
          * @description * `device` - device
@@ -1991,6 +2130,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_operator_audit: {
+        parameters: {
+            query?: {
+                /** @description "key.create", or "key" for all of that noun. */
+                action?: string;
+                /** @description Part of who did it. */
+                actor?: string;
+                before?: number;
+                since?: string;
+                size?: number;
+                /** @description Part of the subject's name, or its id. */
+                target?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
                 };
             };
         };
@@ -2601,6 +2770,38 @@ export interface operations {
             };
         };
     };
+    list_audit: {
+        parameters: {
+            query?: {
+                /** @description "key.create", or "key" for all of that noun. */
+                action?: string;
+                /** @description Part of who did it. */
+                actor?: string;
+                before?: number;
+                since?: string;
+                size?: number;
+                /** @description Part of the subject's name, or its id. */
+                target?: string;
+                until?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+        };
+    };
     list_export_schedules: {
         parameters: {
             query?: never;
@@ -3033,6 +3234,64 @@ export interface operations {
             };
         };
     };
+    change_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedChangeApiKeyRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
     set_key_limits: {
         parameters: {
             query?: never;
@@ -3066,6 +3325,64 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    rotate_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateApiKeyRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedApiKey"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3323,6 +3640,27 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+        };
+    };
+    make_socket_ticket: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ticket"];
                 };
             };
         };

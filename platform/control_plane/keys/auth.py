@@ -35,7 +35,7 @@ def authenticate_key(secret: str) -> Principal | None:
     if parts is None:
         return None
     key = ApiKey.objects.select_related("tenant").filter(prefix=parts.prefix).first()
-    proven = key_secret.matches(parts.secret, key.secret_hash if key else _NO_HASH)
+    proven = key_secret.matches(parts.secret, *(key.accepted_hashes() if key else [_NO_HASH]))
     if key is None or not proven or not key.usable_at():
         return None
     last_used.note(key)

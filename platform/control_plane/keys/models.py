@@ -17,6 +17,10 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=16, unique=True, help_text="Public part; finds the row.")
     secret_hash = models.CharField(max_length=64, help_text="HMAC-SHA256 of the secret under the server's pepper, hex.")
+    # The secret before the last rotation, good until the grace ends.
+    previous_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
+    previous_until = models.DateTimeField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True)
     scopes = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -32,6 +36,11 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"lk_{self.prefix}_…"
+
+    def accepted_hashes(self, moment: datetime | None = None) -> list[str]:
+        """Of the secret, and of the one before it while its grace lasts."""
+        in_grace = self.previous_until is not None and self.previous_until > (moment or timezone.now())
+        return [self.secret_hash, self.previous_hash] if in_grace else [self.secret_hash]
 
     def usable_at(self, moment: datetime | None = None) -> bool:
         moment = moment or timezone.now()

@@ -45,5 +45,7 @@ def hash_secret(secret: str) -> str:
     return hmac.new(current().key_pepper.encode(), secret.encode(), hashlib.sha256).hexdigest()
 
 
-def matches(secret: str, stored_hash: str) -> bool:
-    return hmac.compare_digest(hash_secret(secret), stored_hash)
+def matches(secret: str, *stored_hashes: str) -> bool:
+    """Whether any of the hashes is the secret's."""
+    own = hash_secret(secret)
+    return any([hmac.compare_digest(own, stored) for stored in stored_hashes])

@@ -2,6 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.keys.actions import LONGEST_GRACE
 from control_plane.tenants.roles import KEY_SCOPES
 
 SCOPES = sorted(scope.value for scope in KEY_SCOPES)
@@ -17,6 +18,10 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     last_used_at = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
     revoked_at = serializers.DateTimeField(allow_null=True)
+    rotated_at = serializers.DateTimeField(allow_null=True)
+    previous_until = serializers.DateTimeField(
+        allow_null=True, help_text="Until when the secret before the last rotation is accepted."
+    )
 
 
 class CreatedApiKeySerializer(ApiKeySerializer):
@@ -33,3 +38,22 @@ class NewApiKeySerializer(serializers.Serializer[Any]):
         help_text=f"Any of {', '.join(SCOPES)}; all of them if left out.",
     )
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+
+class ChangeApiKeySerializer(serializers.Serializer[Any]):
+    """What is left out stays."""
+
+    name = serializers.CharField(max_length=80, required=False)
+    scopes = serializers.ListField(
+        child=serializers.CharField(max_length=32), required=False, allow_empty=False, max_length=16
+    )
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+
+
+class RotateApiKeySerializer(serializers.Serializer[Any]):
+    grace_s = serializers.IntegerField(
+        min_value=0,
+        max_value=int(LONGEST_GRACE.total_seconds()),
+        default=86_400,
+        help_text="Seconds for which the old secret is still accepted.",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import ClassVar
 from uuid import UUID
 
@@ -13,9 +14,18 @@ from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.keys import actions
 from control_plane.keys.models import ApiKey
-from control_plane.keys.serializers import ApiKeySerializer, CreatedApiKeySerializer, NewApiKeySerializer
+from control_plane.keys.serializers import (
+    ApiKeySerializer,
+    ChangeApiKeySerializer,
+    CreatedApiKeySerializer,
+    NewApiKeySerializer,
+    RotateApiKeySerializer,
+)
+from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
 from control_plane.tenants.views import TenantView
+
+_REFUSED = dict.fromkeys((400, 403, 404, 409), ErrorResponseSerializer)
 
 
 class KeysView(TenantView):
@@ -37,23 +47,64 @@ class KeysView(TenantView):
         """Make a key. The answer holds its secret, this once."""
         body = NewApiKeySerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        key, text = actions.create_key(acting=self.principal, **body.validated_data)
-        response = Response({**ApiKeySerializer(key).data, "secret": text}, status=201)
-        response["Cache-Control"] = "no-store"
-        return response
+        return _with_secret(*actions.create_key(acting=self.principal, **body.validated_data), status=201)
 
 
 class KeyView(TenantView):
-    http_method_names = ["delete", "options"]
-    needs: ClassVar = {"DELETE": Capability.WRITE_KEYS}
+    http_method_names = ["patch", "delete", "options"]
+    needs: ClassVar = {"PATCH": Capability.WRITE_KEYS, "DELETE": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="change_key",
+        request=ChangeApiKeySerializer,
+        responses={200: ApiKeySerializer, **_REFUSED},
+        tags=["keys"],
+    )
+    def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Change a key's name, scopes or expiry. Its secret stays."""
+        key = own_key(self.principal, key_id)
+        body = ChangeApiKeySerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        now = {"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}
+        changed = actions.change_key(acting=self.principal, key=key, **{**now, **body.validated_data})
+        return Response(ApiKeySerializer(changed).data)
 
     @extend_schema(operation_id="revoke_key", responses={204: None, 404: ErrorResponseSerializer}, tags=["keys"])
     def delete(self, request: Request, tenant: str, key_id: UUID) -> Response:
-        """Revoke a key. It stops working at once."""
-        key = ApiKey.objects.for_tenant(self.principal.tenant).filter(pk=key_id).first()
-        if key is None:
-            raise NotFoundError(
-                f"There is no key {key_id} in this tenant.", "GET keys lists them.", code="key_not_found", param="id"
-            )
-        actions.revoke_key(acting=self.principal, key=key)
+        """Revoke a key. It stops working at once, and its sockets close."""
+        actions.revoke_key(acting=self.principal, key=own_key(self.principal, key_id))
         return Response(status=204)
+
+
+class RotationView(TenantView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="rotate_key",
+        request=RotateApiKeySerializer,
+        responses={200: CreatedApiKeySerializer, **_REFUSED},
+        tags=["keys"],
+    )
+    def post(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Give a key a new secret, shown this once. The old one is accepted for as long as you say."""
+        key = own_key(self.principal, key_id)
+        body = RotateApiKeySerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        grace = timedelta(seconds=body.validated_data["grace_s"])
+        return _with_secret(*actions.rotate_key(acting=self.principal, key=key, grace=grace), status=200)
+
+
+def own_key(acting: Principal, key_id: UUID) -> ApiKey:
+    """Raises NotFoundError."""
+    key = ApiKey.objects.for_tenant(acting.tenant).filter(pk=key_id).first()
+    if key is None:
+        raise NotFoundError(
+            f"There is no key {key_id} in this tenant.", "GET keys lists them.", code="key_not_found", param="id"
+        )
+    return key
+
+
+def _with_secret(key: ApiKey, text: str, *, status: int) -> Response:
+    answer = {**ApiKeySerializer(key).data, "secret": text}
+    return Response(answer, status=status, headers={"Cache-Control": "no-store"})

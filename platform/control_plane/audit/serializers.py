@@ -1,0 +1,49 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.audit.models import ActorKind
+
+MOST_ROWS = 200
+
+
+class AuditActorSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=ActorKind.choices, source="actor_kind")
+    id = serializers.CharField(source="actor_id")
+    label = serializers.CharField(source="actor_label")
+
+
+class AuditTargetSerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField(source="target_kind")
+    id = serializers.CharField(source="target_id")
+    label = serializers.CharField(source="target_label")
+
+
+class AuditEventSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    tenant = serializers.CharField(source="tenant.slug", default=None, allow_null=True)
+    action = serializers.CharField(help_text='"noun.verb".')
+    actor = AuditActorSerializer(source="*")
+    target = AuditTargetSerializer(source="*")
+    detail = serializers.DictField()
+    request_id = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+
+
+class AuditPageSerializer(serializers.Serializer[Any]):
+    events = AuditEventSerializer(many=True)
+    next = serializers.IntegerField(allow_null=True, help_text="Pass it as `before` for older rows.")
+
+
+class AuditFiltersSerializer(serializers.Serializer[Any]):
+    action = serializers.CharField(
+        required=False, max_length=64, default="", help_text='"key.create", or "key" for all of that noun.'
+    )
+    actor = serializers.CharField(required=False, max_length=254, default="", help_text="Part of who did it.")
+    target = serializers.CharField(
+        required=False, max_length=200, default="", help_text="Part of the subject's name, or its id."
+    )
+    since = serializers.DateTimeField(required=False, default=None)
+    until = serializers.DateTimeField(required=False, default=None)
+    before = serializers.IntegerField(required=False, default=None, min_value=1)
+    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=MOST_ROWS)
