@@ -21,6 +21,7 @@ import pytest
 from celery import Task
 from django.core.cache import cache
 from lorikeet_testing import peft_files
+from lorikeet_testing.audit_watch import audit_watch
 from rest_framework.test import APIClient
 
 from control_plane.accounts.actions import create_user
@@ -82,6 +83,20 @@ def lorikeet(settings: Any, tmp_path: Path) -> Any:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     cache.clear()
     return settings.LORIKEET
+
+
+@pytest.fixture(autouse=True)
+def every_write_is_audited(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In every test that has a database: what the product changes leaves an audit row."""
+    if not {"db", "transactional_db", "django_db_setup"} & set(request.fixturenames):
+        yield
+        return
+    with audit_watch() as watch:
+        yield
+    assert not watch.findings, (
+        "Changes without an audit row: call audit.record in the same transaction.atomic(), or say in "
+        "tests/support/lorikeet_testing/audit_watch.py why it needs none:\n" + "\n".join(watch.findings)
+    )
 
 
 @dataclass

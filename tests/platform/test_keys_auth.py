@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.keys import secret as key_secret
 from control_plane.keys.auth import aauthenticate_key, authenticate_key
@@ -125,3 +126,60 @@ def test_a_late_batch_does_not_go_back_in_time(acme: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_from_the_event_loop() -> None:
     assert await aauthenticate_key("lk_abcdefgh_nothing") is None
+
+
+def rotate(org: Any, key: ApiKey, grace_s: int = 3600, role: Role = Role.OWNER) -> Any:
+    return org.client(role).post(org.path(f"keys/{key.pk}/rotate"), {"grace_s": grace_s}, format="json")
+
+
+def test_rotation_with_grace(acme: Any) -> None:
+    key, old = acme.key()
+    answer = rotate(acme, key)
+    assert (answer.status_code, answer["Cache-Control"]) == (200, "no-store")
+    new = answer.json()["secret"]
+    assert new != old
+    assert new.startswith(f"lk_{key.prefix}_")
+    assert authenticate_key(new) is not None
+    assert authenticate_key(old) is not None
+    ApiKey.objects.update(previous_until=timezone.now() - timedelta(seconds=1))
+    assert authenticate_key(old) is None
+    assert authenticate_key(new) is not None
+
+
+def test_rotation_without_grace_and_twice(acme: Any) -> None:
+    key, first = acme.key()
+    second = rotate(acme, key).json()["secret"]
+    third = rotate(acme, key).json()["secret"]
+    assert [authenticate_key(text) is not None for text in (first, second, third)] == [False, True, True]
+    fourth = rotate(acme, key, 0).json()["secret"]
+    assert [authenticate_key(text) is not None for text in (third, fourth)] == [False, True]
+    rows = AuditEvent.objects.filter(action="key.rotate").order_by("id")
+    assert [row.detail["grace_s"] for row in rows] == [3600, 3600, 0]
+    assert fourth.rpartition("_")[2] not in str([row.detail for row in rows])
+
+
+def test_what_cannot_be_rotated(acme: Any) -> None:
+    key, _ = acme.key()
+    assert rotate(acme, key, 10**9).status_code == 400
+    assert rotate(acme, key, role=Role.VIEWER).status_code == 403
+    ApiKey.objects.update(revoked_at=timezone.now())
+    refused = rotate(acme, key)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "key_revoked")
+
+
+def test_change(acme: Any) -> None:
+    key, text = acme.key()
+    path = acme.path(f"keys/{key.pk}")
+    soon = timezone.now() + timedelta(days=1)
+    body = {"name": "reader", "scopes": ["view"], "expires_at": soon.isoformat()}
+    changed = acme.client().patch(path, body, format="json")
+    assert (changed.status_code, changed.json()["scopes"]) == (200, ["view"])
+    principal = authenticate_key(text)
+    assert principal is not None
+    assert principal.capabilities == {Capability.VIEW}
+    key.refresh_from_db()
+    assert (key.name, key.expires_at) == ("reader", soon)
+    assert acme.client().patch(path, {"name": "again"}, format="json").json()["scopes"] == ["view"]
+    for param, value in (("scopes", ["keys.write"]), ("expires_at", "2020-01-01T00:00:00Z")):
+        refused = acme.client().patch(path, {param: value}, format="json")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)

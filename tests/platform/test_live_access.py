@@ -252,6 +252,20 @@ async def test_a_revoked_key_cuts(web: WebProcess, engine: FakeEngine) -> None:
         assert await cut_within([socket]) == {("invalid_api_key", 4401)}
 
 
+async def test_a_rotated_secret_cuts_without_grace(web: WebProcess) -> None:
+    person = owner(web)
+    made = person.send("POST", "/api/tenants/acme/keys", {"name": "short"}).json()
+    bearer = {"Authorization": f"Bearer {made['secret']}"}
+    async with page_socket(web.url, "/ws/inference", headers=bearer) as socket:
+        assert (await receive(socket))["type"] == "hello"
+        path = f"/api/tenants/acme/keys/{made['id']}/rotate"
+        assert person.send("POST", path, {"grace_s": 60}).status_code == 200
+        await socket.send('{"type": "ping"}')
+        assert (await receive(socket))["type"] == "pong"
+        assert person.send("POST", path, {"grace_s": 0}).status_code == 200
+        assert await cut_within([socket]) == {("invalid_api_key", 4401)}
+
+
 async def test_draining(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sockets are told to move, what runs ends whole, nothing new begins, then the process stops."""
     own = WebProcess(tmp_path_factory.mktemp("drain") / "var", f"local={engine_thread.engine.address}")

@@ -48,4 +48,4 @@ def hash_secret(secret: str) -> str:
 def matches(secret: str, *stored_hashes: str) -> bool:
     """Whether any of the hashes is the secret's."""
     own = hash_secret(secret)
-    return any([hmac.compare_digest(own, stored) for stored in stored_hashes])
+    return any(hmac.compare_digest(own, stored) for stored in stored_hashes)

@@ -24,6 +24,8 @@ class Address:
     @property
     def declared(self) -> Any:
         """Where `access` and `needs` are written: the view's class, or the function."""
+        if hasattr(self.view, "access"):
+            return self.view
         return getattr(self.view, "view_class", None) or getattr(self.view, "cls", None) or self.view
 
     @property

@@ -1,0 +1,207 @@
+"""Every address says who may call it, and keeps to it; every address that changes something leaves an audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.utils import timezone
+from lorikeet_testing import peft_files
+from lorikeet_testing.addresses import TENANT_PREFIX, Address, every_address
+from lorikeet_testing.audit_watch import AUDIT_LOG, UNAUDITED
+from rest_framework.test import APIClient
+
+from control_plane.accounts.actions import set_operator
+from control_plane.accounts.models import User
+from control_plane.accounts.passwords import reset_token
+from control_plane.audit.actor import SYSTEM
+from control_plane.http.access import Access
+from control_plane.tenants.invitations import invitation_link
+from control_plane.tenants.models import Invitation
+from control_plane.tenants.roles import Capability, Role
+
+pytestmark = pytest.mark.django_db
+ADDRESSES = every_address()
+PASSWORD = "correct horse battery"
+
+# Open to anybody. Add to it only what takes a secret in its body, or tells none.
+PUBLIC = {
+    "livez", "readyz", "api/session", "api/password/forgot", "api/password/reset", "api/invitations/read",
+    "api/invitations/accept", "api/schema", "api/docs", "v1/<path:path>",
+}  # fmt: skip
+
+
+def of(kind: Access) -> list[Any]:
+    return [
+        pytest.param(address, method, id=f"{method.upper()} {address.route}")
+        for address in ADDRESSES
+        if getattr(address.declared, "access", None) == kind
+        for method in address.methods
+    ]
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.route)
+def test_says_who_may_call_it(address: Address) -> None:
+    access = getattr(address.declared, "access", None)
+    assert access in set(Access), (
+        f"{address.route}: its view does not say who may call it. Build it on TenantView, OperatorView, PersonView or "
+        "PublicView, or mark a function with control_plane.http.access."
+    )
+    assert (access == Access.PUBLIC) == (address.route in PUBLIC), f"{address.route} is {access}: compare with PUBLIC"
+    assert (access == Access.TENANT) == address.route.startswith(TENANT_PREFIX)
+    if access in (Access.TENANT, Access.OPERATOR):
+        for method in address.methods:
+            assert address.declared.needs.get(method.upper()) in set(Capability), (
+                f"{method.upper()} {address.route}: name its capability in `needs`"
+            )
+
+
+def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
+    return getattr(client, method)(path, body, format=None if method == "get" else "json")
+
+
+def keyed(secret: str) -> APIClient:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+@pytest.mark.parametrize(("address", "method"), of(Access.SESSION))
+def test_only_with_a_session(acme: Any, furnished: dict[str, Any], address: Address, method: str) -> None:
+    path = address.path(furnished)
+    for stranger in (APIClient(), keyed(acme.key()[1])):
+        assert call(stranger, method, path).status_code == 401
+    for role in Role:
+        assert call(acme.client(role), method, path).status_code not in (401, 403)
+
+
+@pytest.mark.parametrize(("address", "method"), of(Access.OPERATOR))
+def test_only_operators(acme: Any, furnished: dict[str, Any], address: Address, method: str) -> None:
+    path = address.path({**furnished, "tenant": "acme", "slug": "acme"})
+    assert call(APIClient(), method, path).status_code == 401
+    for stranger in (keyed(acme.key()[1]), *(acme.client(role) for role in Role)):
+        refused = call(stranger, method, path)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "operator_only")
+    operator = User.objects.get(email="viewer@acme.example")
+    set_operator(actor=SYSTEM, user=operator, operator=True)
+    assert call(acme.client(Role.VIEWER), method, path).status_code not in (401, 403, 404)
+
+
+@pytest.mark.django_db(transaction=True)  # the gateway's database threads must see what is made here
+@pytest.mark.parametrize(("address", "method"), of(Access.KEY))
+def test_only_with_a_key(acme: Any, address: Address, method: str) -> None:
+    path = address.path({"name": "support"})
+    for stranger in (APIClient(), acme.client(), keyed("lk_abcdefgh_wrong")):
+        assert call(stranger, method, path, {}).status_code in (401, 405)
+    assert call(keyed(acme.key(scopes=["view"])[1]), method, path, {}).status_code in (403, 405)
+    assert call(keyed(acme.key()[1]), method, path, {}).status_code not in (401, 403)
+
+
+# -- what changes something -----------------------------------------------------------------------------------------
+
+Sent = dict[str, Any]
+World = dict[str, Any]
+
+
+def day_after_tomorrow() -> str:
+    return (timezone.now() + timedelta(days=2)).date().isoformat()
+
+
+def token(world: World) -> str:
+    return invitation_link(Invitation.objects.get(pk=world["invitation_id"])).partition("#")[2]
+
+
+def own_reset_token(world: World) -> str:
+    return reset_token(User.objects.get(email="owner@acme.example"))
+
+
+def adapter_files() -> list[SimpleUploadedFile]:
+    return [SimpleUploadedFile(name, content) for name, content in peft_files.adapter_files(seed=9).items()]
+
+
+_HOOK = {"url": "https://hooks.example.org/other", "description": "", "events": [], "active": True}
+_T = TENANT_PREFIX
+# What to send to every address that changes something, so that it does.
+BODIES: dict[str, Callable[[World], Sent]] = {
+    "POST api/session": lambda world: {"email": "owner@acme.example", "password": PASSWORD},
+    "DELETE api/session": lambda world: {},
+    "POST api/password": lambda world: {"current_password": PASSWORD, "password": "a wholly new pass phrase"},
+    "POST api/password/reset": lambda world: {
+        "token": own_reset_token(world),
+        "password": "a wholly new pass phrase",
+    },
+    "POST api/invitations/accept": lambda world: {"token": token(world), "password": "a wholly new pass phrase"},
+    f"DELETE {_T}adapters/<str:name>": lambda world: {},
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},
+    f"POST {_T}uploads": lambda world: {"name": "other", "files": adapter_files()},
+    f"POST {_T}keys": lambda world: {"name": "other"},
+    f"PATCH {_T}keys/<uuid:key_id>": lambda world: {"name": "other"},
+    f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
+    f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
+    f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"POST {_T}exports": lambda world: {"days": 3, "grain": "day"},
+    f"POST {_T}export-schedules": lambda world: {"cadence": "week"},
+    f"DELETE {_T}export-schedules/<uuid:schedule_id>": lambda world: {},
+    f"PATCH {_T}members/<uuid:user_id>": lambda world: {"role": "developer"},
+    f"DELETE {_T}members/<uuid:user_id>": lambda world: {},
+    f"DELETE {_T}membership": lambda world: {},
+    f"POST {_T}invitations": lambda world: {"email": "else@acme.example", "role": "viewer"},
+    f"DELETE {_T}invitations/<uuid:invitation_id>": lambda world: {},
+    f"POST {_T}webhooks": lambda world: _HOOK,
+    f"PUT {_T}webhooks/<uuid:webhook_id>": lambda world: _HOOK,
+    f"DELETE {_T}webhooks/<uuid:webhook_id>": lambda world: {},
+    f"POST {_T}webhooks/<uuid:webhook_id>/rotate": lambda world: {},
+    f"POST {_T}webhooks/<uuid:webhook_id>/test": lambda world: {},
+    f"POST {_T}webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay": lambda world: {},
+    "POST api/operator/prices": lambda world: {
+        "effective_on": day_after_tomorrow(),
+        "currency": "USD",
+        "input_per_million": 1,
+        "cached_input_per_million": 1,
+        "output_per_million": 1,
+        "storage_per_gb_month": 1,
+    },
+    "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
+}
+# POST, but nothing is kept in the database.
+CHANGES_NOTHING = {
+    "POST api/password/forgot": "queues a mail, if there is such an account",
+    "POST api/invitations/read": "reads; the token travels in the body",
+    f"POST {_T}socket-ticket": "a ticket in the cache, good for half a minute",
+}
+CHANGES = [
+    (f"{method.upper()} {address.route}", address)
+    for address in ADDRESSES
+    if getattr(address.declared, "access", None) not in (None, Access.KEY) and isinstance(address.declared, type)
+    for method in address.methods
+    if method != "get"
+]
+
+
+@pytest.mark.parametrize(("name", "address"), CHANGES, ids=[name for name, _ in CHANGES])
+def test_a_change_leaves_a_row(acme: Any, furnished: World, committing: Any, name: str, address: Address) -> None:
+    if name in CHANGES_NOTHING:
+        return
+    assert name in BODIES, f"{name}: say in BODIES what to send, so that it is seen to write its audit row"
+    changed: set[str] = set()
+
+    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        verb, *words = sql.replace('"', "").split()
+        if verb in ("INSERT", "UPDATE", "DELETE"):
+            changed.add(words[0] if verb == "UPDATE" else words[1])
+        return execute(sql, params, many, context)
+
+    set_operator(actor=SYSTEM, user=acme.users[Role.OWNER], operator=True)
+    body, path = BODIES[name](furnished), address.path({**furnished, "tenant": "acme"})
+    signed_out = address.declared.access == Access.PUBLIC and name != "DELETE api/session"
+    client = APIClient() if signed_out else acme.client(Role.ADMIN if name.endswith("/membership") else Role.OWNER)
+    form = "multipart" if "files" in body else "json"
+    with committing(), connection.execute_wrapper(watch):
+        answer = getattr(client, name.split()[0].lower())(path, body, format=form)
+    assert answer.status_code < 400, answer.content
+    assert AUDIT_LOG in changed, f"{name} changes {sorted(changed - set(UNAUDITED))} and leaves no audit row"

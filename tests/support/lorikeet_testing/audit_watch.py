@@ -1,0 +1,138 @@
+"""Finds changes of the database that leave no audit row, whatever code makes them.
+
+Every statement that product code sends is attributed to the transaction it runs in: the outermost
+`transaction.atomic` that product code itself entered. A transaction that changes an audited table must insert into the
+audit log before it ends; a change outside of any is wrong already.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from django.db import connection, transaction
+
+AUDIT_LOG = "audit_auditevent"
+PRODUCT = str(Path(__file__).resolve().parents[3] / "platform" / "control_plane")
+_CHANGE = re.compile(r'\s*(?:INSERT INTO|INSERT OR \w+ INTO|UPDATE|DELETE FROM)\s+"?(\w+)"?', re.IGNORECASE)
+
+# Tables whose rows tell of themselves, or of machines and not of people's decisions.
+UNAUDITED = {
+    AUDIT_LOG: "the log itself",
+    "django_session": "sessions: their beginning and end are audited, not each use",
+    "usage_usageevent": "the ledger of requests",
+    "usage_hourlyusage": "sums of the ledger",
+    "usage_dailyusage": "sums of the ledger",
+    "usage_dailytotals": "sums of the ledger",
+    "usage_dailylatency": "sums of the ledger",
+    "usage_series": "names of what the sums are of",
+    "usage_storageday": "measured by the worker",
+    "usage_watermark": "how far the sums go",
+    "fleet_enginehost": "what hosts report",
+    "fleet_placement": "what hosts report",
+    "fleet_lease": "which watcher leads",
+    "webhooks_event": "follows from the audit log",
+    "webhooks_delivery": "tries to reach an endpoint",
+    "webhooks_attempt": "tries to reach an endpoint",
+}
+# Functions that change audited tables in ways that are no decision of anybody.
+UNAUDITED_PLACES = {
+    "keys/last_used.py _write": "when a key was last used, in batches",
+    "webhooks/delivery.py deliver": "whether an endpoint answers",
+    "webhooks/delivery.py _note": "whether an endpoint answers",
+    "webhooks/delivery.py _rest": "whether an endpoint answers",
+    "reports/exports.py write": "the progress of an export that was asked for",
+    "reports/exports.py _end": "the progress of an export that was asked for",
+    "reports/exports.py forget": "what is too old",
+    "adapters/uploads.py undecided_uploads": "that a worker has taken an upload up",
+}
+# What models do for whoever saves them.
+_OF_MODELS = ("models.py", "tenants/scope.py")
+
+
+class AuditWatch:
+    """Collects `findings`: one sentence for each change without its row."""
+
+    def __init__(self) -> None:
+        self.findings: list[str] = []
+        self._depth = 0
+        self._changes: list[str] = []
+        self._recorded = False
+
+    def statement(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        """For `connection.execute_wrapper`."""
+        match = _CHANGE.match(sql)
+        if match:
+            self._changed(match[1], sys._getframe(1))
+        return execute(sql, params, many, context)
+
+    def _changed(self, table: str, frame: FrameType | None) -> None:
+        if table == AUDIT_LOG:
+            self._recorded = True
+        place = product_place(frame)
+        if table in UNAUDITED or place is None or place in UNAUDITED_PLACES:
+            return
+        if self._depth:
+            self._changes.append(f"{place} changes {table}")
+        else:
+            self.findings.append(f"{place} changes {table} outside of a transaction")
+
+    def entered(self) -> None:
+        if self._depth == 0:
+            self._changes, self._recorded = [], False
+        self._depth += 1
+
+    def left(self, *, undone: bool) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._changes and not self._recorded and not undone:
+            self.findings += [f"{change}, and its transaction writes no audit row" for change in self._changes]
+
+
+def product_place(frame: FrameType | None) -> str | None:
+    """The innermost product code on the stack, as "keys/actions.py create_key"; None if a test did it itself."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(PRODUCT) and "/migrations/" not in file and not file.endswith(_OF_MODELS):
+            return f"{file[len(PRODUCT) + 1 :]} {frame.f_code.co_name}"
+        if "/tests/platform/" in file:
+            return None
+        frame = frame.f_back
+    return None
+
+
+@contextmanager
+def audit_watch() -> Iterator[AuditWatch]:
+    """Watches this thread's connection for as long as the block runs."""
+    watch = AuditWatch()
+    enter, leave = transaction.Atomic.__enter__, transaction.Atomic.__exit__
+    ours: list[bool] = []
+
+    def entering(atomic: Any) -> Any:
+        ours.append(_entered_by_product(sys._getframe(1)))
+        if ours[-1]:
+            watch.entered()
+        return enter(atomic)
+
+    def leaving(atomic: Any, kind: Any, value: Any, traceback: Any) -> Any:
+        if ours.pop():
+            watch.left(undone=kind is not None)
+        return leave(atomic, kind, value, traceback)
+
+    transaction.Atomic.__enter__, transaction.Atomic.__exit__ = entering, leaving  # type: ignore[method-assign]
+    try:
+        with connection.execute_wrapper(watch.statement):
+            yield watch
+    finally:
+        transaction.Atomic.__enter__, transaction.Atomic.__exit__ = enter, leave  # type: ignore[method-assign]
+
+
+def _entered_by_product(frame: FrameType | None) -> bool:
+    """Whether `with transaction.atomic()` or `@transaction.atomic` stands in product code, not inside of Django."""
+    while frame is not None and frame.f_code.co_filename.endswith("contextlib.py"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(PRODUCT)
