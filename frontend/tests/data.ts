@@ -67,6 +67,8 @@ export const key: Key = {
   last_used_at: null,
   expires_at: null,
   revoked_at: null,
+  rotated_at: null,
+  previous_until: null,
 };
 
 export const validReport: Report = {
