@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from rest_framework.utils.encoders import JSONEncoder
 
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import Counts, Ended, record_event, record_events
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.models import UsageEvent
+from control_plane.usage.payloads import request_json
+from control_plane.usage.serializers import RequestSerializer
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +37,24 @@ def test_once_per_request(acme: Any, committing: Any, events: Any) -> None:
         assert record(acme, "req_1", output=999) is False
     assert UsageEvent.objects.get().completion_tokens == 5
     assert [(event, data["id"]) for _, event, data in events] == [("usage.tick", "req_1")]
+
+
+def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> None:
+    version = ready_version(acme)
+    key, _ = acme.key("ci")
+    record(acme, "a", adapter=version.adapter, version=version, api_key=key, streamed=True, outcome="aborted")
+    record(acme, "b")
+    for event in UsageEvent.objects.for_tenant(acme.tenant):
+        shown = json.loads(json.dumps(RequestSerializer(event).data, cls=JSONEncoder))
+        assert request_json(event) == shown
+
+
+def test_a_batch_stores_what_is_new_of_it(acme: Any) -> None:
+    record(acme, "a")
+    plain = {"tenant": acme.tenant, "model": "m", "endpoint": "completions", "outcome": "finished"}
+    ended = [Ended(request_id=name, created_at=datetime.now(UTC), counts=Counts(), **plain) for name in "abcb"]
+    assert record_events(ended) == 2
+    assert UsageEvent.objects.for_tenant(acme.tenant).count() == 3
 
 
 def test_sums(acme: Any, globex: Any, ready_version: Any) -> None:

@@ -1,4 +1,4 @@
-"""All the database work of a request, in one visit to a database thread: who asks, what for, where it can run."""
+"""The database work of a request: who asks, what for, where it can run. `grants.py` remembers the answers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,6 @@ def authenticate(token: str | None) -> Principal:
         raise InvalidKeyError
     principal.require(Capability.INFER)
     return principal
-
-
-def admit_key(token: str | None, model: str | None) -> Admission | None:
-    """The admission of a key's request. Without a ``model``, because the body is at fault, only the key is checked:
-    a stranger learns nothing about what is wrong with the body."""
-    principal = authenticate(token)
-    return admit(principal, model) if model else None
 
 
 def admit(principal: Principal, model: str) -> Admission:

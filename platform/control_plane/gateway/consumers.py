@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from control_plane import config, drain
-from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission, admit, authenticate
+from control_plane.gateway.admission import Admission
 from control_plane.gateway.chat import ChatRequest
 from control_plane.gateway.completions import CompletionRequest
 from control_plane.gateway.errors import ApiError, invalid
@@ -118,7 +117,7 @@ class InferenceConsumer(HeldSocket):
 
     async def _authenticate(self, key: str) -> None:
         try:
-            found = (await run_db(authenticate, key)).api_key
+            found = (await runtime().grants.caller(key)).api_key
         except (LorikeetError, ApiError) as error:
             await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
             await self.close(CLOSE_UNAUTHENTICATED)
@@ -239,7 +238,7 @@ class GenerationTask:
     async def _admit(self, model: str) -> Admission:
         principal = self._socket.principal
         assert principal is not None  # else the message was refused
-        return await run_db(admit, principal, model)
+        return await runtime().grants.admission(principal, model)
 
     async def _deltas(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:

@@ -10,6 +10,7 @@ from control_plane import config
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
+from control_plane.gateway.grants import Grants
 from control_plane.gateway.usage_writer import RequestContext, UsageWriter
 from control_plane.quotas.reservations import Reservation, Reservations
 from control_plane.quotas.shared import make_limiter
@@ -22,6 +23,7 @@ class Runtime:
     def __init__(self) -> None:
         settings = config.current()
         self.usage = UsageWriter(self._acknowledge)
+        self.grants = Grants()
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
             configured_endpoints(),

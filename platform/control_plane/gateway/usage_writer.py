@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
 from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.recovery import counts_of
 from control_plane.principal import Principal
-from control_plane.usage.actions import record_event
+from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.models import Endpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -128,14 +128,12 @@ class UsageWriter:
 
 def store(batch: list[_Entry]) -> None:
     """One transaction for the whole batch."""
-    with transaction.atomic():
-        for entry in batch:
-            _store_one(entry)
+    record_events([_ended(entry) for entry in batch])
 
 
-def _store_one(entry: _Entry) -> None:
+def _ended(entry: _Entry) -> Ended:
     context, usage = entry.context, entry.finished.usage
-    record_event(
+    return Ended(
         request_id=entry.finished.request_id,
         tenant=context.principal.tenant,
         api_key=context.principal.api_key,

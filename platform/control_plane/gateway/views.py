@@ -19,7 +19,7 @@ from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission, admit_key, authenticate
+from control_plane.gateway.admission import Admission, authenticate
 from control_plane.gateway.chat import ChatRequest
 from control_plane.gateway.completions import CompletionRequest
 from control_plane.gateway.errors import ApiError
@@ -132,10 +132,11 @@ async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
         asked = read_parameters(kind, read_json(_body(request)))
     except ApiError as error:
         problem = error
-    admission = await run_db(admit_key, bearer_token(request), asked.model if asked else None)
-    if asked is None or admission is None:
+    grants = runtime().grants
+    principal = await grants.caller(bearer_token(request))
+    if asked is None:
         raise problem or errors.internal()
-    return asked, admission
+    return asked, await grants.admission(principal, asked.model)
 
 
 def _body(request: HttpRequest) -> bytes:

@@ -33,6 +33,11 @@ class LastUsed:
             batch = self._take()
         self._write(batch)
 
+    def seen(self, key: ApiKey) -> None:
+        """Remember a use without ever writing: for threads that must not wait."""
+        with self._lock:
+            self._seen[key.pk] = timezone.now()
+
     def flush(self) -> None:
         """Write what is gathered, now."""
         with self._lock:

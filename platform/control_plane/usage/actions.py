@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from django.db import transaction
 
@@ -33,47 +36,48 @@ class Counts:
     device_us: int = 0
 
 
-def record_event(
-    *,
-    request_id: str,
-    tenant: Tenant,
-    model: str,
-    endpoint: str,
-    outcome: str,
-    created_at: datetime,
-    counts: Counts,
-    api_key: ApiKey | None = None,
-    user: User | None = None,
-    adapter: Adapter | None = None,
-    version: AdapterVersion | None = None,
-    streamed: bool = False,
-    host: str = "",
-    error_code: str = "",
-) -> bool:
-    """Append the request's usage once: a second call with the same `request_id` changes nothing and returns False.
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A request that is over, and whose it was."""
 
-    The row is its own record of who did what, so it has no audit row.
+    request_id: str
+    tenant: Tenant
+    model: str
+    endpoint: str
+    outcome: str
+    created_at: datetime
+    counts: Counts
+    api_key: ApiKey | None = None
+    user: User | None = None
+    adapter: Adapter | None = None
+    version: AdapterVersion | None = None
+    streamed: bool = False
+    host: str = ""
+    error_code: str = ""
+
+    def row(self) -> UsageEvent:
+        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "counts"}
+        plain |= {"model": self.model[:200], "outcome": Outcome(self.outcome), "error_code": self.error_code[:64]}
+        return UsageEvent(**plain, **vars(self.counts))
+
+
+def record_events(ended: Sequence[Ended]) -> int:
+    """Append each request's usage once, however often it is told. Returns how many were new.
+
+    The rows are their own record of who did what, so they have no audit rows.
     """
+    by_id = {one.request_id: one for one in ended}
     with transaction.atomic():
         watermark.announce_writer()
-        event, created = UsageEvent.objects.get_or_create(
-            request_id=request_id,
-            defaults={
-                "tenant": tenant,
-                "api_key": api_key,
-                "user": user,
-                "adapter": adapter,
-                "version": version,
-                "model": model[:200],
-                "endpoint": endpoint,
-                "outcome": Outcome(outcome),
-                "streamed": streamed,
-                "host": host,
-                "error_code": error_code[:64],
-                "created_at": created_at,
-                **asdict(counts),
-            },
-        )
-        if created:
-            announce(tenant.pk, "usage.tick", lambda: request_json(event))
-    return created
+        known = UsageEvent.objects.filter(request_id__in=by_id).values_list("request_id", flat=True)
+        rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
+        # Another process may be storing the same one from the host's journal: the first of both counts.
+        UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
+        for row in rows:
+            announce(row.tenant_id, "usage.tick", partial(request_json, row))
+    return len(rows)
+
+
+def record_event(**ended: Any) -> bool:
+    """`record_events` for one, with the fields of `Ended`. Whether it was new."""
+    return record_events([Ended(**ended)]) == 1

@@ -1,0 +1,93 @@
+"""What the gateway remembers for a second, and how soon a write makes it look again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from control_plane.db import run_db
+from control_plane.gateway import grants
+from control_plane.gateway.grants import Fresh, Grants
+from control_plane.keys.actions import revoke_key
+from control_plane.keys.auth import InvalidKeyError
+from control_plane.keys.models import ApiKey
+
+
+class Looks:
+    def __init__(self, answers: list[str]) -> None:
+        self.answers, self.count = answers, 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        return self.answers[min(self.count, len(self.answers)) - 1]
+
+
+async def test_one_look_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants, "FRESH_S", 0.05)
+    fresh: Fresh[str] = Fresh()
+    look = Looks(["first", "second"])
+    assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
+    await asyncio.sleep(0.06)
+    assert await fresh.get("k", look) == "second"
+    assert await fresh.get("other", Looks(["x"])) == "x"
+
+
+async def test_many_at_once_share_a_look() -> None:
+    fresh: Fresh[str] = Fresh()
+    look = Looks(["answer"])
+    asking = [asyncio.ensure_future(fresh.get("k", look)) for _ in range(50)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    assert await asyncio.gather(*asking[1:]) == ["answer"] * 49
+    assert look.count == 1
+
+
+async def test_a_write_forgets_also_what_is_being_read() -> None:
+    fresh: Fresh[str] = Fresh()
+
+    def look_while_somebody_writes() -> str:
+        grants._forget()
+        return "stale"
+
+    assert await fresh.get("k", look_while_somebody_writes) == "stale"
+    assert fresh.peek("k") is None
+    assert await fresh.get("k", Looks(["new"])) == "new"
+
+
+async def test_errors_are_not_remembered() -> None:
+    fresh: Fresh[str] = Fresh()
+
+    def fail() -> str:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await fresh.get("k", fail)
+    assert await fresh.get("k", Looks(["right"])) == "right"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
+    ours = Grants()
+    key, text = await run_db(acme.key)
+    assert (await ours.caller(text)).api_key == key
+    assert (await ours.caller(text)).api_key == key
+    principal = await sync_to_async(acme.principal)()
+    await run_db(lambda: revoke_key(acting=principal, key=key))
+    with pytest.raises(InvalidKeyError):
+        await ours.caller(text)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants, "FRESH_S", 0.1)
+    ours = Grants()
+    key, text = await run_db(acme.key)
+    await ours.caller(text)
+    await run_db(lambda: ApiKey.objects.filter(pk=key.pk).update(revoked_at=key.created_at))
+    assert (await ours.caller(text)).api_key == key
+    await asyncio.sleep(0.11)
+    with pytest.raises(InvalidKeyError):
+        await ours.caller(text)
