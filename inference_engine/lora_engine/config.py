@@ -36,8 +36,18 @@ class EngineConfig:
     prefix_cache: bool = True
     prefetch: int = 16  # waiting requests whose adapters are brought to the device ahead of their turn
     max_lora_rank: int = 256
-    order: str = "fcfs"
-    admission: str = "all"
+    order: str = "fair"
+    input_price: float = 1.0  # of a token, in the fair order's counters
+    output_price: float = 2.0
+    adapter_price: float = 0.005  # for each rank of its adapter, a token costs this share more
+    fair_slack: float = 0.1  # share of the pool's tokens, priced as output
+    starvation_s: float = 10.0
+    tenant_max_running: int = 0  # 0 = no cap
+    cluster_adapters: int = 8
+    lorax_active: int = 1024
+    lorax_cycle_s: float = 2.0
+    early_abort_s: float = 6.0
+    admission: str = "slo"
     mode: str = "unmerged"
     metrics_port: int = 0  # 0 = no metrics endpoint
     drain_seconds: float = 30.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from .scheduling.scheduler import Chunk
-from .scheduling.sequence import RequestState
+from .scheduling.sequence import Chunk, RequestState
 
 
 class DeviceTime:
@@ -26,8 +25,11 @@ class DeviceTime:
         """A step was given to the device. At most one other may still be running there."""
         self._launched.append((at, [(chunk.sequence.parent, chunk.tokens) for chunk in chunks]))
 
-    def ended(self, at: float) -> None:
-        """The oldest launched step is done; called before the requests that it completes are closed."""
+    def ended(self, at: float) -> float:
+        """The oldest launched step is done; how long it kept the device busy.
+
+        Called before the requests that it completes are closed.
+        """
         launched, shares = self._launched.popleft()
         busy = max(0.0, at - max(launched, self._last_end))
         self._last_end = at
@@ -39,3 +41,4 @@ class DeviceTime:
             else:
                 self.attributed += part
                 state.device_s += part
+        return busy

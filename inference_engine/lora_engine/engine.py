@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -28,12 +29,14 @@ from .request import (
     TokenLogprob,
 )
 from .runner import InFlight, Runner
-from .scheduling.admission import admissions
+from .scheduling.admissions import admissions
+from .scheduling.gate import Gate
 from .scheduling.mode import modes
-from .scheduling.order import orders
+from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
-from .scheduling.scheduler import Scheduler, StepPlan
+from .scheduling.scheduler import Scheduler, StepPlan, too_large_for_host
 from .scheduling.sequence import RequestState, Sequence, State, Timeline
+from .scheduling.step_cost import Work
 from .text import IncrementalDetokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -81,10 +84,12 @@ class Engine:
             self.costs,
             StreamCopies(self.pool.data.device) if self.pool.data.is_cuda else InlineCopies(),
         )
-        self.admission = admissions.create(config.admission)
+        context = PolicyContext(
+            config, clock, self.residency.on_device, self.pool.num_pages * self.pool.geometry.page_tokens
+        )
         self.mode = modes.create(config.mode)
         self.scheduler = Scheduler(
-            order=orders.create(config.order),
+            order=orders.create(config.order, context),
             allocator=self.allocator,
             geometry=self.pool.geometry,
             residency=self.residency,
@@ -96,12 +101,15 @@ class Engine:
             max_running=config.max_running,
             clock=clock,
         )
+        self.forecast = self.scheduler.forecast
+        self.gate = Gate(admissions.create(config.admission, context, self.forecast), self.forecast, clock)
         self.runner = build_runner(config, self.loaded)
         self.steps = 0
         self.device_time = DeviceTime()
         self._clock = clock
         self._arrivals = 0
         self._requests: dict[str, RequestState] = {}
+        self._work: deque[Work] = deque()  # of the steps in flight
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
 
@@ -117,6 +125,7 @@ class Engine:
         output = StepOutput(self.steps)
         if not self._may_overlap():
             self._commit(output)
+        self._refuse(self.gate.recheck())
         plan = self.scheduler.schedule()
         self._refuse(plan.failed)
         launched = self._launch(plan)
@@ -131,14 +140,9 @@ class Engine:
         """Queue a request. Raises ``RequestError``; nothing is kept of a refused one."""
         max_tokens = self._check(request)
         state = RequestState(request, Timeline(self._clock()), self._usage(request))
-        if refusal := self.admission.refusal(state, len(self.scheduler.waiting)):
-            raise refusal
-        for choice in range(request.sampling.n):
-            self._arrivals += 1
-            sequence = Sequence(
-                state, choice, self._arrivals, list(request.prompt_token_ids), max_tokens, self._detokenizer(request)
-            )
-            state.sequences.append(sequence)
+        state.sequences = [self._sequence(state, choice, max_tokens) for choice in range(request.sampling.n)]
+        self.gate.admit(state.sequences[0])
+        for sequence in state.sequences:
             self.scheduler.add(sequence)
         state.unfinished = len(state.sequences)
         self._requests[request.request_id] = state
@@ -238,6 +242,7 @@ class Engine:
             self._fail(plan.chunks, error)
             return None
         self.device_time.launched(plan.chunks.values(), launched_at)
+        self._work.append(self.forecast.launched(plan.chunks.values()))
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
             if chunk.samples and chunk.tokens > 1:
@@ -254,17 +259,19 @@ class Engine:
         except Exception as error:
             log.exception("a step failed on the device")
             self.device_time.ended(self._clock())
+            self._work.popleft()
             self._fail(list(self.scheduler.running), error)
             self.prefixes.forget()
             return
         now = self._clock()
-        self.device_time.ended(now)
+        self.forecast.measured(self._work.popleft(), self.device_time.ended(now))
         for sequence, token, logprob in sampled:
             if sequence.state is State.FINISHED:
                 continue
             timeline = sequence.parent.timeline
             if timeline.first_token is None:
                 timeline.first_token = now
+                self.forecast.first_token(sequence.parent, now - timeline.submitted)
             output.deltas.append(self._take_token(sequence, token, logprob))
 
     def _take_token(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
@@ -289,6 +296,7 @@ class Engine:
 
     def _finish_sequence(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
+        self.forecast.finished(sequence)
         state = sequence.parent
         state.unfinished -= 1
         if not state.unfinished:
@@ -364,12 +372,7 @@ class Engine:
         packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
         max_tokens = params.max_tokens or room
         if not self.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
-            raise RequestError(
-                "too_large_for_host",
-                "The request and its adapter do not fit into this host's memory pool.",
-                "Lower max_tokens, or ask the operator for a larger pool.",
-                param="max_tokens",
-            )
+            raise too_large_for_host()
         return max_tokens
 
     def _check_prompt(self, token_ids: list[int]) -> None:
@@ -394,6 +397,11 @@ class Engine:
             prompt_tokens=len(request.prompt_token_ids),
             submitted_unix=time.time(),
         )
+
+    def _sequence(self, state: RequestState, choice: int, max_tokens: int) -> Sequence:
+        self._arrivals += 1
+        tokens = list(state.request.prompt_token_ids)
+        return Sequence(state, choice, self._arrivals, tokens, max_tokens, self._detokenizer(state.request))
 
     def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
         sampling = request.sampling

@@ -25,7 +25,7 @@ from .model.transformer import Transformer
 from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, decode_form, rank_class
 from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, sample
-from .scheduling.scheduler import Chunk
+from .scheduling.sequence import Chunk
 
 log = logging.getLogger(__name__)
 

@@ -109,11 +109,19 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A tenant's targets for one request; 0 means none. ``weight`` is its fair-share weight."""
+    """A tenant's targets for one request; 0 means none.
+
+    ``weight`` is the tenant's fair-share weight and ``max_running`` how many of its sequences may run at once;
+    ``priority`` orders requests within the tenant, higher first. After ``deadline_ms`` the answer is of no use: a
+    request that still waits then is refused.
+    """
 
     first_token_ms: int = 0
     inter_token_ms: int = 0
     weight: float = 1.0
+    priority: int = 0
+    deadline_ms: int = 0
+    max_running: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
 from .request import TokenLogprob
 from .sampling import Samples, SamplingRow, sample
-from .scheduling.scheduler import Chunk
-from .scheduling.sequence import Sequence
+from .scheduling.sequence import Chunk, Sequence
 
 Indices = npt.NDArray[np.int64]
 Sampled = tuple[Sequence, int, TokenLogprob | None]

@@ -26,6 +26,7 @@ from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.request import GenerationRequest, RequestError, RequestFinished, SamplingParams
+from lora_engine.scheduling.orders import orders
 
 VOCAB = 251
 PAGE_TOKENS = 4
@@ -210,7 +211,7 @@ def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
     pages=st.integers(20, 60),
     step_tokens=st.integers(1, 40),
     max_running=st.integers(1, 12),
-    order=st.sampled_from(["fcfs", "lcfs"]),
+    order=st.sampled_from(orders.names()),
     overlaps=st.booleans(),
     slow_copies=st.booleans(),
     prefetch=st.integers(0, 8),
@@ -250,6 +251,7 @@ def test_every_output_is_right_whatever_the_schedule(
                 + [rnd.randrange(1, VOCAB) for _ in range(rnd.randint(1, 12))],
                 SamplingParams(max_tokens=rnd.randint(1, 20), n=rnd.choice([1, 1, 1, 3])),
                 adapter_digest=rnd.choice(["", *digests, "sha256:unknown"]),
+                tenant=rnd.choice("abc"),
             )
             engine.add_request(request)
             requests[request.request_id] = request

@@ -188,6 +188,15 @@ class AdapterResidency:
     def get(self, digest: str) -> AdapterSlot | None:
         return self._slots.get(digest)
 
+    def on_device(self, digest: str) -> bool:
+        """Whether a batch can use the adapter at once."""
+        slot = self._slots.get(digest)
+        return slot is not None and slot.arrival is None
+
+    def copy_seconds(self, pages: int) -> float:
+        """What a copy of so many pages to the device takes, by what copies have taken."""
+        return pages * self._costs.adapter_page
+
     def slots(self) -> Iterable[AdapterSlot]:
         return self._slots.values()
 

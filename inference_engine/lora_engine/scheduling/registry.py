@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 P = TypeVar("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UnknownPolicy(ValueError):
@@ -13,25 +14,25 @@ class UnknownPolicy(ValueError):
 
 
 class Registry(Generic[P]):
-    """Factories of one kind of policy."""
+    """Factories of one kind of policy. All factories of a kind take the same arguments."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._factories: dict[str, Callable[[], P]] = {}
+        self._factories: dict[str, Callable[..., P]] = {}
 
-    def register(self, name: str) -> Callable[[Callable[[], P]], Callable[[], P]]:
+    def register(self, name: str) -> Callable[[F], F]:
         """Class decorator: make the policy available as ``name``."""
 
-        def add(factory: Callable[[], P]) -> Callable[[], P]:
+        def add(factory: F) -> F:
             self._factories[name] = factory
             return factory
 
         return add
 
-    def create(self, name: str) -> P:
+    def create(self, name: str, *arguments: object) -> P:
         if name not in self._factories:
             raise UnknownPolicy(f"unknown {self._kind} policy {name!r}; choose one of {', '.join(self.names())}.")
-        return self._factories[name]()
+        return self._factories[name](*arguments)
 
     def names(self) -> list[str]:
         return sorted(self._factories)

@@ -15,29 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 
+from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.residency import AdapterResidency, AdapterSlot
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
 from lora_engine.request import RequestError
 
-from .order import Order
+from .forecast import Forecast, Room
+from .orders import Order, Outcome
 from .reclaim import Reclaimer
-from .sequence import Sequence, State
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """``tokens`` tokens of ``sequence`` to process this step, from ``sequence.num_computed`` on."""
-
-    sequence: Sequence
-    tokens: int
-
-    @property
-    def samples(self) -> bool:
-        """Whether the chunk reaches the sequence's end, so that its last row yields a token."""
-        return self.tokens == self.sequence.remaining
+from .sequence import Chunk, Sequence, State
 
 
 @dataclass(slots=True)
@@ -47,8 +35,9 @@ class StepPlan:
     chunks: dict[Sequence, Chunk] = field(default_factory=dict)
     failed: list[tuple[Sequence, RequestError]] = field(default_factory=list)
 
-    def add(self, sequence: Sequence, tokens: int) -> None:
-        self.chunks[sequence] = Chunk(sequence, tokens)
+    def add(self, sequence: Sequence, tokens: int) -> Chunk:
+        chunk = self.chunks[sequence] = Chunk(sequence, tokens)
+        return chunk
 
 
 class Scheduler:
@@ -71,6 +60,7 @@ class Scheduler:
     ) -> None:
         self.waiting = order
         self.running: dict[Sequence, None] = {}
+        self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens)
         self._allocator = allocator
         self._geometry = geometry
         self._residency = residency
@@ -87,17 +77,26 @@ class Scheduler:
         plan = StepPlan()
         self._residency.collect_arrivals()
         budget = self._continue_running(plan, self._step_tokens)
+        self.waiting.served(plan.chunks.values())
         self._admit_waiting(plan, budget)
         self._prefetch_adapters()
         return plan
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
+        self.forecast.queued(sequence)
+
+    def room(self) -> Room:
+        """What the batch could take now, beside a page for each running sequence."""
+        idle = self._residency.idle_pages + self._allocator.stats().cached_prefix
+        pages = max(0, self._allocator.free + idle - len(self.running))
+        return Room(self._max_running - len(self.running), pages * self._geometry.page_tokens)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and give back what it held."""
         if sequence.state is State.WAITING:
             self.waiting.remove(sequence)
+            self.forecast.unqueued(sequence)
         elif sequence.state is State.RUNNING:
             self._leave_running(sequence)
         sequence.state = State.FINISHED
@@ -136,55 +135,89 @@ class Scheduler:
         return True
 
     def _admit_waiting(self, plan: StepPlan, budget: int) -> None:
-        admitted: list[Sequence] = []
-        for sequence in self.waiting:
+        failed: set[Sequence] = set()
+
+        def attempt(sequence: Sequence) -> Outcome:
+            nonlocal budget
             if budget <= 0 or len(self.running) >= self._max_running:
-                break
+                return Outcome.FULL
             if sequence.pending:
-                continue  # pre-empted with its last token still on the device
+                return Outcome.BUSY
+            if sequence in failed:
+                return Outcome.FAILED
             try:
-                adapter_here = self._bring_adapter(sequence)
+                outcome = self._try_to_enter(sequence)
             except RequestError as error:
                 plan.failed.append((sequence, error))
-                continue
-            if not adapter_here:
-                continue  # on its way; later arrivals may pass meanwhile
-            if not self._enter_running(sequence):
-                break
-            tokens = min(sequence.remaining, budget)
-            sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
-            plan.add(sequence, tokens)
-            budget -= tokens
-            admitted.append(sequence)
-        for sequence in admitted:
-            self.waiting.remove(sequence)
+                failed.add(sequence)
+                return Outcome.FAILED
+            if outcome is Outcome.ADMITTED:
+                budget -= self._first_chunk(sequence, plan, budget)
+            return outcome
 
-    def _bring_adapter(self, sequence: Sequence) -> bool:
-        """Whether a batch may use the sequence's adapter now; if not, see to it that it comes.
+        if budget > 0 and len(self.running) < self._max_running:
+            self.waiting.fill(attempt)
+
+    def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
+        """Plan the first tokens of a sequence that just entered; how many they are."""
+        tokens = min(sequence.remaining, budget)
+        sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
+        self.waiting.served((plan.add(sequence, tokens),))
+        return tokens
+
+    def _try_to_enter(self, sequence: Sequence) -> Outcome:
+        """Let the sequence run if its adapter is here and its pages are free.
+
+        Raises ``RequestError`` if it never can.
+        """
+        outcome = self._bring_adapter(sequence)
+        if outcome is Outcome.ADMITTED and not self._enter_running(sequence):
+            outcome = Outcome.NO_ROOM
+        if outcome is not Outcome.ADMITTED:
+            sequence.held_by = outcome
+        return outcome
+
+    def _bring_adapter(self, sequence: Sequence) -> Outcome:
+        """ADMITTED if a batch may use the sequence's adapter now; if not, see to it that it comes.
 
         Raises ``RequestError`` if it never will.
         """
         digest = sequence.request.adapter_digest
         if not digest:
-            return True
-        slot = self._residency.get(digest)
-        if slot is None:
-            slot = self._copy_to_device(sequence, digest)
-        if slot is None:
-            return False
+            return Outcome.ADMITTED
+        slot = self._residency.get(digest) or self._copy_to_device(sequence, digest)
+        if isinstance(slot, Outcome):
+            return slot
         # With nothing else to run, the device waits for the copy and the host need not look again.
-        return self._residency.ready(slot) or not self.running
+        return Outcome.ADMITTED if self._residency.ready(slot) or not self.running else Outcome.LOADING
 
-    def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | None:
-        """Begin to copy an adapter from host memory; None if it is not there yet, or has no room now."""
+    def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
+        """Begin to copy an adapter from host memory.
+
+        LOADING if it is not there yet, NO_ROOM if its pages are not free.
+        """
         self._note_wait(sequence)
         packed = self._source.get(digest)
         if packed is None:
             self._start_load(digest)
-            return None
+            sequence.parent.loads_from_disk = True
+            return Outcome.LOADING
         if not self._reclaimer.free_up(packed.num_pages + len(self.running)):
-            return None
+            self._check_fits_at_all(sequence, packed)
+            return Outcome.NO_ROOM
         return self._residency.load(packed)
+
+    def _host_load_s(self, digest: str) -> float | None:
+        """Seconds to copy the adapter to the device: 0 if it is there, None if it is not in host memory."""
+        if self._residency.on_device(digest):
+            return 0.0
+        packed = self._source.get(digest)
+        return None if packed is None else self._residency.copy_seconds(packed.num_pages)
+
+    def _check_fits_at_all(self, sequence: Sequence, packed: PackedAdapter) -> None:
+        """Its size was not known when the request came: waiting for room that can never be would block the queue."""
+        if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, packed.num_pages):
+            raise too_large_for_host()
 
     def _note_wait(self, sequence: Sequence) -> None:
         timeline = sequence.parent.timeline
@@ -195,7 +228,7 @@ class Scheduler:
         """Ask for the adapters of the next waiting sequences, so that they are there when their turn comes."""
         if self._residency.num_arriving >= self._prefetch:
             return
-        soon = [s for s in islice(self.waiting, self._prefetch) if s.request.adapter_digest]
+        soon = [s for s in self.waiting.upcoming(self._prefetch) if s.request.adapter_digest]
         missing = [s for s in soon if self._residency.get(s.request.adapter_digest) is None]
         if not missing:
             return
@@ -236,18 +269,23 @@ class Scheduler:
             return False
         if slot is not None:
             self._residency.join(slot)
+        if sequence.parent.loads_from_disk and sequence.parent.timeline.adapter_wait_started is not None:
+            self.forecast.loaded_from_disk(self._clock() - sequence.parent.timeline.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
         self.running[sequence] = None
+        self.forecast.entered(sequence)
         return True
 
     def _preempt(self, victim: Sequence) -> None:
         self._leave_running(victim)
         victim.state = State.WAITING
         victim.parent.usage.preemptions += 1
-        self.waiting.push(victim)
+        self.add(victim)
 
     def _leave_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        self.waiting.left(sequence)
+        self.forecast.left(sequence)
         self.remember_prefix(sequence)
         self._prefixes.release(sequence.pages)
         sequence.pages, sequence.num_computed = [], 0
@@ -257,3 +295,12 @@ class Scheduler:
 
     def _pages_needed(self, sequence: Sequence, tokens: int) -> int:
         return self._geometry.pages_for_tokens(sequence.num_computed + tokens) - len(sequence.pages)
+
+
+def too_large_for_host() -> RequestError:
+    return RequestError(
+        "too_large_for_host",
+        "The request and its adapter do not fit into this host's memory pool.",
+        "Lower max_tokens, or ask the operator for a larger pool.",
+        param="max_tokens",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,6 +19,17 @@ class State(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
+
+
+class Outcome(Enum):
+    """What became of an attempt to let a waiting sequence run."""
+
+    ADMITTED = "admitted"
+    LOADING = "loading"  # its adapter is on the way; others may pass
+    BUSY = "busy"  # pre-empted with its last token still on the device; others may pass
+    NO_ROOM = "no room"  # its pages, or its adapter's, are not free; who may pass is the order's decision
+    FULL = "full"  # no token or no batch slot is left this step: stop
+    FAILED = "failed"  # it can never run and will be taken out of the queue after this step
 
 
 @dataclass(slots=True)
@@ -41,6 +53,21 @@ class RequestState:
     sequences: list[Sequence] = field(default_factory=list)
     unfinished: int = 0
     device_s: float = 0.0  # its share of device time, in seconds
+    loads_from_disk: bool = False
+    predicted_first_token: float | None = None  # seconds from submission, as judged on arrival
+
+    @property
+    def due(self) -> float:
+        """When its first token is wanted, in seconds of the engine's clock; infinite without a target."""
+        slo = self.request.slo
+        targets = [ms for ms in (slo.first_token_ms, slo.deadline_ms) if ms]
+        return self.timeline.submitted + min(targets) / 1000 if targets else math.inf
+
+    @property
+    def deadline(self) -> float:
+        """After this time the answer is of no use; infinite without a deadline."""
+        ms = self.request.slo.deadline_ms
+        return self.timeline.submitted + ms / 1000 if ms else math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +92,9 @@ class Sequence:
     pending: int = 0
     pages: list[int] = field(default_factory=list)
     slot: AdapterSlot | None = None
+    charged: int = 0  # leading tokens whose processing its tenant has been charged for
+    passed_since: float | None = None  # since when others have gone before it although it was first
+    held_by: Outcome | None = None  # why it did not run when it was last tried
     output_counts: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -95,6 +125,14 @@ class Sequence:
         """Whose cached keys and values it may use: its tenant's, computed with its adapter."""
         return self.request.tenant, self.request.adapter_digest
 
+    def __lt__(self, other: Sequence) -> bool:
+        return self.arrival < other.arrival
+
+    @property
+    def due(self) -> float:
+        """When its first token is wanted, in seconds of the engine's clock; infinite without a target."""
+        return self.parent.due
+
     def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
         """It runs from now on, with ``cached_tokens`` already computed in ``pages``."""
         timeline = self.parent.timeline
@@ -105,6 +143,7 @@ class Sequence:
             timeline.first_scheduled = now
             self.parent.usage.cached_prompt_tokens = cached_tokens
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
+        self.passed_since, self.held_by = None, None
         self.state = State.RUNNING
 
     def advance(self, tokens: int) -> None:
@@ -129,3 +168,16 @@ class Sequence:
         mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
         signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
         return SamplingRow(params, signed, self.num_output, prompt, self.output_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """``tokens`` tokens of ``sequence`` to process this step, from ``sequence.num_computed`` on."""
+
+    sequence: Sequence
+    tokens: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the chunk reaches the sequence's end, so that its last row yields a token."""
+        return self.tokens == self.sequence.remaining

@@ -37,6 +37,16 @@ _HELP = {
     "prefetch": "waiting requests whose adapters are brought to the device ahead of their turn",
     "max_lora_rank": "highest adapter rank that is accepted",
     "order": "policy: who is next",
+    "input_price": "what an input token costs its tenant under the fair order",
+    "output_price": "what an output token costs its tenant",
+    "adapter_price": "share that each rank of an adapter adds to the price of its tokens",
+    "fair_slack": "lead another tenant may gain on one whose request does not fit, as a share of the pool",
+    "starvation_s": "seconds a request may be passed by others before nobody passes it",
+    "tenant_max_running": "sequences of one tenant in a batch, where the request names no other cap; 0 has none",
+    "cluster_adapters": "adapters in a batch from which the clustered order prefers those",
+    "lorax_active": "adapters that the lorax order serves at a time",
+    "lorax_cycle_s": "seconds after which the lorax order lets another adapter in",
+    "early_abort_s": "first-token target of requests that name none, under the early_abort admission",
     "admission": "policy: who may queue",
     "mode": "policy: how a batch runs",
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
@@ -47,7 +57,10 @@ _HELP = {
     "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
-_MAY_BE_ZERO = frozenset({"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds"})
+_MAY_BE_ZERO = frozenset(
+    {"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds"}
+    | {"adapter_price", "fair_slack", "starvation_s", "tenant_max_running"}
+)
 
 
 def parse(arguments: Sequence[str] | None = None) -> EngineConfig:

@@ -40,7 +40,22 @@ def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTe
         sampling=_sampling(submit.sampling),
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
-        slo=Slo(submit.slo.first_token_ms, submit.slo.inter_token_ms, submit.slo.weight or 1.0),
+        slo=_slo(submit.slo),
+    )
+
+
+def _slo(wire: pb.Slo) -> Slo:
+    if not 0.0 <= wire.weight < float("inf"):  # also catches NaN
+        raise RequestError(
+            "invalid_value", f"slo.weight is {wire.weight}.", "Send a finite weight above 0.", param="slo.weight"
+        )
+    return Slo(
+        first_token_ms=wire.first_token_ms,
+        inter_token_ms=wire.inter_token_ms,
+        weight=wire.weight or 1.0,
+        priority=wire.priority,
+        deadline_ms=wire.deadline_ms,
+        max_running=wire.max_running,
     )
 
 

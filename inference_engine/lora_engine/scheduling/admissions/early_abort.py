@@ -1,0 +1,33 @@
+"""S-LoRA's early abort (its appendix B): give up what has waited so long that its first token would be too late."""
+
+from __future__ import annotations
+
+from lora_engine.request import RequestError
+from lora_engine.scheduling.forecast import Forecast
+from lora_engine.scheduling.orders import PolicyContext
+from lora_engine.scheduling.sequence import Sequence
+
+from .base import Verdict, admissions
+
+_PREFILL_S = 0.5  # what the first token takes from admission, as the paper's code has it
+
+
+@admissions.register("early_abort")
+class EarlyAbort:
+    """Refuses at half a second before the first-token target; never earlier, and without looking at the queue."""
+
+    def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
+        self._default_s = context.config.early_abort_s
+
+    def judge(self, sequence: Sequence, now: float) -> Verdict:
+        target = sequence.request.slo.first_token_ms / 1000 or self._default_s
+        last_call = sequence.parent.timeline.submitted + target - _PREFILL_S
+        if now < last_call:
+            return last_call
+        return RequestError(
+            "slo_cannot_be_met",
+            f"The request waited {now - sequence.parent.timeline.submitted:.1f} s; "
+            f"its first token was wanted after {target:g} s.",
+            "Try again when there is less traffic, or allow more time.",
+            retry_after_ms=1000,
+        )

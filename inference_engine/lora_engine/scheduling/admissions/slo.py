@@ -1,0 +1,47 @@
+"""Admit what can have its first token in time, as far as can be told; refuse the rest at once."""
+
+from __future__ import annotations
+
+import math
+
+from lora_engine.request import RequestError
+from lora_engine.scheduling.forecast import Forecast
+from lora_engine.scheduling.orders import PolicyContext
+from lora_engine.scheduling.sequence import Sequence
+
+from .base import Verdict, admissions
+
+_SOONEST_S = 0.05  # between two judgements of a request
+_PART = 0.25  # of the time that is left, until the next judgement
+_ENTRY = 0.9  # of its target is what a request must be predicted to need on arrival
+_SHORTEST_RETRY_MS = 100
+
+
+@admissions.register("slo")
+class MeetsTarget:
+    """Refuses a request whose first token is predicted after its target. Without a target it is never refused."""
+
+    def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
+        self._forecast = forecast
+
+    def judge(self, sequence: Sequence, now: float) -> Verdict:
+        target_ms = sequence.request.slo.first_token_ms
+        if not target_ms or not self._forecast.cost.calibrated:
+            return math.inf if not target_ms else now + _SOONEST_S
+        waited = now - sequence.parent.timeline.submitted
+        # Who is about to queue must leave some room for error: refusing later helps nobody.
+        part = 1.0 if sequence in self._forecast else _ENTRY
+        late_s = waited + self._forecast.seconds_to_first_token(sequence) - part * target_ms / 1000
+        if late_s > 0:
+            return self._refusal(target_ms, late_s)
+        return now + max(_SOONEST_S, -_PART * late_s)
+
+    @staticmethod
+    def _refusal(target_ms: int, late_s: float) -> RequestError:
+        return RequestError(
+            "slo_cannot_be_met",
+            f"The first token would come about {late_s:.1f} s after the target of {target_ms / 1000:g} s.",
+            "Try again when there is less traffic, or allow more time.",
+            param="slo.first_token_ms",
+            retry_after_ms=max(_SHORTEST_RETRY_MS, round(late_s * 1000)),
+        )

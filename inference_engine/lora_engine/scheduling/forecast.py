@@ -1,0 +1,191 @@
+"""When a waiting request will have its first token: the queue ahead of it, its adapter's load, its prefill."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .orders import Order
+from .sequence import Chunk, RequestState, Sequence
+from .step_cost import StepCost, Work
+
+_GENERATIONS = 16  # how often the whole batch may turn over in one forecast; beyond, its pace is extended
+_NEW = 0.05  # weight of the newest request in a tenant's habits
+_NEW_LOAD = 0.2
+_ERRORS = 1024
+
+
+@dataclass(slots=True)
+class Habit:
+    """Which share of its limit a tenant's requests generate."""
+
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Relative errors of the predicted first-token times of the last requests: their median and 90th percentile."""
+
+    requests: int
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the batch could take now."""
+
+    slots: int  # sequences
+    tokens: int  # of KV cache, if everything idle were given up
+
+
+class Forecast:
+    """Follows the batch from step to step; answers without looking at every waiting request.
+
+    Sequences are expected to end after the share of ``max_tokens`` that is usual for their tenant. Those that wait take
+    the places of those that end, in the order policy's order, and end in turn.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        room: Callable[[], Room],
+        host_load_s: Callable[[str], float | None],
+        step_tokens: int,
+    ) -> None:
+        """``host_load_s``: seconds to copy an adapter from host memory, 0 on the device, None if it is on disk."""
+        self.cost = StepCost()
+        self.disk_load_s = 0.5
+        self._order = order
+        self._room = room
+        self._host_load_s = host_load_s
+        self._step_tokens = step_tokens
+        self._steps = 0
+        self._ends: list[tuple[int, int]] = []  # expected last step of each running sequence, and its arrival
+        self._end_of: dict[Sequence, int] = {}
+        self._context = 0  # cached tokens that the last step's sequences read
+        self._waiting: dict[Sequence, float] = {}  # output tokens expected
+        self._waiting_output = 0.0
+        self._waiting_tokens = 0
+        self._habits: dict[str, Habit] = {}
+        self._errors: deque[float] = deque(maxlen=_ERRORS)
+        self._releases: tuple[int, np.ndarray] | None = None  # of this many steps ago
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        """Whether the sequence is in the queue."""
+        return sequence in self._waiting
+
+    # What happens to sequences.
+
+    def queued(self, sequence: Sequence) -> None:
+        output = self._expected_output(sequence)
+        self._waiting[sequence] = output
+        self._waiting_output += output
+        self._waiting_tokens += len(sequence.token_ids)
+
+    def unqueued(self, sequence: Sequence) -> None:
+        self._waiting_output -= self._waiting.pop(sequence)
+        self._waiting_tokens -= len(sequence.token_ids)
+
+    def entered(self, sequence: Sequence) -> None:
+        self.unqueued(sequence)
+        end = self._steps + max(1, round(self._expected_output(sequence)))
+        self._end_of[sequence] = end
+        insort(self._ends, (end, sequence.arrival))
+
+    def left(self, sequence: Sequence) -> None:
+        end = self._end_of.pop(sequence)
+        del self._ends[bisect_left(self._ends, (end, sequence.arrival))]
+
+    def finished(self, sequence: Sequence) -> None:
+        """A sequence generated all it wanted: what its tenant is used to."""
+        habit = self._habits.setdefault(sequence.request.tenant, Habit())
+        habit.share += _NEW * (sequence.num_output / sequence.max_tokens - habit.share)
+
+    def loaded_from_disk(self, seconds: float) -> None:
+        self.disk_load_s += _NEW_LOAD * (seconds - self.disk_load_s)
+
+    # What happens to steps.
+
+    def launched(self, chunks: Iterable[Chunk]) -> Work:
+        self._steps += 1
+        work = Work.of(chunks)
+        self._context = int(work.context_tokens)
+        return work
+
+    def measured(self, work: Work, seconds: float) -> None:
+        if seconds > 0:
+            self.cost.observe(work, seconds)
+
+    def first_token(self, state: RequestState, seconds: float) -> None:
+        """A request's first token came ``seconds`` after its submission."""
+        if state.predicted_first_token is not None and seconds > 0:
+            self._errors.append(abs(state.predicted_first_token - seconds) / seconds)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        if not self._errors:
+            return Accuracy(0, 0.0, 0.0)
+        median, p90 = np.quantile(np.array(self._errors), [0.5, 0.9])
+        return Accuracy(len(self._errors), float(median), float(p90))
+
+    # The answer.
+
+    def seconds_to_first_token(self, sequence: Sequence) -> float:
+        """From now, for a sequence that waits or is about to be queued."""
+        ahead = self._order.ahead_of(sequence)
+        prompt = ahead.prompt_tokens + len(sequence.token_ids)
+        room, running = self._room(), len(self._ends)
+        fitting = min(room.slots, int(room.tokens / self._mean_prompt(sequence)))
+        decoding = min(running + max(0, fitting), running + ahead.sequences)
+        steps = max(
+            self._steps_until_released(ahead.sequences + 1 - max(0, fitting)),
+            prompt / max(1.0, self._step_tokens - decoding),
+            1.0,
+        )
+        step = self.cost.seconds(Work(decoding, 0, self._context))
+        wait = steps * step + prompt * self.cost.prompt_token
+        return max(wait, self.load_seconds(sequence) + step)
+
+    def load_seconds(self, sequence: Sequence) -> float:
+        """Until the adapter is on the device, if its load began now."""
+        digest = sequence.request.adapter_digest
+        if not digest:
+            return 0.0
+        from_host = self._host_load_s(digest)
+        return self.disk_load_s if from_host is None else from_host
+
+    def _steps_until_released(self, places: float) -> float:
+        """After how many steps so many sequences will have made way, counting those that take their places."""
+        if places <= 0 or not self._ends:
+            return 0.0
+        times = self._release_times()
+        index = int(places)
+        if index < len(times):
+            return max(0.0, float(times[index]) - self._steps)
+        pace = (float(times[-1]) - self._steps) / len(times)
+        return pace * places
+
+    def _release_times(self) -> np.ndarray:
+        """Steps at which a running sequence or one of its successors ends, in order; made once per step."""
+        if self._releases is None or self._releases[0] != self._steps:
+            ends = np.maximum(np.array([end for end, _ in self._ends], dtype=float), self._steps + 1.0)
+            turns = np.arange(_GENERATIONS) * self._mean_output()
+            self._releases = (self._steps, np.sort((ends[:, None] + turns[None, :]).ravel()))
+        return self._releases[1]
+
+    def _mean_output(self) -> float:
+        return max(1.0, self._waiting_output / len(self._waiting)) if self._waiting else 64.0
+
+    def _mean_prompt(self, sequence: Sequence) -> float:
+        waiting = len(self._waiting)
+        return self._waiting_tokens / waiting if waiting else float(len(sequence.token_ids) + 1)
+
+    def _expected_output(self, sequence: Sequence) -> float:
+        habit = self._habits.get(sequence.request.tenant)
+        share = habit.share if habit else 1.0
+        return max(1.0, share * sequence.max_tokens - sequence.num_output)

@@ -1,0 +1,147 @@
+"""What each tenant has been served: weighted virtual token counters (VTC: Sheng et al., OSDI 2024, algorithm 2)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lora_engine.scheduling.sequence import Chunk, Sequence
+
+from .tenant_queue import TenantQueue
+
+_SWEEP = 4096  # accounts beyond twice those in use, before idle ones are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a token costs. With an adapter, a token costs ``1 + adapter * rank`` times as much."""
+
+    input: float
+    output: float
+    adapter: float
+
+    def of(self, sequence: Sequence) -> tuple[float, float]:
+        """Price of an input and of an output token of a running sequence."""
+        factor = 1.0 + self.adapter * sequence.slot.rank if sequence.slot is not None else 1.0
+        return self.input * factor, self.output * factor
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One tenant: ``counter`` is the priced service it has received, per unit of weight, lifted when it returns."""
+
+    tenant: str
+    number: int
+    waiting: TenantQueue
+    counter: float = 0.0
+    weight: float = 1.0
+    max_running: int = 0  # 0 = no cap
+    running: int = 0
+    listed: bool = False  # in the heap of those that may be served
+    input_tokens: int = 0
+    output_tokens: int = 0
+    service: float = 0.0  # priced tokens, whatever the weight
+    departed: int = 0  # sequences that left the queue, for places in it
+
+    @property
+    def may_run(self) -> bool:
+        return bool(self.waiting) and not (self.max_running and self.running >= self.max_running)
+
+    def charge(self, chunk: Chunk, prices: tuple[float, float]) -> None:
+        """Count what is new in the chunk: prompt tokens not seen before, and the token it yields.
+
+        What is computed again after pre-emption, or lent from the prefix cache, costs nothing.
+        """
+        sequence = chunk.sequence
+        end = sequence.num_computed + chunk.tokens
+        output = int(end == len(sequence.token_ids))
+        fresh = min(end, sequence.num_prompt) - max(sequence.num_computed, sequence.charged)
+        service = output * prices[1]
+        if fresh > 0:
+            self.input_tokens += fresh
+            service += fresh * prices[0]
+        if end > sequence.charged:
+            sequence.charged = end
+        self.output_tokens += output
+        self.service += service
+        self.counter += service / self.weight
+
+
+class Accounts:
+    """Every tenant's account, and the one with the lowest counter among those that may be served.
+
+    The heap may hold old keys: counters only grow, so an entry is brought up to date when it reaches the top.
+    """
+
+    def __init__(self, open_queue: Callable[[], TenantQueue]) -> None:
+        self._open_queue = open_queue
+        self._accounts: dict[str, Account] = {}
+        self._heap: list[tuple[float, int, Account]] = []
+        self._opened = 0
+        self._sweep_at = _SWEEP
+        self._last_left = 0.0  # counter of the tenant whose sequence left the queue last
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def __getitem__(self, tenant: str) -> Account:
+        return self._accounts[tenant]
+
+    def open(self, tenant: str) -> Account:
+        """The tenant's account, new with a counter of 0 if it has none."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            if len(self._accounts) >= self._sweep_at:
+                self._forget_idle()
+            self._opened += 1
+            account = self._accounts[tenant] = Account(tenant, self._opened, self._open_queue())
+        return account
+
+    def lift(self, account: Account) -> None:
+        """A tenant returns to the queue: what it did not use while away is not owed to it."""
+        least = self.least()
+        account.counter = max(account.counter, self._last_left if least is None else least.counter)
+
+    def enlist(self, account: Account) -> None:
+        """Let the account be found by ``least``, if it may run."""
+        if account.may_run and not account.listed:
+            account.listed = True
+            heapq.heappush(self._heap, (account.counter, account.number, account))
+
+    def least(self) -> Account | None:
+        """The least served of those that may run."""
+        heap = self._heap
+        while heap:
+            counter, number, account = heap[0]
+            if not account.may_run:
+                heapq.heappop(heap)
+                account.listed = False
+            elif counter < account.counter:
+                heapq.heapreplace(heap, (account.counter, number, account))
+            else:
+                return account
+        return None
+
+    def set_aside(self, account: Account) -> None:
+        """Take out what ``least`` returned, until it is listed again."""
+        heapq.heappop(self._heap)
+        account.listed = False
+
+    def dequeued(self, account: Account) -> None:
+        """One of its sequences left the queue."""
+        account.departed += 1
+        self._last_left = account.counter
+
+    def near_the_top(self, count: int) -> list[Account]:
+        """About the ``count`` least served; their order means nothing."""
+        return [account for _, _, account in self._heap[:count] if account.waiting]
+
+    def _forget_idle(self) -> None:
+        """Drop accounts that are not in use and that a lift would overtake."""
+        least = self.least()
+        floor = self._last_left if least is None else least.counter
+        for account in list(self._accounts.values()):
+            if not account.waiting and not account.running and account.counter <= floor:
+                del self._accounts[account.tenant]
+        self._sweep_at = 2 * len(self._accounts) + _SWEEP

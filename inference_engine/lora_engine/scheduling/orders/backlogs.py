@@ -1,0 +1,69 @@
+"""How much of the queue goes before a request under fair shares, without walking the queue.
+
+A tenant's next request starts when its counter has come up to the others': whatever a tenant waits for that is priced
+below that point goes first. One array operation over the tenants; what changed since the last is written first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .accounts import Account, Prices
+from .base import Backlog
+
+_COUNTER, _WEIGHT, _SEQUENCES, _PROMPT, _COST = range(5)
+
+
+class Backlogs:
+    """A table of what each tenant has waiting."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._rows: dict[Account, int] = {}
+        self._table = np.zeros((5, 64))
+        self._free: list[int] = []
+        self._changed: dict[Account, None] = {}
+
+    def changed(self, account: Account) -> None:
+        self._changed[account] = None
+
+    def ahead(self, account: Account, place: int) -> Backlog:
+        """What goes before the tenant's sequence at ``place`` of its own queue (the queue's length: behind all)."""
+        self._write_changes()
+        counter, weight, sequences, prompt, cost = self._table
+        waiting = len(account.waiting)
+        own = place / waiting if waiting else 0.0
+        start = account.counter + own * self._cost(account) / account.weight
+        before = np.clip((start - counter) * weight / np.maximum(cost, 1e-9), 0.0, 1.0)
+        row = self._rows.get(account)
+        if row is not None:
+            before[row] = own
+        return Backlog(float(before @ sequences), float(before @ prompt))
+
+    def _cost(self, account: Account) -> float:
+        waiting = account.waiting
+        return waiting.prompt_tokens * self._prices.input + waiting.output_tokens * self._prices.output
+
+    def _write_changes(self) -> None:
+        for account in self._changed:
+            waiting = account.waiting
+            if not waiting:
+                if (row := self._rows.pop(account, None)) is not None:
+                    self._table[:, row] = 0.0
+                    self._free.append(row)
+                continue
+            row = self._rows.get(account)
+            if row is None:
+                row = self._rows[account] = self._take_row()
+            self._table[:, row] = (
+                account.counter, account.weight, len(waiting), waiting.prompt_tokens, self._cost(account)
+            )  # fmt: skip
+        self._changed.clear()
+
+    def _take_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        used = len(self._rows)
+        if used == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
+        return used

@@ -1,0 +1,84 @@
+"""How long a step takes, learned from the steps that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .sequence import Chunk
+
+_MEMORY = 0.998  # weight that an observation keeps with each newer one
+_REFIT_EVERY = 8
+_SURPRISE = 4.0  # a step this many times as long as predicted tells of something else (a graph capture, a page fault)
+_RIDGE = 1e-3
+# Sizes of a usual step, so that the four coefficients are of like size.
+_SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a step does: sequences that decode, prompt tokens, and cached tokens that the decoding ones read."""
+
+    decoding: float = 0.0
+    prompt_tokens: float = 0.0
+    context_tokens: float = 0.0
+
+    @classmethod
+    def of(cls, chunks: Iterable[Chunk]) -> Work:
+        decoding = prompt = context = 0
+        for chunk in chunks:
+            if chunk.tokens > 1:
+                prompt += chunk.tokens
+            else:
+                decoding += 1
+                context += chunk.sequence.num_computed
+        return cls(decoding, prompt, context)
+
+
+class StepCost:
+    """Seconds of a step as a constant plus a rate for each kind of work: least squares that forgets slowly.
+
+    Each fit is pulled a little towards the one before, so that a rate which recent steps say nothing about stays.
+    """
+
+    def __init__(self) -> None:
+        self.observed = 0
+        self._rates = np.array([5e-3, 1e-3, 1e-2, 1e-3])
+        self._squares = np.zeros((4, 4))
+        self._products = np.zeros(4)
+
+    @property
+    def calibrated(self) -> bool:
+        return self.observed >= 4 * _REFIT_EVERY
+
+    @property
+    def prompt_token(self) -> float:
+        """Seconds that one prompt token adds."""
+        return float(self._rates[2] / _SCALE[2])
+
+    def seconds(self, work: Work) -> float:
+        return float(self._rates @ _features(work))
+
+    def observe(self, work: Work, seconds: float) -> None:
+        features = _features(work)
+        if self.calibrated:
+            seconds = min(seconds, _SURPRISE * float(self._rates @ features))
+        # In relative terms: a millisecond matters more to a short step.
+        weight = 1.0 / max(seconds, 1e-5)
+        self._squares = _MEMORY * self._squares + np.outer(features, features) * weight**2
+        self._products = _MEMORY * self._products + features * seconds * weight**2
+        self.observed += 1
+        if self.observed % _REFIT_EVERY == 0:
+            self._refit()
+
+    def _refit(self) -> None:
+        ridge = _RIDGE * np.maximum(np.diag(self._squares), 1.0)
+        fitted = np.linalg.solve(self._squares + np.diag(ridge), self._products + ridge * self._rates)
+        self._rates = np.maximum(fitted, 0.0)
+
+
+def _features(work: Work) -> np.ndarray:
+    features: np.ndarray = np.array([1.0, work.decoding, work.prompt_tokens, work.context_tokens]) / _SCALE
+    return features
