@@ -32,6 +32,7 @@ from .runner import InFlight, Runner
 from .scheduling.admissions import admissions
 from .scheduling.gate import Gate
 from .scheduling.mode import modes
+from .scheduling.observation import Observation, QueueReport, WaitingRequest
 from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
 from .scheduling.scheduler import Scheduler, StepPlan, too_large_for_host
@@ -40,6 +41,8 @@ from .scheduling.step_cost import Work
 from .text import IncrementalDetokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
+
+_REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Engine:
         )
         self.forecast = self.scheduler.forecast
         self.gate = Gate(admissions.create(config.admission, context, self.forecast), self.forecast, clock)
+        self.observation = Observation(self.scheduler, clock)
         self.runner = build_runner(config, self.loaded)
         self.steps = 0
         self.device_time = DeviceTime()
@@ -190,6 +194,14 @@ class Engine:
 
     def pool_stats(self) -> PoolStats:
         return self.allocator.stats()
+
+    def queue_report(self) -> QueueReport:
+        """Tenants' shares and how the admission policy does."""
+        return self.observation.report(self.gate.refused, _REPORTED_TENANTS)
+
+    def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
+        """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""
+        return self.observation.waiting(tenant, limit)
 
     def resident_adapters(self) -> list[Residency]:
         return [Residency(s.digest, s.refs, s.num_bytes, s.rank) for s in self.residency.slots()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,10 @@ class Forecast:
     def __contains__(self, sequence: Sequence) -> bool:
         """Whether the sequence is in the queue."""
         return sequence in self._waiting
+
+    def waiting(self) -> Iterator[Sequence]:
+        """Sequences in the queue, by when they entered it."""
+        return iter(self._waiting)
 
     # What happens to sequences.
 

@@ -86,6 +86,9 @@ class Scheduler:
         self.waiting.push(sequence)
         self.forecast.queued(sequence)
 
+    def adapter_on_device(self, digest: str) -> bool:
+        return not digest or self._residency.on_device(digest)
+
     def room(self) -> Room:
         """What the batch could take now, beside a page for each running sequence."""
         idle = self._residency.idle_pages + self._allocator.stats().cached_prefix

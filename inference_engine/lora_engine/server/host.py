@@ -21,6 +21,7 @@ from lora_engine.request import (
     RequestUsage,
     StepOutput,
 )
+from lora_engine.scheduling.observation import QueueReport
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -29,12 +30,15 @@ from .journal import UsageJournal
 from .metrics import HostMetrics
 from .session import ClientSession
 from .translation import (
+    accuracy_message,
     delta_message,
     error_message,
     generation_request,
     prompt_size,
     stage_message,
+    tenant_message,
     usage_message,
+    waiting_message,
 )
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class Snapshot:
     waiting: int
     pool: PoolStats
     resident: tuple[Resident, ...]
+    queue: QueueReport
 
 
 class EngineHost:
@@ -320,7 +325,15 @@ class EngineHost:
             adapters=self._residency(snapshot.resident),
             host_arena_bytes_used=self._tiers.arena.used,
             unacknowledged_usage=len(self.journal),
+            tenants=[tenant_message(share) for share in snapshot.queue.tenants],
+            refused_early=snapshot.queue.refused,
+            forecast=accuracy_message(snapshot.queue.accuracy),
         )
+
+    async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
+        """Who waits in the engine's queue, and why."""
+        found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.waiting_requests(tenant, limit)))
+        return [waiting_message(request) for request in found]
 
     async def _look(self) -> Snapshot:
         asked = asyncio.wrap_future(self._engine.call(_snapshot))
@@ -354,7 +367,12 @@ class EngineHost:
 
 def _snapshot(engine: EngineLike) -> Snapshot:
     return Snapshot(
-        engine.steps, engine.num_running, engine.num_waiting, engine.pool_stats(), tuple(engine.resident_adapters())
+        engine.steps,
+        engine.num_running,
+        engine.num_waiting,
+        engine.pool_stats(),
+        tuple(engine.resident_adapters()),
+        engine.queue_report(),
     )
 
 

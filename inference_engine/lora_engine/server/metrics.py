@@ -12,6 +12,14 @@ from lora_engine.request import RequestFinished
 from lora_engine.wire import engine_pb2 as pb
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_TENANT_METRICS = (
+    ("waiting", "gauge", "Sequences of the tenant in the queue."),
+    ("running", "gauge", "Sequences of the tenant in the batch."),
+    ("input_tokens_total", "counter", "Prompt tokens processed for the tenant, under the fair order."),
+    ("output_tokens_total", "counter", "Tokens generated for the tenant, under the fair order."),
+    ("owed", "gauge", "Share of the engine that its weight is owed among the tenants active now."),
+    ("received", "gauge", "Share of the engine's service that it had over the last 10 to 20 s."),
+)
 _TIERS = {pb.AdapterResidency.DISK: "disk", pb.AdapterResidency.HOST: "host", pb.AdapterResidency.DEVICE: "device"}
 
 
@@ -90,6 +98,11 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     yield from _gauge("tokens_per_second", "Tokens generated per second, over two seconds.", status.tokens_per_second)
     yield from _gauge("host_arena_bytes", "Bytes of adapters in host memory.", status.host_arena_bytes_used)
     yield from _gauge("unacknowledged_usage", "Usage records waiting in the journal.", status.unacknowledged_usage)
+    yield from _gauge("refused_early", "Requests refused by the admission policy.", status.refused_early)
+    for part in ("median", "p90"):
+        name, text = f"forecast_error_{part}", "Relative error of predicted first-token times."
+        yield from _gauge(name, text, getattr(status.forecast, part))
+    yield from _tenant_lines(status)
     yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
     for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):
         yield f'lora_engine_pool_pages{{kind="{kind}"}} {getattr(status.pool, kind)}'
@@ -97,6 +110,15 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     tally = Tally(_TIERS.get(adapter.tier, "unknown") for adapter in status.adapters)
     for tier in _TIERS.values():
         yield f'lora_engine_adapters{{tier="{tier}"}} {tally[tier]}'
+
+
+def _tenant_lines(status: pb.HostStatus) -> Iterator[str]:
+    """At most 100 tenants, those with the longest queues, so that the page stays small."""
+    for name, kind, text in _TENANT_METRICS:
+        yield from _head(f"lora_engine_tenant_{name}", kind, text)
+        field = name.removesuffix("_total")
+        for share in status.tenants:
+            yield f"lora_engine_tenant_{name}{_labels({'tenant': share.tenant})} {getattr(share, field):g}"
 
 
 def _gauge(name: str, text: str, value: float) -> Iterator[str]:

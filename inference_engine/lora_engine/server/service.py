@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_INTERVAL_MS = 2000
 _SHORTEST_INTERVAL_MS = 100
+_WAITING_SHOWN, _MOST_WAITING = 100, 1000
 
 
 class EngineService(engine_pb2_grpc.EngineServicer):
@@ -67,6 +68,10 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def AckUsage(self, request: pb.AckUsageRequest, context: Any) -> pb.AckUsageReply:
         gone = await asyncio.wrap_future(self._host.journal.acknowledge(request.request_ids))
         return pb.AckUsageReply(acknowledged=gone)
+
+    async def ListWaiting(self, request: pb.ListWaitingRequest, context: Any) -> pb.ListWaitingReply:
+        limit = min(request.limit or _WAITING_SHOWN, _MOST_WAITING)
+        return pb.ListWaitingReply(requests=await self._host.waiting(request.tenant, limit))
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)

@@ -15,12 +15,15 @@ from lora_engine.request import (
     TokenDelta,
     TokenLogprob,
 )
+from lora_engine.scheduling.forecast import Accuracy
+from lora_engine.scheduling.observation import TenantShare, WaitingRequest
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1000
 _PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
+_SHARE_FIELDS = tuple(field.name for field in fields(TenantShare))
 _USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage))
 
 
@@ -148,6 +151,26 @@ def error_message(error: RequestError | StageError) -> pb.EngineError:
         fix=error.fix,
         param="" if isinstance(error, StageError) else error.param,
         retry_after_ms=retry_after_ms,
+    )
+
+
+def tenant_message(share: TenantShare) -> pb.TenantShare:
+    return pb.TenantShare(**{name: getattr(share, name) for name in _SHARE_FIELDS})
+
+
+def accuracy_message(accuracy: Accuracy) -> pb.ForecastAccuracy:
+    return pb.ForecastAccuracy(requests=accuracy.requests, median=accuracy.median, p90=accuracy.p90)
+
+
+def waiting_message(request: WaitingRequest) -> pb.WaitingRequest:
+    return pb.WaitingRequest(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        adapter_digest=request.adapter_digest,
+        waited_ms=round(request.waited_s * 1000),
+        predicted_ms=max(1, round(request.predicted_s * 1000)) if request.predicted_s is not None else 0,
+        reason=request.reason.code,
+        text=request.reason.text,
     )
 
 

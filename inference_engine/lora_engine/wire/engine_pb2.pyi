@@ -448,7 +448,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -460,6 +460,9 @@ class HostStatus(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     HOST_ARENA_BYTES_USED_FIELD_NUMBER: _ClassVar[int]
     UNACKNOWLEDGED_USAGE_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_EARLY_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -471,7 +474,78 @@ class HostStatus(_message.Message):
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterResidency]
     host_arena_bytes_used: int
     unacknowledged_usage: int
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ...) -> None: ...
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantShare]
+    refused_early: int
+    forecast: ForecastAccuracy
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ...) -> None: ...
+
+class TenantShare(_message.Message):
+    __slots__ = ("tenant", "weight", "waiting", "running", "input_tokens", "output_tokens", "service", "counter", "owed", "received", "reason")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    weight: float
+    waiting: int
+    running: int
+    input_tokens: int
+    output_tokens: int
+    service: float
+    counter: float
+    owed: float
+    received: float
+    reason: str
+    def __init__(self, tenant: _Optional[str] = ..., weight: _Optional[float] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., service: _Optional[float] = ..., counter: _Optional[float] = ..., owed: _Optional[float] = ..., received: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ForecastAccuracy(_message.Message):
+    __slots__ = ("requests", "median", "p90")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    P90_FIELD_NUMBER: _ClassVar[int]
+    requests: int
+    median: float
+    p90: float
+    def __init__(self, requests: _Optional[int] = ..., median: _Optional[float] = ..., p90: _Optional[float] = ...) -> None: ...
+
+class ListWaitingRequest(_message.Message):
+    __slots__ = ("tenant", "limit")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    limit: int
+    def __init__(self, tenant: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListWaitingReply(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[WaitingRequest]
+    def __init__(self, requests: _Optional[_Iterable[_Union[WaitingRequest, _Mapping]]] = ...) -> None: ...
+
+class WaitingRequest(_message.Message):
+    __slots__ = ("request_id", "tenant", "adapter_digest", "waited_ms", "predicted_ms", "reason", "text")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    WAITED_MS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    adapter_digest: str
+    waited_ms: int
+    predicted_ms: int
+    reason: str
+    text: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., waited_ms: _Optional[int] = ..., predicted_ms: _Optional[int] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class PoolPages(_message.Message):
     __slots__ = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")

@@ -69,6 +69,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.FromString,
                 _registered_method=True)
+        self.ListWaiting = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/ListWaiting',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/lorikeet.engine.v1.Engine/Watch',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.WatchRequest.SerializeToString,
@@ -131,6 +136,13 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWaiting(self, request, context):
+        """Who waits in the queue, and why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """A HostStatus at once, then every interval_ms (default 2000).
         """
@@ -175,6 +187,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.AckUsage,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.SerializeToString,
+            ),
+            'ListWaiting': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWaiting,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -371,6 +388,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/AckUsage',
             lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWaiting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/ListWaiting',
+            lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,6 +32,8 @@ from lora_engine.request import (
     TokenDelta,
     TokenLogprob,
 )
+from lora_engine.scheduling.forecast import Accuracy
+from lora_engine.scheduling.observation import QueueReport, Reason, TenantShare, WaitingRequest
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
@@ -119,6 +121,13 @@ class LetterEngine:
 
     def pool_stats(self) -> PoolStats:
         return PoolStats(10, 9, 0, 0, 0, 1)
+
+    def queue_report(self) -> QueueReport:
+        share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota")
+        return QueueReport((share,), 7, Accuracy(12, 0.04, 0.11))
+
+    def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
+        return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]
 
     def resident_adapters(self) -> list[object]:
         return []

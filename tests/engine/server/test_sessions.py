@@ -300,3 +300,31 @@ async def test_metrics_tell_what_happened(client, host):
     assert "lora_engine_completion_tokens_total 8" in text
     assert 'lora_engine_pool_pages{kind="free"} 9' in text
     assert 'lora_engine_first_token_seconds_bucket{le="+Inf"}' in text
+
+
+async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(client, host):
+    status = await client.status()
+    (share,) = status.tenants
+    assert (share.tenant, share.waiting, share.reason) == ("acme", 3, "own_quota")
+    assert (share.owed, share.received) == (0.5, 0.25)
+    assert status.refused_early == 7 and status.forecast.requests == 12
+    host.metrics.status = status
+    text = host.metrics.text()
+    assert 'lora_engine_tenant_owed{tenant="acme"} 0.5' in text
+    assert 'lora_engine_tenant_output_tokens_total{tenant="acme"} 8' in text
+    assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
+
+
+async def test_who_waits_and_why_can_be_asked(client):
+    reply = await client.stub.ListWaiting(pb.ListWaitingRequest(tenant="acme"))
+    (waiting,) = reply.requests
+    assert (waiting.tenant, waiting.waited_ms, waiting.predicted_ms) == ("acme", 1500, 250)
+    assert (waiting.reason, waiting.text) == ("own_queue", "behind 3 requests")
+
+
+async def test_a_weight_that_is_no_number_is_refused(client):
+    async with client.session() as session:
+        submit = text_request("p")
+        submit.slo.weight = float("nan")
+        error = (await session.run(submit)).error
+    assert error.code == "invalid_value" and error.param == "slo.weight"

@@ -106,8 +106,11 @@ class Fair:
 
     def ahead_of(self, sequence: Sequence) -> Backlog:
         account = self.accounts.open(sequence.request.tenant)
-        place = self._waiting.get(sequence, account.departed + len(account.waiting)) - account.departed
-        return self._backlogs.ahead(account, max(0, place))
+        return self._backlogs.ahead(account, self.place(sequence) if sequence in self else len(account.waiting))
+
+    def place(self, sequence: Sequence) -> int:
+        """About how many of its tenant's waiting sequences go before this one."""
+        return max(0, self._waiting[sequence] - self.accounts[sequence.request.tenant].departed)
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
         """The newest of the most served tenant."""
