@@ -59,7 +59,7 @@ def test_what_is_admitted_is_in_time_and_the_rest_is_refused_at_once() -> None:
     served = [e for e in ended if e.outcome == "finished"]
     late = [e for e in served if e.first_token is not None and e.first_token - e.submitted > 2.0]
     assert len(refused) > 500 and len(late) < 0.05 * len(served)
-    assert all(e.error is not None and e.error.code == "slo_cannot_be_met" for e in refused)
+    assert all(e.error is not None and e.error.code == "slo_unattainable" for e in refused)
     assert all(e.error is not None and e.error.retry_after_ms >= 100 for e in refused)
     at_once = [e for e in refused if e.ended - e.submitted < 0.1]
     assert len(at_once) > 0.7 * len(refused)

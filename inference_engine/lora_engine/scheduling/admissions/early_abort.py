@@ -25,7 +25,7 @@ class EarlyAbort:
         if now < last_call:
             return last_call
         return RequestError(
-            "slo_cannot_be_met",
+            "slo_unattainable",
             f"The request waited {now - sequence.parent.timeline.submitted:.1f} s; "
             f"its first token was wanted after {target:g} s.",
             "Try again when there is less traffic, or allow more time.",

@@ -39,7 +39,7 @@ class MeetsTarget:
     @staticmethod
     def _refusal(target_ms: int, late_s: float) -> RequestError:
         return RequestError(
-            "slo_cannot_be_met",
+            "slo_unattainable",
             f"The first token would come about {late_s:.1f} s after the target of {target_ms / 1000:g} s.",
             "Try again when there is less traffic, or allow more time.",
             param="slo.first_token_ms",
