@@ -18,13 +18,15 @@ export const session: Session = {
   authenticated: true,
   csrf_token: "csrf-1",
   password_login: true,
+  provider: null,
+  sign_in_error: null,
   user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false, has_password: true },
   tenants: [
     { slug: "acme", name: "Acme", role: "owner", capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"] },
   ],
 };
 
-export const nobody: Session = { authenticated: false, csrf_token: "csrf-0", password_login: true, user: null, tenants: [] };
+export const nobody: Session = { authenticated: false, csrf_token: "csrf-0", password_login: true, provider: null, sign_in_error: null, user: null, tenants: [] };
 
 export const adapter: AdapterSummary = {
   name: "support",

@@ -37,6 +37,11 @@ class Settings(BaseSettings):
     trust_proxy: bool = False
     public_url: str = ""
     password_login: bool = True
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    oidc_name: str = "single sign-on"
+    oidc_domains: str = ""
     mail_url: str = ""
     mail_from: str = "Lorikeet <lorikeet@localhost>"
 
@@ -88,6 +93,14 @@ class Settings(BaseSettings):
     def _complete(self) -> Self:
         self.var_dir = self.var_dir.expanduser().absolute()
         self.artifact_dir = (self.artifact_dir or self.var_dir / "artifacts").expanduser().absolute()
+        local = ("http://localhost", "http://127.0.0.1")
+        if self.oidc_issuer and not self.oidc_issuer.startswith(("https://", *local)):
+            raise SettingsError("LORIKEET_OIDC_ISSUER must begin with https://, as the provider's own pages show it.")
+        if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
+            raise SettingsError(
+                "LORIKEET_PASSWORD_LOGIN is off and there is no provider, so nobody could sign in. "
+                "Set LORIKEET_OIDC_ISSUER and LORIKEET_OIDC_CLIENT_ID."
+            )
         if not self.secret_key:
             self.secret_key = self._secret_of_this_machine()
         if not self.key_pepper:

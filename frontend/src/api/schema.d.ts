@@ -1657,6 +1657,10 @@ export interface components {
             csrf_token: string;
             /** @description Whether one can sign in with a password here. */
             password_login: boolean;
+            /** @description Name of the provider to sign in with, if any. */
+            provider: string | null;
+            /** @description Why the last sign-in by provider failed. Told once. */
+            sign_in_error: components["schemas"]["SignInError"] | null;
             tenants: components["schemas"]["SessionTenant"][];
             user: components["schemas"]["SessionUser"] | null;
         };
@@ -1675,6 +1679,11 @@ export interface components {
             id: string;
             is_operator: boolean;
             name: string;
+        };
+        SignInError: {
+            code: string;
+            fix: string;
+            message: string;
         };
         Standing: {
             counters_reachable: boolean;

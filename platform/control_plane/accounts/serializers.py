@@ -20,10 +20,20 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
 
 
+class SignInErrorSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    fix = serializers.CharField()
+
+
 class SessionSerializer(serializers.Serializer[Any]):
     authenticated = serializers.BooleanField()
     csrf_token = serializers.CharField(help_text="Send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
     password_login = serializers.BooleanField(help_text="Whether one can sign in with a password here.")
+    provider = serializers.CharField(allow_null=True, help_text="Name of the provider to sign in with, if any.")
+    sign_in_error = SignInErrorSerializer(
+        allow_null=True, help_text="Why the last sign-in by provider failed. Told once."
+    )
     user = SessionUserSerializer(allow_null=True)
     tenants = SessionTenantSerializer(many=True)
 

@@ -2,11 +2,13 @@
 
 from django.urls import path
 
-from control_plane.accounts import views
+from control_plane.accounts import oidc_views, views
 
 urlpatterns = [
     path("session", views.SessionView.as_view(), name="session"),
     path("password", views.PasswordView.as_view(), name="password"),
     path("password/forgot", views.ForgotPasswordView.as_view(), name="forgot-password"),
     path("password/reset", views.ResetPasswordView.as_view(), name="reset-password"),
+    path("oidc/start", oidc_views.start, name="oidc-start"),
+    path("oidc/callback", oidc_views.callback, name="oidc-callback"),
 ]

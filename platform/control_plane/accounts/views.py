@@ -15,6 +15,8 @@ from rest_framework.views import APIView
 from control_plane.accounts import actions, passwords
 from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
 from control_plane.accounts.models import User
+from control_plane.accounts.oidc import is_configured
+from control_plane.accounts.oidc_views import REFUSAL
 from control_plane.accounts.serializers import (
     ChangePasswordSerializer,
     ForgotPasswordSerializer,
@@ -158,6 +160,8 @@ def session_state(request: HttpRequest) -> dict[str, Any]:
         "authenticated": user is not None,
         "csrf_token": get_token(request),
         "password_login": current().password_login,
+        "provider": current().oidc_name if is_configured() else None,
+        "sign_in_error": request.session.pop(REFUSAL, None),
         "user": user,
         "tenants": _tenants(user) if user else [],
     }

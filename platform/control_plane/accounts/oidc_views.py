@@ -1,0 +1,105 @@
+"""Sign-in with the organisation's provider: two pages that a browser is led through."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import time
+from dataclasses import asdict
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from control_plane.accounts import oidc
+from control_plane.accounts.actions import start_session
+from control_plane.accounts.identities import user_of
+from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.http.access import public
+
+logger = logging.getLogger(__name__)
+
+PENDING, REFUSAL = "oidc_pending", "sign_in_error"
+WITHIN_S = 600
+
+
+class OidcOffError(NotFoundError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This installation has no provider to sign in with.",
+            "Sign in with your password; operators set LORIKEET_OIDC_ISSUER and LORIKEET_OIDC_CLIENT_ID.",
+            code="oidc_off",
+        )
+
+
+class StaleError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "oidc_stale",
+            "This sign-in was not begun in this browser, or more than ten minutes ago.",
+            "Begin again on the sign-in page.",
+        )
+
+
+class DeclinedError(LorikeetError):
+    def __init__(self, code: str) -> None:
+        super().__init__(
+            "oidc_declined",
+            f"Your provider declined the sign-in ({re.sub(r'[^a-z_]', '', code)[:40] or 'no reason given'}).",
+            "Try again, or ask whoever runs the provider.",
+        )
+
+
+@public
+@never_cache
+@require_GET
+def start(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider."""
+    try:
+        if not oidc.is_configured():
+            raise OidcOffError
+        url, pending = oidc.begin(_own_path(request.GET.get("next", "")))
+    except LorikeetError as error:
+        return _refused(request, error)
+    request.session[PENDING] = asdict(pending)
+    return HttpResponseRedirect(url)
+
+
+@public
+@never_cache
+@require_GET
+def callback(request: HttpRequest) -> HttpResponse:
+    """Back from the provider: begin a session, or say on the sign-in page why not."""
+    try:
+        pending = _pending(request)
+        if "error" in request.GET:
+            raise DeclinedError(request.GET["error"])
+        claims = oidc.finish(pending, code=request.GET.get("code", ""))
+        start_session(request, user_of(claims), issuer=claims.issuer)
+    except LorikeetError as error:
+        return _refused(request, error)
+    return HttpResponseRedirect(pending.next)
+
+
+def _pending(request: HttpRequest) -> oidc.Pending:
+    """Good for one answer. Raises StaleError."""
+    kept = request.session.pop(PENDING, None)
+    if not oidc.is_configured() or kept is None:
+        raise StaleError
+    pending = oidc.Pending(**kept)
+    right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
+    if not right or time.time() - pending.begun_at > WITHIN_S:
+        raise StaleError
+    return pending
+
+
+def _refused(request: HttpRequest, error: LorikeetError) -> HttpResponse:
+    logger.warning("A sign-in by provider failed.", extra={"code": error.code, "reason": getattr(error, "reason", "")})
+    request.session[REFUSAL] = error.body()
+    return HttpResponseRedirect("/login")
+
+
+def _own_path(path: str) -> str:
+    """Only a path of this console: an address from elsewhere must not be followed."""
+    return path if re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path) else "/"
