@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     socket_max_message_bytes: int = Field(default=1 << 20, gt=0)
     socket_max_generations: int = Field(default=32, gt=0)
 
+    idempotency_s: int = Field(default=3600, gt=0)
     quota_fail_open: bool = False
     quota_output_tokens: int = Field(default=1024, gt=0)
 

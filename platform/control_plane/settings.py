@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "control_plane.prices",
     "control_plane.usage",
     "control_plane.quotas",
+    "control_plane.slo",
     "control_plane.audit",
     "control_plane.webhooks",
     "control_plane.reports",

@@ -10,6 +10,7 @@ from control_plane.overview.views import OverviewView
 from control_plane.prices import urls as prices
 from control_plane.quotas import urls as quotas
 from control_plane.reports import urls as reports
+from control_plane.slo import urls as slo
 from control_plane.tenants import urls as tenants
 
 handler400 = "control_plane.http.errors.bad_request"
@@ -26,6 +27,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.prices.urls")),
     path("", include("control_plane.quotas.urls")),
     path("", include("control_plane.reports.urls")),
+    path("", include("control_plane.slo.urls")),
     path("", include("control_plane.tenants.urls")),
     path("", include("control_plane.usage.urls")),
     path("", include("control_plane.webhooks.urls")),
@@ -36,6 +38,7 @@ operator_urls: list[URLPattern | URLResolver] = [
     *prices.operator_urlpatterns,
     *quotas.operator_urlpatterns,
     *reports.operator_urlpatterns,
+    *slo.operator_urlpatterns,
 ]
 
 urlpatterns = [

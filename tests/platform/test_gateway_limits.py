@@ -170,6 +170,17 @@ def test_a_lost_host_gives_leases_back(
     with pytest.raises(openai.InternalServerError):
         client.chat.completions.create(**say("say hi"))
     assert console.standing(key)["concurrency"] == 0
+    engine_thread.start()
+    ours = client_of(web, web.tenants["acme"].key)
+    eventually(lambda: _served(ours), 20, what="the host to be back with its adapters")
+
+
+def _served(client: OpenAI) -> bool:
+    try:
+        client.chat.completions.create(**say("say hi"))
+    except openai.InternalServerError:
+        return False
+    return True
 
 
 def test_output_is_bounded(web: WebProcess, console: Console, engine: FakeEngine) -> None:

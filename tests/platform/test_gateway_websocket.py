@@ -265,3 +265,80 @@ async def test_an_engine_that_dies(
             return
         await asyncio.sleep(0.2)
     raise AssertionError("no recovery")
+
+
+# -- resume ------------------------------------------------------------------------
+
+
+async def begin_resumable(
+    web: WebProcess, acme: TenantAccess, prompt: str, until: int
+) -> tuple[str, list[dict[str, Any]]]:
+    """The session, and the frames that came before the socket broke."""
+    frames = []
+    async with open_socket(web, acme.bearer) as socket:
+        session = (await receive(socket))["session"]
+        request = {"model": "support", "messages": [{"role": "user", "content": prompt}]}
+        await socket.send(json.dumps({"type": "generate", "id": "g", "resume": True, "request": request}))
+        while len(frames) < until:
+            frames.append(await receive(socket))
+    return session, frames
+
+
+async def resume(socket: ClientConnection, session: str, after: dict[str, int]) -> dict[str, Any]:
+    await socket.send(json.dumps({"type": "resume", "session": session, "after": after}))
+    return await receive(socket)
+
+
+async def test_a_broken_socket_is_resumed(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    session, frames = await begin_resumable(web, acme, "words 300", until=6)
+    await asyncio.sleep(0.2)
+    assert not engine.aborts
+    assert (await resume(socket, session, {"g": frames[-1]["seq"]}))["ids"] == ["g"]
+    rest = (await collect(socket, {"g"}))["g"]
+    assert rest[0]["type"] == "accepted"
+    whole = [*frames[1:], *rest[1:]]
+    assert [frame["seq"] for frame in whole] == list(range(1, len(whole) + 1))
+    assert text_of(whole) == expected("words 300")
+    assert len(engine.submits) == 1
+
+
+async def test_what_ended_meanwhile_is_sent_too(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    session, _ = await begin_resumable(web, acme, "words 60", until=2)
+    await asyncio.to_thread(eventually, lambda: not engine.running, what="the end")
+    await asyncio.sleep(0.1)
+    await resume(socket, session, {"g": 0})
+    assert text_of((await collect(socket, {"g"}))["g"]) == expected("words 60")
+
+
+async def test_only_who_began_it_resumes_it_and_once(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    session, _ = await begin_resumable(web, acme, "words 2000", until=2)
+    async with open_socket(web, web.tenants["globex"].bearer) as foreign:
+        await receive(foreign)
+        assert (await resume(foreign, session, {"g": 0}))["ids"] == []
+        assert (await receive(foreign))["error"]["code"] == "resume_lost"
+    assert (await resume(socket, session, {"g": 0}))["ids"] == ["g"]
+    async with open_socket(web, acme.bearer) as second:
+        await receive(second)
+        assert (await resume(second, session, {"g": 0}))["ids"] == []
+    await socket.send(json.dumps({"type": "cancel", "id": "g"}))
+    assert (await collect(socket, {"g"}))["g"][-1]["finish_reason"] == ["abort"]
+
+
+async def test_what_is_not_wanted_any_more_is_aborted(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    session, _ = await begin_resumable(web, acme, "words 5000", until=2)
+    assert (await resume(socket, session, {}))["ids"] == []
+    await asyncio.to_thread(eventually, lambda: engine.aborts, what="the abort")
+
+
+@pytest.mark.parametrize("message", [{"session": 3, "after": {}}, {"session": "x"}])
+async def test_resume_in_another_form(socket: ClientConnection, message: dict[str, Any]) -> None:
+    await socket.send(json.dumps({"type": "resume", **message}))
+    assert (await receive(socket))["error"]["code"] == "malformed_message"

@@ -122,6 +122,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/tenants/{tenant}/weight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Set a tenant's share of the hosts when they are full. */
+        put: operations["set_tenant_weight"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/usage.csv": {
         parameters: {
             query?: never;
@@ -658,6 +675,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/slo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The tenant's latency objectives, how often they were met in the last days, and the error budget. */
+        get: operations["read_slo"];
+        /** @description Set the objectives; one that is left out is lifted. In force within two seconds. */
+        put: operations["set_slo"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/socket-ticket": {
         parameters: {
             query?: never;
@@ -970,6 +1005,30 @@ export interface components {
             rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
         };
+        /** @description Of requests that were answered, by what the engine measured, against the objective as it is now. */
+        Attainment: {
+            /**
+             * Format: double
+             * @description met / measured.
+             */
+            attainment: number | null;
+            budget: components["schemas"]["Budget"] | null;
+            by_day: components["schemas"]["AttainmentDay"][];
+            measured: number;
+            met: number | null;
+            objective_ms: number | null;
+            percentiles: components["schemas"]["Percentiles"];
+        };
+        AttainmentDay: {
+            /** Format: double */
+            attainment: number | null;
+            /**
+             * Format: date
+             * @description UTC.
+             */
+            date: string;
+            measured: number;
+        };
         Attempt: {
             /** Format: date-time */
             at: string;
@@ -1005,6 +1064,19 @@ export interface components {
             id: string;
             kind: string;
             label: string;
+        };
+        Budget: {
+            /**
+             * Format: double
+             * @description Requests that may miss the objective.
+             */
+            allowed: number;
+            /**
+             * Format: double
+             * @description Share of the budget; below 0 it is overdrawn.
+             */
+            left: number | null;
+            missed: number;
         };
         /**
          * @description * `week` - Week
@@ -1395,6 +1467,30 @@ export interface components {
             /** @default day */
             grain: components["schemas"]["Grain"];
         };
+        Objective: {
+            /** @description Time to the first token. Null = no objective. */
+            first_token_ms?: number | null;
+            /** @description Time between tokens, the mean of a request. Null = no objective. */
+            inter_token_ms?: number | null;
+            /**
+             * Format: double
+             * @description Share of requests that should meet each.
+             * @default 0.99
+             */
+            target: number;
+        };
+        ObjectiveRequest: {
+            /** @description Time to the first token. Null = no objective. */
+            first_token_ms?: number | null;
+            /** @description Time between tokens, the mean of a request. Null = no objective. */
+            inter_token_ms?: number | null;
+            /**
+             * Format: double
+             * @description Share of requests that should meet each.
+             * @default 0.99
+             */
+            target: number;
+        };
         /** @description What an invited person sees before they accept. */
         Offer: {
             /** Format: email */
@@ -1684,6 +1780,31 @@ export interface components {
             code: string;
             fix: string;
             message: string;
+        };
+        Slo: {
+            /** Format: date-time */
+            as_of: string | null;
+            days: number;
+            first_token: components["schemas"]["Attainment"];
+            /** @description Time to the first token. Null = no objective. */
+            first_token_ms?: number | null;
+            inter_token: components["schemas"]["Attainment"];
+            /** @description Time between tokens, the mean of a request. Null = no objective. */
+            inter_token_ms?: number | null;
+            /** Format: double */
+            mean_queue_ms: number | null;
+            requests: number;
+            /**
+             * Format: double
+             * @description Share of requests that should meet each.
+             * @default 0.99
+             */
+            target: number;
+            /**
+             * Format: double
+             * @description Share of the hosts when they are full, beside other tenants' weights.
+             */
+            weight: number;
         };
         Standing: {
             counters_reachable: boolean;
@@ -2032,6 +2153,14 @@ export interface components {
             /** @description https only, at a public address. */
             url: string;
         };
+        Weight: {
+            /** Format: double */
+            weight: number;
+        };
+        WeightRequest: {
+            /** Format: double */
+            weight: number;
+        };
     };
     responses: never;
     parameters: never;
@@ -2353,6 +2482,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TenantLimits"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_tenant_weight: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WeightRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Weight"];
                 };
             };
             400: {
@@ -3649,6 +3819,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+        };
+    };
+    read_slo: {
+        parameters: {
+            query?: {
+                days?: number;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Slo"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_slo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ObjectiveRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Objective"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };

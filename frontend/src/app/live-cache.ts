@@ -12,6 +12,8 @@ const APPLY: Record<string, Apply> = {
   "adapter.updated": applyAdapter,
   "host.status": applyHost,
   "usage.tick": applyUsage,
+  "limits.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
+  "slo.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
 };
 
 export function applyEvent(client: QueryClient, tenant: string, event: LiveEvent): void {

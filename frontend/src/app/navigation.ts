@@ -1,4 +1,4 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Server, Settings, Users, Webhook } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, Server, Settings, Users, Webhook } from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {
@@ -8,6 +8,8 @@ export interface Destination {
     | "/t/$tenant/adapters"
     | "/t/$tenant/requests"
     | "/t/$tenant/usage"
+    | "/t/$tenant/limits"
+    | "/t/$tenant/slo"
     | "/t/$tenant/hosts"
     | "/t/$tenant/keys"
     | "/t/$tenant/members"
@@ -34,6 +36,8 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
     items: [
       { to: "/t/$tenant/requests", label: "Requests", icon: Activity },
       { to: "/t/$tenant/usage", label: "Usage", icon: ChartNoAxesColumn },
+      { to: "/t/$tenant/limits", label: "Limits", icon: Gauge },
+      { to: "/t/$tenant/slo", label: "Fairness & SLO", icon: Scale },
       { to: "/t/$tenant/hosts", label: "Hosts & GPUs", icon: Server },
     ],
   },

@@ -90,6 +90,18 @@ const usage = createRoute({
   component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
 });
 
+const limits = createRoute({
+  getParentRoute: () => tenant,
+  path: "limits",
+  component: lazyRouteComponent(() => import("@/features/limits/limits-page"), "LimitsPage"),
+});
+
+const slo = createRoute({
+  getParentRoute: () => tenant,
+  path: "slo",
+  component: lazyRouteComponent(() => import("@/features/slo/slo-page"), "SloPage"),
+});
+
 const hosts = createRoute({
   getParentRoute: () => tenant,
   path: "hosts",
@@ -129,7 +141,7 @@ const operator = createRoute({
 const tree = root.addChildren([
   home,
   login,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, hosts, keys, members, webhooks, settings, operator]),
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, webhooks, settings, operator]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

@@ -11,6 +11,7 @@ from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
 from control_plane.principal import Principal
 from control_plane.quotas.queries import PrincipalLimits, limits_of
+from control_plane.slo.queries import Targets, targets_of
 from control_plane.tenants.roles import Capability
 
 
@@ -23,6 +24,7 @@ class Admission:
     hosts: tuple[str, ...]
     fingerprint: str
     limits: PrincipalLimits
+    targets: Targets
 
 
 class MissingKeyError(ApiError):
@@ -51,7 +53,8 @@ def admit(principal: Principal, model: str) -> Admission:
     resolved = resolve_model(principal.tenant, model)
     hosts = _ready_hosts(resolved)
     limits = limits_of(principal.tenant, principal.api_key)
-    return Admission(principal, resolved, tuple(hosts), next(iter(hosts.values()), ""), limits)
+    seen = next(iter(hosts.values()), "")
+    return Admission(principal, resolved, tuple(hosts), seen, limits, targets_of(principal.tenant))
 
 
 def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:

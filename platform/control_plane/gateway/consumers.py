@@ -1,39 +1,32 @@
 """``/ws/inference``: many generations on one socket.
 
-Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``ping``. Server frames: ``hello``,
-then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1 within the
-generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only its own
-socket.
+Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``resume``, ``ping``. Server
+frames: ``hello``, then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1
+within the generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only
+its own socket.
+
+A generation that was started with ``"resume": true`` outlives its socket by ``RESUME_S``: the client connects again,
+sends ``resume`` with the session of the broken socket and the last numbers it saw, and gets what it missed.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from control_plane import config, drain
 from control_plane.errors import LorikeetError
-from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.chat import ChatRequest
-from control_plane.gateway.completions import CompletionRequest
 from control_plane.gateway.errors import ApiError, invalid
-from control_plane.gateway.generation import Generation, begin
-from control_plane.gateway.parameters import read_json, read_parameters
-from control_plane.gateway.responses import encode, usage_json
+from control_plane.gateway.parameters import read_json
+from control_plane.gateway.responses import encode
 from control_plane.gateway.runtime import runtime
+from control_plane.gateway.socket_generation import SocketGeneration
+from control_plane.gateway.socket_sessions import RESUME_S, Owner, forget_later
 from control_plane.live.callers import KeyCaller
 from control_plane.live.held import CLOSE_UNAUTHENTICATED, HeldSocket
 from control_plane.live.sockets import header
 from control_plane.tenants.roles import Capability
-from lora_engine.wire import engine_pb2 as pb
-
-logger = logging.getLogger(__name__)
 
 LONGEST_ID = 64
 # Frames about no generation in particular.
@@ -43,11 +36,20 @@ NO_ID = None
 class InferenceConsumer(HeldSocket):
     """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
 
-    actions: ClassVar = {"auth": None, "ping": None, "generate": Capability.INFER, "cancel": Capability.INFER}
+    actions: ClassVar = {
+        "auth": None,
+        "ping": None,
+        "generate": Capability.INFER,
+        "cancel": Capability.INFER,
+        "resume": Capability.INFER,
+    }
     needs: ClassVar = Capability.INFER
 
     async def connect(self) -> None:
-        self._generations: dict[str, GenerationTask] = {}
+        self._session = uuid.uuid4().hex
+        self._generations: dict[str, SocketGeneration] = {}
+        # Over, but the client may not have all of it.
+        self._ended: dict[str, SocketGeneration] = {}
         await super().connect()
         scheme, _, key = header(self.scope, "authorization").partition(" ")
         if scheme.lower() == "bearer":
@@ -55,6 +57,8 @@ class InferenceConsumer(HeldSocket):
 
     async def disconnect(self, code: int) -> None:
         """Ending a generation's task aborts it on the engine."""
+        if self.principal is not None:
+            self._keep_resumable()
         self._end_all()
         await super().disconnect(code)
 
@@ -68,6 +72,13 @@ class InferenceConsumer(HeldSocket):
     def _end_all(self) -> None:
         for generation in [*self._generations.values()]:
             generation.end()
+
+    def _keep_resumable(self) -> None:
+        kept = {**self._ended, **{name: one for name, one in self._generations.items() if one.resumable}}
+        for name, generation in kept.items():
+            self._generations.pop(name, None)
+            generation.detach()
+        runtime().sessions.keep(self._session, self._owner, kept)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         message_id: str | None = NO_ID
@@ -107,10 +118,12 @@ class InferenceConsumer(HeldSocket):
             self._generate(message)
         elif kind == "cancel":
             self._cancel(message)
+        elif kind == "resume":
+            await self._resume(message)
         else:
             raise invalid(
                 f"There is no message of type {str(kind)[:40]!r} in this form.",
-                "Send auth with key once, generate with id and request, cancel with id, or ping.",
+                "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
                 "type",
                 "malformed_message",
             )
@@ -127,7 +140,7 @@ class InferenceConsumer(HeldSocket):
             await self._greet()
 
     async def _greet(self) -> None:
-        await self._send({"type": "hello", "session": uuid.uuid4().hex})
+        await self._send({"type": "hello", "session": self._session, "resume_s": RESUME_S})
 
     def _cancel(self, message: dict[str, Any]) -> None:
         """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
@@ -156,9 +169,49 @@ class InferenceConsumer(HeldSocket):
                 "Wait for one to end, or open another socket.",
                 retry_after_s=1.0,
             )
-        generation = GenerationTask(self, message_id, body)
+        assert self.principal is not None  # else the message was refused
+        self._ended.pop(message_id, None)
+        resumable = message.get("resume") is True
+        generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
         self._generations[message_id] = generation
-        generation.start(lambda: self._generations.pop(message_id, None))
+        generation.at_end = lambda: self._over(message_id)
+        generation.start()
+
+    def _over(self, name: str) -> None:
+        generation = self._generations.pop(name, None)
+        if generation is not None and generation.resumable:
+            self._ended[name] = generation
+            forget_later(lambda: self._ended.pop(name, None) if self._ended.get(name) is generation else None)
+
+    async def _resume(self, message: dict[str, Any]) -> None:
+        """Take the generations of a broken socket over, each from the frame that the client has."""
+        session, after = message.get("session"), message.get("after")
+        if not isinstance(session, str) or not isinstance(after, dict):
+            raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
+        kept = runtime().sessions.take(session, self._owner)
+        for name in kept.keys() - after.keys():
+            kept.pop(name).end()  # the client does not want it any more
+        await self._send({"type": "resumed", "session": session, "ids": sorted(kept)})
+        for name, seq in after.items():
+            generation = kept.get(name)
+            if generation is None or not isinstance(seq, int) or not await self._adopt(name, generation, seq):
+                await self._error(name, _not_resumed(name))
+
+    async def _adopt(self, name: str, generation: SocketGeneration, seq: int) -> bool:
+        if name in self._generations:
+            generation.end()
+            return False
+        (self._ended if generation.over else self._generations)[name] = generation
+        generation.at_end = lambda: self._over(name)
+        if await generation.attach(self.send_frame, seq):
+            return True
+        generation.end()
+        return False
+
+    @property
+    def _owner(self) -> Owner:
+        assert self.caller is not None and self.principal is not None
+        return (self.caller.group, self.principal.tenant.pk)
 
     # -- for generations -------------------------------------------------------
 
@@ -175,110 +228,10 @@ class InferenceConsumer(HeldSocket):
         await self._send(frame)
 
 
-class GenerationTask:
-    """One generation on one socket."""
-
-    def __init__(self, socket: InferenceConsumer, message_id: str, body: dict[str, Any]) -> None:
-        self._socket, self._body = socket, body
-        self._id = encode(message_id)
-        self._seq = 0
-        self._name = message_id
-        self._reasons: dict[int, str] = {}
-        self._generation: Generation | None = None
-        self._cancelled = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, at_end: Callable[[], object]) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"ws-{self._name}")
-        self._task.add_done_callback(lambda _task: at_end())
-
-    def cancel(self) -> None:
-        """The client wants no more; it still gets what was made and the usage."""
-        self._cancelled = True
-        if self._generation is not None:
-            self._generation.abort()
-
-    def end(self) -> None:
-        """The client is gone."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            with drain.working():
-                await self._generate()
-        except ApiError as error:
-            await self._fail(error)
-        except HostError as failure:
-            await self._fail(errors.from_failure(failure))
-        except LorikeetError as error:
-            await self._fail(errors.from_platform(error))
-        except Exception:
-            logger.exception("a generation on a websocket failed")
-            await self._fail(errors.internal())
-
-    async def _generate(self) -> None:
-        asked = self._read()
-        admission = await self._admit(asked.model)
-        async with await begin(runtime(), admission, asked, streamed=True) as generation:
-            self._generation = generation
-            await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
-            if self._cancelled:
-                generation.abort()
-            async for chunks in generation:
-                await self._deltas(chunks)
-            await self._done(generation, asked.total_choices)
-
-    def _read(self) -> ChatRequest | CompletionRequest:
-        # `stream` belongs to HTTP: everything streams here.
-        body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
-        kind: type[ChatRequest | CompletionRequest] = CompletionRequest if "prompt" in body else ChatRequest
-        return read_parameters(kind, body)
-
-    async def _admit(self, model: str) -> Admission:
-        principal = self._socket.principal
-        assert principal is not None  # else the message was refused
-        return await runtime().grants.admission(principal, model)
-
-    async def _deltas(self, chunks: Sequence[Chunk]) -> None:
-        for chunk in chunks:
-            if chunk.finish_reason:
-                self._reasons[chunk.choice] = chunk.finish_reason
-            logprobs = f',"logprobs":{encode(_logprobs(chunk.logprobs))}' if chunk.logprobs else ""
-            await self._send_numbered(
-                "delta",
-                f'"choice":{chunk.choice},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}',
-            )
-
-    async def _done(self, generation: Generation, choices: int) -> None:
-        reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
-        usage, timings = encode(usage_json(generation.usages)), encode(timings_json(generation.usages))
-        await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
-
-    async def _fail(self, error: ApiError) -> None:
-        body = {**error.frame_body(), "retry_after_s": error.retry_after_s}
-        await self._send_numbered("error", f'"error":{encode(body)}')
-
-    async def _send_numbered(self, kind: str, fields: str) -> None:
-        self._seq += 1
-        await self._send(kind, f'"seq":{self._seq},{fields}')
-
-    async def _send(self, kind: str, fields: str) -> None:
-        await self._socket.send_frame(f'{{"type":"{kind}","id":{self._id},{fields}}}')
-
-
-def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
-    """Milliseconds by the engine's clock; the longest of several prompts."""
-    names = ("queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms")
-    return {name: max((getattr(record, name) for record in records), default=0) for name in names}
-
-
-def _logprobs(entries: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:
-    return [
-        {
-            "token": entry.token,
-            "logprob": entry.logprob,
-            "top": [{"token": top.token, "logprob": top.logprob} for top in entry.top],
-        }
-        for entry in entries
-    ]
+def _not_resumed(name: str) -> ApiError:
+    return ApiError(
+        404,
+        "resume_lost",
+        f'Nothing is left of the generation "{name[:LONGEST_ID]}" after that frame.',
+        f"Send the request again. Generations are kept for {RESUME_S:.0f} s, on the server where they began.",
+    )

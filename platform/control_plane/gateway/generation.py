@@ -145,7 +145,14 @@ async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, con
     tenant = admission.principal.tenant
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
-    submit.slo.weight = tenant.weight
+    targets = admission.targets
+    submit.slo.CopyFrom(
+        pb.Slo(
+            first_token_ms=targets.first_token_ms or 0,
+            inter_token_ms=targets.inter_token_ms or 0,
+            weight=tenant.weight,
+        )
+    )
     runtime.expect(submit.request_id, context, generation.reservation)
     coalescing: Coalescing | None = None if context.streamed else WHOLE
     try:

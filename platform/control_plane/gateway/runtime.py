@@ -11,6 +11,8 @@ from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
 from control_plane.gateway.grants import Grants
+from control_plane.gateway.idempotency import Idempotency, make_answers
+from control_plane.gateway.socket_sessions import Sessions
 from control_plane.gateway.usage_writer import RequestContext, UsageWriter
 from control_plane.quotas.reservations import Reservation, Reservations
 from control_plane.quotas.shared import make_limiter
@@ -24,6 +26,8 @@ class Runtime:
         settings = config.current()
         self.usage = UsageWriter(self._acknowledge)
         self.grants = Grants()
+        self.sessions = Sessions()
+        self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
             configured_endpoints(),
@@ -62,9 +66,11 @@ class Runtime:
 
     async def close(self) -> None:
         """Running requests end with an error; usage that has arrived is stored and acknowledged first."""
+        self.sessions.close()
         await self.usage.close()
         await self.fleet.close()
         await self.reservations.close()
+        await self.idempotency.close()
 
 
 _runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()

@@ -10,7 +10,10 @@ from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
 from control_plane.gateway.generation import Generation
+from control_plane.gateway.idempotency import Claim
 from control_plane.gateway.responses import ChunkWriter, error_event
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
@@ -22,9 +25,15 @@ class EventStream:
         self._generation, self._batches, self._writer = generation, batches, writer
         self._first: list[Chunk] | None = first
         self._ended = False
+        self._claim: Claim | None = None
+        self._sent: list[bytes] = []
 
     def __aiter__(self) -> EventStream:
         return self
+
+    def keep_under(self, claim: Claim) -> None:
+        """Gather what is sent, for who sends the same request again; only an answer that came to its end counts."""
+        self._claim, self._sent = claim, []
 
     async def __anext__(self) -> bytes:
         if self._ended:
@@ -35,10 +44,19 @@ class EventStream:
             self._ended = True
             return error_event(errors.from_failure(failure))
         self._first = None
-        if chunks:
-            return self._writer.write(chunks)
+        if not chunks:
+            return self._end()
+        data = self._writer.write(chunks)
+        if self._claim is not None:
+            self._sent.append(data)
+        return data
+
+    def _end(self) -> bytes:
         self._ended = True
-        return self._writer.end()
+        data = self._writer.end()
+        if self._claim is not None:
+            self._claim.keep(CONTENT_TYPE, b"".join((*self._sent, data)))
+        return data
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -46,6 +64,8 @@ class EventStream:
 
     async def aclose(self) -> None:
         self._generation.close()
+        if self._claim is not None:
+            self._claim.release()
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -53,7 +73,7 @@ class EventStreamResponse(StreamingHttpResponse):
     token and do not pass a close on to it."""
 
     def __init__(self, events: EventStream) -> None:
-        super().__init__(events, content_type="text/event-stream; charset=utf-8")
+        super().__init__(events, content_type=CONTENT_TYPE)
         self.events = events
         self["Cache-Control"] = "no-cache"
         self["X-Accel-Buffering"] = "no"

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane import config
@@ -24,6 +24,7 @@ from control_plane.gateway.chat import ChatRequest
 from control_plane.gateway.completions import CompletionRequest
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
+from control_plane.gateway.idempotency import Stored
 from control_plane.gateway.parameters import read_json, read_parameters
 from control_plane.gateway.responses import ChatShape, ChunkWriter, CompletionShape, Shape, whole
 from control_plane.gateway.runtime import runtime
@@ -77,7 +78,8 @@ def _as_api_error(error: Exception) -> ApiError:
 @endpoint("POST")
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     asked, admission = await _admit(request, ChatRequest)
-    return await _answer(request, admission, asked, ChatShape(logprobs=asked.wants_logprobs), asked.choices)
+    shape = ChatShape(logprobs=asked.wants_logprobs)
+    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, asked.choices))
 
 
 @endpoint("POST")
@@ -85,7 +87,7 @@ async def completions(request: HttpRequest) -> HttpResponseBase:
     asked, admission = await _admit(request, CompletionRequest)
     echoes = asked.echoes()
     shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
-    return await _answer(request, admission, asked, shape, len(echoes))
+    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, len(echoes)))
 
 
 @endpoint("GET")
@@ -148,6 +150,28 @@ def _body(request: HttpRequest) -> bytes:
     if len(body) > limit:
         raise errors.too_large(limit)
     return body
+
+
+async def _once(
+    request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
+) -> HttpResponseBase:
+    """The answer; with an ``Idempotency-Key`` that was used before, the one that was given then."""
+    offered = request.headers.get("Idempotency-Key")
+    if offered is None:
+        return await answer()
+    claim = await runtime().idempotency.claim(admission.principal, offered, request.path, request.body)
+    if isinstance(claim, Stored):
+        return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
+    try:
+        response = await answer()
+    except BaseException:
+        claim.release()
+        raise
+    if isinstance(response, EventStreamResponse):
+        response.events.keep_under(claim)
+    elif isinstance(response, HttpResponse):
+        claim.keep(response["Content-Type"], response.content)
+    return response
 
 
 async def _answer(

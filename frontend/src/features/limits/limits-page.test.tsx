@@ -1,0 +1,65 @@
+import { screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import { openConsole } from "../../../tests/render";
+import { server } from "../../../tests/server";
+
+const tenant = "/api/tenants/acme";
+const none = { requests_per_minute: null, tokens_per_minute: null, tokens_per_day: null, tokens_per_month: null, concurrency: null, max_output_tokens: null };
+const used = { requests_per_minute: 3, tokens_per_minute: 900, tokens_per_day: 85_000, tokens_per_month: 120_000, concurrency: 1 };
+const key = { id: "7d3c9a52-6f38-4c1e-9d43-0a1f6b1f7c11", name: "ci", prefix: "abcdefgh", limits: { ...none, concurrency: 2 }, used };
+
+function serve(counters_reachable = true) {
+  const standing = {
+    counters_reachable,
+    tenant: {
+      limits: { ...none, tokens_per_day: 100_000, requests_per_minute: 3, adapters: 10, storage_bytes: null, max_rank: 64 },
+      used: { ...used, adapters: 2, storage_bytes: 4_200_000, concurrency: null },
+    },
+    keys: [key],
+  };
+  server.use(http.get(`${tenant}/limits`, () => HttpResponse.json(standing)));
+}
+
+describe("limits", () => {
+  it("shows what is used of each limit, and says what is not counted", async () => {
+    serve();
+    openConsole("/t/acme/limits");
+    const card = await screen.findByTestId("tenant-limits");
+    expect(within(card).getByRole("progressbar", { name: "Tokens today: 85% used" })).toHaveAttribute("aria-valuenow", "85");
+    expect(card).toHaveTextContent("used up: further requests are refused");
+    expect(card).toHaveTextContent("not counted: nothing limits it");
+    expect(card).toHaveTextContent("Adapters up to rank 64");
+    expect(within(card).queryByRole("progressbar", { name: /Storage/ })).toBeNull();
+    expect(screen.getByRole("row", { name: /ci .* 1 of 2/ })).toBeVisible();
+  });
+
+  it("says when the counters cannot be reached", async () => {
+    serve(false);
+    openConsole("/t/acme/limits");
+    expect(await screen.findByText(/counters cannot be reached/)).toBeVisible();
+  });
+
+  it("sets a key's limits; an empty field is none", async () => {
+    serve();
+    let sent: unknown;
+    server.use(
+      http.put(`${tenant}/keys/${key.id}/limits`, async ({ request }) => {
+        sent = await request.json();
+        return HttpResponse.json(none);
+      }),
+    );
+    openConsole("/t/acme/limits");
+    await userEvent.click(await screen.findByRole("button", { name: "Edit limits of ci" }));
+    await userEvent.type(screen.getByLabelText("Requests per minute"), "sixty");
+    await userEvent.click(screen.getByTestId("limits-save"));
+    expect(await screen.findByText("A whole number, or nothing for no limit.")).toBeVisible();
+    await userEvent.clear(screen.getByLabelText("Requests per minute"));
+    await userEvent.type(screen.getByLabelText("Requests per minute"), "60");
+    await userEvent.clear(screen.getByLabelText("Requests at once"));
+    await userEvent.click(screen.getByTestId("limits-save"));
+    await waitFor(() => expect(sent).toEqual({ ...none, requests_per_minute: 60 }));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+  });
+});

@@ -1,0 +1,135 @@
+import { useQuery } from "@tanstack/react-query";
+import { KeyRound } from "lucide-react";
+import { useState } from "react";
+import { ApiError, asApiError } from "@/api/errors";
+import type { KeyStanding, Standing } from "@/api/types";
+import { Page } from "@/app/page";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { useCan, useTenant } from "@/features/session/queries";
+import { short } from "@/lib/format";
+import { EditLimits } from "./edit-limits";
+import { type LimitName, Meter } from "./meter";
+import { limitsQuery } from "./queries";
+
+const COUNTERS_AWAY = new ApiError(
+  {
+    code: "limits_unavailable",
+    message: "The counters cannot be reached, so what is used this minute is not known. Requests of limited callers are refused meanwhile.",
+    fix: "Ask the operator to look at Redis; budgets by day and month below are from the ledger.",
+  },
+  503,
+);
+
+export function LimitsPage() {
+  const { data, error, refetch } = useQuery(limitsQuery(useTenant()));
+  return (
+    <Page title="Limits" note="What this tenant and each of its keys may use, and what is used of it now. A request must fit both.">
+      <div className="grid gap-5">
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && <Skeleton className="h-96 w-full" />}
+        {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={() => void refetch()} />}
+        {data && <TenantLimits standing={data} />}
+        {data && <KeyLimitsCard keys={data.keys} />}
+      </div>
+    </Page>
+  );
+}
+
+const TENANT_METERS: LimitName[] = ["requests_per_minute", "tokens_per_minute", "concurrency", "tokens_per_day", "tokens_per_month", "adapters", "storage_bytes"];
+
+function TenantLimits({ standing: { tenant } }: { standing: Standing }) {
+  const { max_output_tokens: output, max_rank: rank } = tenant.limits;
+  return (
+    <Card>
+      <CardHeader title="The whole tenant" note="Granted by the operator of this installation" />
+      <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4" data-testid="tenant-limits">
+        {TENANT_METERS.map((name) => (
+          <Meter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
+        ))}
+        <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
+          <dt className="text-xs text-ink-3">Of one request</dt>
+          <dd className="text-sm">{output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}</dd>
+          <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
+        </div>
+      </dl>
+    </Card>
+  );
+}
+
+const COLUMNS: [name: Exclude<LimitName, "adapters" | "storage_bytes">, title: string][] = [
+  ["requests_per_minute", "Requests / min"],
+  ["tokens_per_minute", "Tokens / min"],
+  ["tokens_per_day", "Tokens today"],
+  ["tokens_per_month", "Tokens this month"],
+  ["concurrency", "At once"],
+];
+
+function KeyLimitsCard({ keys }: { keys: KeyStanding[] }) {
+  const [editing, setEditing] = useState<KeyStanding | null>(null);
+  const may = useCan("keys.write");
+  return (
+    <Card>
+      <CardHeader title="By key" note="Set by members; the tenant's limits hold besides" />
+      {keys.length === 0 ? (
+        <Empty icon={<KeyRound />} title="No keys to limit">
+          Make one under API keys; its limits are set here.
+        </Empty>
+      ) : (
+        <Table label="Limits by key">
+          <thead>
+            <tr>
+              <Th>Key</Th>
+              {COLUMNS.map(([name, title]) => (
+                <Th key={name} className="text-right">
+                  {title}
+                </Th>
+              ))}
+              <Th className="text-right">Output</Th>
+              <Th>
+                <span className="sr-only">Actions</span>
+              </Th>
+            </tr>
+          </thead>
+          <tbody>
+            {keys.map((key) => (
+              <Tr key={key.id}>
+                <Td>
+                  <span className="font-medium">{key.name}</span>
+                  <span className="block font-mono text-xs text-ink-3">lk_{key.prefix}_…</span>
+                </Td>
+                {COLUMNS.map(([name]) => (
+                  <Td key={name} className="tnum text-right">
+                    <Of used={key.used[name]} allowed={key.limits[name] ?? null} />
+                  </Td>
+                ))}
+                <Td className="tnum text-right">{key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}</Td>
+                <Td className="text-right">
+                  {may && (
+                    <Button size="sm" variant="ghost" aria-label={`Edit limits of ${key.name}`} onClick={() => setEditing(key)}>
+                      Edit
+                    </Button>
+                  )}
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+      {editing && <EditLimits apiKey={editing} onClose={() => setEditing(null)} />}
+    </Card>
+  );
+}
+
+const None = () => <span className="text-ink-3">no limit</span>;
+
+function Of({ used, allowed }: { used: number | null; allowed: number | null }) {
+  if (allowed === null) return used ? <span>{short(used)}</span> : <None />;
+  return (
+    <span className={used !== null && used >= allowed ? "text-danger-text" : undefined}>
+      {used === null ? "–" : short(used)} <span className="text-ink-3">of {short(allowed)}</span>
+    </span>
+  );
+}

@@ -1,0 +1,57 @@
+import { screen } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import { openConsole } from "../../../tests/render";
+import { server } from "../../../tests/server";
+import { share } from "./slo-page";
+
+const percentiles = { p50_ms: 80, p95_ms: 190, p99_ms: 420 };
+const metric = {
+  objective_ms: 200,
+  measured: 1000,
+  met: 985,
+  attainment: 0.985,
+  budget: { allowed: 10, missed: 15, left: -0.5 },
+  percentiles,
+  by_day: [
+    { date: "2026-05-03", measured: 0, attainment: null },
+    { date: "2026-05-04", measured: 1000, attainment: 0.985 },
+  ],
+};
+const slo = {
+  first_token_ms: 200,
+  inter_token_ms: null,
+  target: 0.99,
+  weight: 2,
+  days: 30,
+  as_of: "2026-05-04T10:00:00Z",
+  requests: 1000,
+  mean_queue_ms: 12.5,
+  first_token: metric,
+  inter_token: { ...metric, objective_ms: null, met: null, attainment: null, budget: null },
+};
+
+describe("objectives", () => {
+  it("shows attainment, the budget and each day", async () => {
+    server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json(slo)));
+    openConsole("/t/acme/slo");
+    expect(await screen.findByText("98.5%")).toBeVisible();
+    expect(screen.getByText("overdrawn")).toBeVisible();
+    expect(screen.getByText("15 missed of 10 allowed")).toBeVisible();
+    expect(screen.getByText("No objective set")).toBeVisible();
+    expect(screen.getByRole("list", { name: "Time to first token by day" })).toHaveTextContent("4 May: 98.5% of 1,000 requests");
+  });
+
+  it("is honest when nothing was measured", async () => {
+    server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0 })));
+    openConsole("/t/acme/slo");
+    expect(await screen.findByText("Nothing measured in this time")).toBeVisible();
+  });
+
+  it.each([
+    [0.99999, "99.99%"],
+    [1, "100%"],
+    [0.985, "98.5%"],
+    [0.57, "57%"],
+  ])("%f is %s", (value, text) => expect(share(value)).toBe(text));
+});

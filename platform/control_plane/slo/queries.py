@@ -1,0 +1,102 @@
+"""Objectives, and attainment from the latency rollups.
+
+An objective among `histogram.BOUNDS_US` (those that people choose) is counted exactly; between two, in proportion.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from django.db.models import Sum
+
+from control_plane.slo.models import DEFAULT_TARGET, Objective
+from control_plane.tenants.models import Tenant
+from control_plane.usage.histogram import within
+from control_plane.usage.models import DailyLatency, DailyTotals, Metric
+from control_plane.usage.sums import Span, as_of, last_days, percentiles
+
+Buckets = dict[int, int]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """None = no objective."""
+
+    first_token_ms: int | None = None
+    inter_token_ms: int | None = None
+    target: float = DEFAULT_TARGET
+
+    def of(self, metric: Metric) -> int | None:
+        return self.first_token_ms if metric == Metric.FIRST_TOKEN else self.inter_token_ms
+
+
+def targets_of(tenant: Tenant) -> Targets:
+    row = Objective.objects.for_tenant(tenant).first()
+    return Targets(row.first_token_ms, row.inter_token_ms, row.target) if row else Targets()
+
+
+def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
+    """As `SloSerializer` shows it: each objective over the last `days` UTC days with today."""
+    span, targets = last_days(days), targets_of(tenant)
+    counts = _counts(tenant, span)
+    totals = span.of(DailyTotals.objects.for_tenant(tenant)).aggregate(requests=Sum("requests"), queue=Sum("queue_ms"))
+    requests = totals["requests"] or 0
+    return {
+        "first_token_ms": targets.first_token_ms,
+        "inter_token_ms": targets.inter_token_ms,
+        "target": targets.target,
+        "weight": tenant.weight,
+        "days": days,
+        "as_of": as_of(),
+        "requests": requests,
+        "mean_queue_ms": (totals["queue"] or 0) / requests if requests else None,
+        **{metric.value: _metric(counts[metric], targets.of(metric), targets.target, span) for metric in Metric},
+    }
+
+
+def _counts(tenant: Tenant, span: Span) -> dict[Metric, dict[date, Buckets]]:
+    counts: dict[Metric, dict[date, Buckets]] = {metric: defaultdict(dict) for metric in Metric}
+    rows = span.of(DailyLatency.objects.for_tenant(tenant)).values_list("metric", "start", "bucket", "requests")
+    for metric, day, bucket, requests in rows:
+        counts[Metric(metric)][day][bucket] = requests
+    return counts
+
+
+def _metric(by_day: dict[date, Buckets], limit_ms: int | None, target: float, span: Span) -> dict[str, Any]:
+    whole: Buckets = defaultdict(int)
+    for buckets in by_day.values():
+        for bucket, requests in buckets.items():
+            whole[bucket] += requests
+    measured, met = _met(whole, limit_ms)
+    return {
+        "objective_ms": limit_ms,
+        "measured": measured,
+        "met": met,
+        "attainment": _share(met, measured),
+        "budget": None if met is None else _budget(measured, met, target),
+        "percentiles": percentiles(whole),
+        "by_day": [{"date": day, **_day(by_day.get(day, {}), limit_ms)} for day in span.days()],
+    }
+
+
+def _day(buckets: Buckets, limit_ms: int | None) -> dict[str, Any]:
+    measured, met = _met(buckets, limit_ms)
+    return {"measured": measured, "attainment": _share(met, measured)}
+
+
+def _met(buckets: Buckets, limit_ms: int | None) -> tuple[int, int | None]:
+    """How many were measured; how many met it, rounded down, so that nothing is claimed that was not measured."""
+    return sum(buckets.values()), None if limit_ms is None else int(within(buckets, limit_ms * 1000))
+
+
+def _share(met: int | None, measured: int) -> float | None:
+    return met / measured if met is not None and measured else None
+
+
+def _budget(measured: int, met: int, target: float) -> dict[str, Any]:
+    """The misses that the target allows over these requests, and what is left of them; below zero it is overdrawn."""
+    allowed, missed = measured * (1 - target), measured - met
+    return {"allowed": round(allowed, 3), "missed": missed, "left": (allowed - missed) / allowed if allowed else None}

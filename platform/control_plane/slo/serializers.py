@@ -1,0 +1,58 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.slo.models import DEFAULT_TARGET
+from control_plane.usage.serializers import PercentilesSerializer
+
+LONGEST_MS = 600_000
+
+
+def _milliseconds(text: str) -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=1, max_value=LONGEST_MS, allow_null=True, default=None, help_text=text)
+
+
+class ObjectiveSerializer(serializers.Serializer[Any]):
+    first_token_ms = _milliseconds("Time to the first token. Null = no objective.")
+    inter_token_ms = _milliseconds("Time between tokens, the mean of a request. Null = no objective.")
+    target = serializers.FloatField(
+        min_value=0.5, max_value=0.99999, default=DEFAULT_TARGET, help_text="Share of requests that should meet each."
+    )
+
+
+class BudgetSerializer(serializers.Serializer[Any]):
+    allowed = serializers.FloatField(help_text="Requests that may miss the objective.")
+    missed = serializers.IntegerField()
+    left = serializers.FloatField(allow_null=True, help_text="Share of the budget; below 0 it is overdrawn.")
+
+
+class AttainmentDaySerializer(serializers.Serializer[Any]):
+    date = serializers.DateField(help_text="UTC.")
+    measured = serializers.IntegerField()
+    attainment = serializers.FloatField(allow_null=True)
+
+
+class AttainmentSerializer(serializers.Serializer[Any]):
+    """Of requests that were answered, by what the engine measured, against the objective as it is now."""
+
+    objective_ms = serializers.IntegerField(allow_null=True)
+    measured = serializers.IntegerField()
+    met = serializers.IntegerField(allow_null=True)
+    attainment = serializers.FloatField(allow_null=True, help_text="met / measured.")
+    budget = BudgetSerializer(allow_null=True)
+    percentiles = PercentilesSerializer()
+    by_day = AttainmentDaySerializer(many=True)
+
+
+class SloSerializer(ObjectiveSerializer):
+    weight = serializers.FloatField(help_text="Share of the hosts when they are full, beside other tenants' weights.")
+    days = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    requests = serializers.IntegerField()
+    mean_queue_ms = serializers.FloatField(allow_null=True)
+    first_token = AttainmentSerializer()
+    inter_token = AttainmentSerializer()
+
+
+class WeightSerializer(serializers.Serializer[Any]):
+    weight = serializers.FloatField(min_value=0.01, max_value=1000)

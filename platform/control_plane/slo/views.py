@@ -1,0 +1,74 @@
+"""Objectives and attainment over HTTP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.errors import NotFoundError
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.slo.actions import set_objective, set_weight
+from control_plane.slo.queries import attainment
+from control_plane.slo.serializers import ObjectiveSerializer, SloSerializer, WeightSerializer
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.operator import OperatorView
+from control_plane.tenants.roles import Capability
+from control_plane.tenants.views import TenantView
+
+
+class _DaysQuery(serializers.Serializer[dict[str, int]]):
+    days = serializers.IntegerField(min_value=1, max_value=90, default=30)
+
+
+class SloView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
+
+    @extend_schema(
+        operation_id="read_slo",
+        parameters=[OpenApiParameter("days", int, default=30)],
+        responses={200: SloSerializer, 400: ErrorResponseSerializer},
+        tags=["slo"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """The tenant's latency objectives, how often they were met in the last days, and the error budget."""
+        query = _DaysQuery(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        return Response(SloSerializer(attainment(self.principal.tenant, query.validated_data["days"])).data)
+
+    @extend_schema(
+        operation_id="set_slo",
+        request=ObjectiveSerializer,
+        responses={200: ObjectiveSerializer, 400: ErrorResponseSerializer},
+        tags=["slo"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set the objectives; one that is left out is lifted. In force within two seconds."""
+        body = ObjectiveSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        return Response(ObjectiveSerializer(set_objective(acting=self.principal, **body.validated_data)).data)
+
+
+class OperatorWeightView(OperatorView):
+    http_method_names = ["put", "options"]
+    needs: ClassVar = {"PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="set_tenant_weight",
+        request=WeightSerializer,
+        responses={200: WeightSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set a tenant's share of the hosts when they are full."""
+        body = WeightSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        found = Tenant.objects.filter(slug=tenant).first()
+        if found is None:
+            raise NotFoundError(
+                f'There is no tenant "{tenant}".', "GET report lists them.", code="tenant_not_found", param="tenant"
+            )
+        return Response(WeightSerializer(set_weight(actor=self.actor, tenant=found, **body.validated_data)).data)
