@@ -144,6 +144,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"PUT {_T}slo": lambda world: {"first_token_ms": 300},
     f"POST {_T}exports": lambda world: {"days": 3, "grain": "day"},
     f"POST {_T}export-schedules": lambda world: {"cadence": "week"},
     f"DELETE {_T}export-schedules/<uuid:schedule_id>": lambda world: {},
@@ -167,6 +168,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
         "storage_per_gb_month": 1,
     },
     "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
+    "PUT api/operator/tenants/<slug:tenant>/weight": lambda world: {"weight": 2},
 }
 # POST, but nothing is kept in the database.
 CHANGES_NOTHING = {

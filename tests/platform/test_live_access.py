@@ -33,6 +33,7 @@ MESSAGES: dict[str, dict[str, dict[str, Any]]] = {
         "ping": {},
         "generate": {"id": "g", "request": {"model": "support", "messages": [{"role": "user", "content": "say hi"}]}},
         "cancel": {"id": "g"},
+        "resume": {"session": "x", "after": {}},
     },
 }
 
