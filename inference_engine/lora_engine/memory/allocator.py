@@ -26,6 +26,10 @@ class PageKind(IntEnum):
     RESERVED = 4
 
 
+# Looking a member up in an enum costs more than what is done with it here, before Python 3.12.
+_FREE, _KV, _CACHED = PageKind.FREE, PageKind.KV, PageKind.CACHED_PREFIX
+
+
 class OutOfPages(Exception):
     """Fewer pages are free than were asked for; nothing was taken."""
 
@@ -56,25 +60,29 @@ class PageAllocator:
         self._kind = np.zeros(total, dtype=np.uint8)
         self._refs = np.zeros(total, dtype=np.int32)
         self._cached = np.zeros(total, dtype=bool)  # one of its references is the prefix cache's
+        # Single pages are read and written through these, four times as fast as through the arrays.
+        self._kind_at: memoryview[int] = memoryview(self._kind)  # type: ignore[arg-type]
+        self._refs_at: memoryview[int] = memoryview(self._refs)  # type: ignore[arg-type]
+        self._cached_at: memoryview[bool] = memoryview(self._cached)  # type: ignore[arg-type]
         self._kind[:reserved] = PageKind.RESERVED
         self._counts = [0] * len(PageKind)
         self._counts[PageKind.RESERVED] = reserved
-        self._counts[PageKind.FREE] = total - reserved
+        self._counts[_FREE] = total - reserved
         # Entries go stale when a run takes their page; they are skipped when popped.
         self._top_first = [-page for page in range(total - 1, reserved - 1, -1)]
 
     @property
     def free(self) -> int:
-        return self._counts[PageKind.FREE]
+        return self._counts[_FREE]
 
-    def allocate(self, count: int, kind: PageKind = PageKind.KV) -> list[int]:
+    def allocate(self, count: int, kind: PageKind = _KV) -> list[int]:
         """``count`` page ids, highest first, each with one reference. Raises ``OutOfPages``."""
         if count > self.free:
             raise OutOfPages(f"{count} pages asked for, {self.free} free")
         pages: list[int] = []
         while len(pages) < count:
             page = -heapq.heappop(self._top_first)
-            if self._kind[page] == PageKind.FREE:
+            if self._kind_at[page] == _FREE:
                 self._take(page, kind)
                 pages.append(page)
         return pages
@@ -95,43 +103,43 @@ class PageAllocator:
     def share(self, pages: Iterable[int]) -> None:
         """One more reference on each page."""
         for page in pages:
-            if self._refs[page] <= 0:
+            if self._refs_at[page] <= 0:
                 raise AssertionError(f"page {page} is shared but nobody owns it")
-            self._refs[page] += 1
+            self._refs_at[page] += 1
             self._reckon(page)
 
     def release(self, pages: Iterable[int]) -> None:
         """Drop one reference on each page; a page without references is free again."""
         for page in pages:
-            if self._refs[page] <= 0:
+            if self._refs_at[page] <= 0:
                 raise AssertionError(f"page {page} is released but nobody owns it")
-            self._refs[page] -= 1
-            if self._refs[page] == 0:
+            self._refs_at[page] -= 1
+            if self._refs_at[page] == 0:
                 self._give_back(page)
             else:
                 self._reckon(page)
 
     def cache(self, page: int) -> None:
         """The prefix cache keeps a page that a sequence uses: one more reference."""
-        self._cached[page] = True
+        self._cached_at[page] = True
         self.share((page,))
 
     def uncache(self, page: int) -> None:
         """The prefix cache gives its reference up."""
-        self._cached[page] = False
+        self._cached_at[page] = False
         self.release((page,))
 
     def only_cached(self, page: int) -> bool:
         """Whether nobody but the prefix cache holds the page."""
-        return bool(self._cached[page]) and bool(self._refs[page] == 1)
+        return self._cached_at[page] and self._refs_at[page] == 1
 
     def stats(self) -> PoolStats:
         c = self._counts
         return PoolStats(
             self.total,
-            c[PageKind.FREE],
-            c[PageKind.KV],
-            c[PageKind.CACHED_PREFIX],
+            c[_FREE],
+            c[_KV],
+            c[_CACHED],
             c[PageKind.ADAPTER],
             c[PageKind.RESERVED],
         )
@@ -141,37 +149,37 @@ class PageAllocator:
         actual = np.bincount(self._kind, minlength=len(PageKind)).tolist()
         if actual != self._counts:
             raise AssertionError(f"pool counts {self._counts} differ from its pages {actual}")
-        owned = (self._kind != PageKind.FREE) & (self._kind != PageKind.RESERVED)
+        owned = (self._kind != _FREE) & (self._kind != PageKind.RESERVED)
         if not np.array_equal(owned, self._refs > 0):
             raise AssertionError("pages and their reference counts disagree")
         listed = {-entry for entry in self._top_first}
-        missing = [int(p) for p in np.flatnonzero(self._kind == PageKind.FREE) if int(p) not in listed]
+        missing = [int(p) for p in np.flatnonzero(self._kind == _FREE) if int(p) not in listed]
         if missing:
             raise AssertionError(f"free pages {missing[:8]} can never be handed out")
 
     def _take(self, page: int, kind: PageKind) -> None:
-        self._kind[page] = kind
-        self._refs[page] = 1
-        self._counts[PageKind.FREE] -= 1
+        self._kind_at[page] = kind
+        self._refs_at[page] = 1
+        self._counts[_FREE] -= 1
         self._counts[kind] += 1
 
     def _reckon(self, page: int) -> None:
         """A page that only the prefix cache holds is no longer a running sequence's."""
-        if not self._cached[page]:
+        if not self._cached_at[page]:
             return
-        kind = PageKind.CACHED_PREFIX if self._refs[page] == 1 else PageKind.KV
-        self._counts[int(self._kind[page])] -= 1
+        kind = _CACHED if self._refs_at[page] == 1 else _KV
+        self._counts[int(self._kind_at[page])] -= 1
         self._counts[kind] += 1
-        self._kind[page] = kind
+        self._kind_at[page] = kind
 
     def _give_back(self, page: int) -> None:
-        self._counts[int(self._kind[page])] -= 1
-        self._counts[PageKind.FREE] += 1
-        self._kind[page] = PageKind.FREE
+        self._counts[int(self._kind_at[page])] -= 1
+        self._counts[_FREE] += 1
+        self._kind_at[page] = _FREE
         heapq.heappush(self._top_first, -page)
 
     def _lowest_run(self, count: int) -> int | None:
-        free = (self._kind == PageKind.FREE).astype(np.int8)
+        free = (self._kind == _FREE).astype(np.int8)
         edges = np.diff(np.concatenate(([0], free, [0])))
         starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
         fits = np.flatnonzero(ends - starts >= count)
@@ -179,5 +187,5 @@ class PageAllocator:
 
     def _forget_stale(self) -> None:
         if len(self._top_first) > 2 * self.total:
-            self._top_first = [-int(page) for page in np.flatnonzero(self._kind == PageKind.FREE)]
+            self._top_first = [-int(page) for page in np.flatnonzero(self._kind == _FREE)]
             heapq.heapify(self._top_first)

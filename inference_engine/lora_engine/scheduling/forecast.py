@@ -13,7 +13,6 @@ from .orders import Order
 from .sequence import Chunk, RequestState, Sequence
 from .step_cost import StepCost, Work
 
-_GENERATIONS = 16  # how often the whole batch may turn over in one forecast; beyond, its pace is extended
 _NEW = 0.05  # weight of the newest request in a tenant's habits
 _NEW_LOAD = 0.2
 _ERRORS = 1024
@@ -73,7 +72,6 @@ class Forecast:
         self._waiting_tokens = 0
         self._habits: dict[str, Habit] = {}
         self._errors: deque[float] = deque(maxlen=_ERRORS)
-        self._releases: tuple[int, np.ndarray] | None = None  # of this many steps ago
 
     def __contains__(self, sequence: Sequence) -> bool:
         """Whether the sequence is in the queue."""
@@ -167,20 +165,9 @@ class Forecast:
         """After how many steps so many sequences will have made way, counting those that take their places."""
         if places <= 0 or not self._ends:
             return 0.0
-        times = self._release_times()
-        index = int(places)
-        if index < len(times):
-            return max(0.0, float(times[index]) - self._steps)
-        pace = (float(times[-1]) - self._steps) / len(times)
-        return pace * places
-
-    def _release_times(self) -> np.ndarray:
-        """Steps at which a running sequence or one of its successors ends, in order; made once per step."""
-        if self._releases is None or self._releases[0] != self._steps:
-            ends = np.maximum(np.array([end for end, _ in self._ends], dtype=float), self._steps + 1.0)
-            turns = np.arange(_GENERATIONS) * self._mean_output()
-            self._releases = (self._steps, np.sort((ends[:, None] + turns[None, :]).ravel()))
-        return self._releases[1]
+        turns, index = divmod(int(places), len(self._ends))
+        end = max(self._ends[index][0], self._steps + 1)
+        return end - self._steps + turns * self._mean_output()
 
     def _mean_output(self) -> float:
         return max(1.0, self._waiting_output / len(self._waiting)) if self._waiting else 64.0

@@ -116,18 +116,35 @@ class Scheduler:
 
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
         # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
-        for sequence in sorted(self.running, key=lambda s: s.remaining > 1):
-            if sequence.pending and sequence.ends_by_length:
-                continue
-            tokens = min(sequence.remaining, budget)
-            if tokens and sequence.state is State.RUNNING and self._reserve(sequence, tokens, plan):
-                plan.add(sequence, tokens)
-                budget -= tokens
+        others: list[Sequence] = []
+        page_tokens = self._geometry.page_tokens
+        for sequence in self.running:
+            computed = sequence.num_computed
+            decodes = computed + 1 == len(sequence.token_ids) and not (sequence.pending and sequence.ends_by_length)
+            if decodes and budget and computed < len(sequence.pages) * page_tokens:
+                plan.add(sequence, 1)  # the usual case: one token more, on a page it has
+                budget -= 1
+            else:
+                others.append(sequence)
+        for sequence in sorted(others, key=lambda s: s.remaining > 1):
+            budget -= self._continue(sequence, plan, budget)
         return budget
+
+    def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
+        """Plan a running sequence's next tokens; how many they are."""
+        tokens = min(len(sequence.token_ids) - sequence.num_computed, budget)
+        if not tokens or sequence not in self.running:
+            return 0  # nothing left this step, or it gave way to another meanwhile
+        if (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
+            return 0
+        plan.add(sequence, tokens)
+        return tokens
 
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give ``sequence`` pages for its next ``tokens``, pre-empting if need be; False if it gave way itself."""
         needed = self._pages_needed(sequence, tokens)
+        if needed <= 0:
+            return True
         while self._allocator.free < needed and not self._reclaimer.free_up(needed):
             victim = self.waiting.victim(self.running)
             plan.chunks.pop(victim, None)  # its share of the step's budget is left unused

@@ -170,7 +170,7 @@ class Sequence:
         return SamplingRow(params, signed, self.num_output, prompt, self.output_counts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every token, and that would cost three times as much
 class Chunk:
     """``tokens`` tokens of ``sequence`` to process this step, from ``sequence.num_computed`` on."""
 

@@ -12,7 +12,8 @@ from lora_engine.scheduling.sequence import Sequence
 from .base import Verdict, admissions
 
 _SOONEST_S = 0.05  # between two judgements of a request
-_PART = 0.25  # of the time that is left, until the next judgement
+_UNCALIBRATED_S = 1.0
+_PART = 0.5  # of the time that is left, until the next judgement
 _ENTRY = 0.9  # of its target is what a request must be predicted to need on arrival
 _SHORTEST_RETRY_MS = 100
 
@@ -27,7 +28,7 @@ class MeetsTarget:
     def judge(self, sequence: Sequence, now: float) -> Verdict:
         target_ms = sequence.request.slo.first_token_ms
         if not target_ms or not self._forecast.cost.calibrated:
-            return math.inf if not target_ms else now + _SOONEST_S
+            return math.inf if not target_ms else now + _UNCALIBRATED_S
         waited = now - sequence.parent.timeline.submitted
         # Who is about to queue must leave some room for error: refusing later helps nobody.
         part = 1.0 if sequence in self._forecast else _ENTRY

@@ -48,24 +48,36 @@ class Account:
     def may_run(self) -> bool:
         return bool(self.waiting) and not (self.max_running and self.running >= self.max_running)
 
-    def charge(self, chunk: Chunk, prices: tuple[float, float]) -> None:
+
+@dataclass(slots=True)
+class Bill:
+    """What a running sequence's tokens cost its tenant."""
+
+    account: Account
+    num_prompt: int
+    input_price: float
+    output_price: float
+
+    def charge(self, chunk: Chunk) -> None:
         """Count what is new in the chunk: prompt tokens not seen before, and the token it yields.
 
         What is computed again after pre-emption, or lent from the prefix cache, costs nothing.
         """
-        sequence = chunk.sequence
+        sequence, account = chunk.sequence, self.account
         end = sequence.num_computed + chunk.tokens
-        output = int(end == len(sequence.token_ids))
-        fresh = min(end, sequence.num_prompt) - max(sequence.num_computed, sequence.charged)
-        service = output * prices[1]
-        if fresh > 0:
-            self.input_tokens += fresh
-            service += fresh * prices[0]
+        service = 0.0
+        if end == len(sequence.token_ids):
+            account.output_tokens += 1
+            service = self.output_price
+        if sequence.charged < self.num_prompt:
+            fresh = min(end, self.num_prompt) - max(sequence.num_computed, sequence.charged)
+            if fresh > 0:
+                account.input_tokens += fresh
+                service += fresh * self.input_price
         if end > sequence.charged:
             sequence.charged = end
-        self.output_tokens += output
-        self.service += service
-        self.counter += service / self.weight
+        account.service += service
+        account.counter += service / account.weight
 
 
 class Accounts:

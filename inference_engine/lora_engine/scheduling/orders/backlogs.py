@@ -11,7 +11,8 @@ import numpy as np
 from .accounts import Account, Prices
 from .base import Backlog
 
-_COUNTER, _WEIGHT, _SEQUENCES, _PROMPT, _COST = range(5)
+
+_COUNTERS_EVERY = 16
 
 
 class Backlogs:
@@ -20,17 +21,22 @@ class Backlogs:
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._rows: dict[Account, int] = {}
-        self._table = np.zeros((5, 64))
+        self._table = np.zeros((64, 5))
         self._free: list[int] = []
-        self._changed: dict[Account, None] = {}
-
-    def changed(self, account: Account) -> None:
-        self._changed[account] = None
+        # Since the table was last written, for others to add to. Counters move with every token, but little: they are
+        # written less often than queues.
+        self.changed: dict[Account, None] = {}
+        self.charged: dict[Account, None] = {}
+        self._asked = 0
 
     def ahead(self, account: Account, place: int) -> Backlog:
         """What goes before the tenant's sequence at ``place`` of its own queue (the queue's length: behind all)."""
+        self._asked += 1
+        if self._asked % _COUNTERS_EVERY == 0:
+            self.changed |= self.charged
+            self.charged.clear()
         self._write_changes()
-        counter, weight, sequences, prompt, cost = self._table
+        counter, weight, sequences, prompt, cost = self._table.T
         waiting = len(account.waiting)
         own = place / waiting if waiting else 0.0
         start = account.counter + own * self._cost(account) / account.weight
@@ -45,25 +51,25 @@ class Backlogs:
         return waiting.prompt_tokens * self._prices.input + waiting.output_tokens * self._prices.output
 
     def _write_changes(self) -> None:
-        for account in self._changed:
+        for account in self.changed:
             waiting = account.waiting
             if not waiting:
                 if (row := self._rows.pop(account, None)) is not None:
-                    self._table[:, row] = 0.0
+                    self._table[row] = 0.0
                     self._free.append(row)
                 continue
             row = self._rows.get(account)
             if row is None:
                 row = self._rows[account] = self._take_row()
-            self._table[:, row] = (
+            self._table[row] = (
                 account.counter, account.weight, len(waiting), waiting.prompt_tokens, self._cost(account)
             )  # fmt: skip
-        self._changed.clear()
+        self.changed.clear()
 
     def _take_row(self) -> int:
         if self._free:
             return self._free.pop()
         used = len(self._rows)
-        if used == self._table.shape[1]:
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
+        if used == self._table.shape[0]:
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
         return used

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
-from .accounts import Account, Accounts, Prices
+from .accounts import Account, Accounts, Bill, Prices
 from .backlogs import Backlogs
 from .base import LOOK_AHEAD, Attempt, Backlog, PolicyContext, orders
 from .tenant_queue import TenantQueue
@@ -33,7 +33,7 @@ class Fair:
         self.accounts = Accounts(lambda: TenantQueue(context.on_device, context.clock, config.starvation_s))
         self._slack = config.fair_slack * config.output_price * context.pool_tokens
         self._default_cap = config.tenant_max_running
-        self._prices: dict[Sequence, tuple[float, float]] = {}  # of running sequences
+        self._running: dict[Sequence, Bill] = {}
         self._backlogs = Backlogs(self.prices)
         self._waiting: dict[Sequence, int] = {}  # how many must leave its tenant's queue before it, on arrival
 
@@ -53,14 +53,14 @@ class Fair:
         self._waiting[sequence] = account.departed + len(account.waiting)
         account.waiting.push(sequence)
         self.accounts.enlist(account)
-        self._backlogs.changed(account)
+        self._backlogs.changed[account] = None
 
     def remove(self, sequence: Sequence) -> None:
         account = self.accounts[sequence.request.tenant]
         del self._waiting[sequence]
         account.waiting.remove(sequence)
         self.accounts.dequeued(account)
-        self._backlogs.changed(account)
+        self._backlogs.changed[account] = None
 
     def fill(self, attempt: Attempt) -> None:
         """Offer the least served tenant's best choice, again and again."""
@@ -82,20 +82,21 @@ class Fair:
             self.accounts.enlist(account)
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        accounts, prices = self.accounts, self._prices
+        running, charged = self._running, self._backlogs.charged
         for chunk in chunks:
-            sequence = chunk.sequence
-            account = accounts[sequence.request.tenant]
-            price = prices.get(sequence)
-            if price is None:  # it was just admitted
-                price = prices[sequence] = self.prices.of(sequence)
-                account.running += 1
-            account.charge(chunk, price)
-            self._backlogs.changed(account)
+            bill = running.get(chunk.sequence) or self._open_bill(chunk.sequence)
+            bill.charge(chunk)
+            charged[bill.account] = None
+
+    def _open_bill(self, sequence: Sequence) -> Bill:
+        """A sequence begins to run."""
+        account = self.accounts[sequence.request.tenant]
+        account.running += 1
+        bill = self._running[sequence] = Bill(account, sequence.num_prompt, *self.prices.of(sequence))
+        return bill
 
     def left(self, sequence: Sequence) -> None:
-        del self._prices[sequence]
-        account = self.accounts[sequence.request.tenant]
+        account = self._running.pop(sequence).account
         account.running -= 1
         self.accounts.enlist(account)
 

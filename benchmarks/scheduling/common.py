@@ -1,0 +1,90 @@
+"""What the scheduling benchmarks share: machines with their step times, workloads, measures, result rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lora_engine.request import GenerationRequest, SamplingParams, Slo
+from lora_engine.simulation import Ended, Machine, SimulatedAdapter, StepTimes
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "scheduling.jsonl"
+PLOTS = ROOT / "docs" / "images" / "scheduling"
+
+# Llama-3.1-8B in bf16 on one H200; fit.py derives these from measured steps and shows how well they fit.
+H200 = StepTimes(
+    step=4.9e-3, sequence=1.2e-5, prompt_token=2.2e-5, context_token=4.0e-8, rank=5.0e-7, distinct_rank=1.0e-6
+)
+H200_PAGES = 50_000  # 16 tokens each: what 139 GiB leave beside the weights, kept low so that traces fill it
+
+# Llama-2-7B on one A10G, as the papers used: step times chosen so that S-LoRA's setting S2 saturates where its paper
+# measured it (about 1.7 requests/s of 260 + 260 tokens in a pool of 14,500 tokens).
+A10G = StepTimes(step=30e-3, sequence=0.5e-3, prompt_token=0.22e-3)
+
+Arrivals = list[tuple[float, GenerationRequest]]
+
+
+def adapters(count: int, ranks: Sequence[int] = (64, 32, 16, 8), pages_per_rank: float = 4.0) -> list[SimulatedAdapter]:
+    """``a0``, ``a1``, …: ranks round-robin, pages in proportion."""
+    chosen = [ranks[n % len(ranks)] for n in range(count)]
+    return [SimulatedAdapter(f"a{n}", rank, max(1, round(rank * pages_per_rank))) for n, rank in enumerate(chosen)]
+
+
+def machine(times: StepTimes, pool_tokens: int, loras: list[SimulatedAdapter] | None = None, **speeds: float) -> Machine:
+    return Machine(times, pool_tokens // 16 + 1, loras or [], **speeds)
+
+
+def request(
+    name: str, prompt: int, output: int, tenant: str = "", adapter: str = "", **slo: Any
+) -> GenerationRequest:
+    sampling = SamplingParams(max_tokens=output, ignore_eos=True)
+    return GenerationRequest(name, [1] * prompt, sampling, adapter, tenant=tenant, slo=Slo(**slo))
+
+
+def gamma_times(rnd: random.Random, rate: float, cv: float, seconds: float) -> list[float]:
+    """Arrival times with gamma-distributed gaps: mean ``1 / rate``, coefficient of variation ``cv``."""
+    now, times = 0.0, []
+    shape = 1 / cv**2
+    while True:
+        now += rnd.gammavariate(shape, cv**2 / rate)
+        if now >= seconds:
+            return times
+        times.append(now)
+
+
+def first_token_s(ended: Ended) -> float | None:
+    return None if ended.first_token is None else ended.first_token - ended.submitted
+
+
+def percentile(values: Iterable[float], q: float) -> float:
+    return float(np.percentile(list(values), q))
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def row(workload: str, case: str, metric: str, value: float, unit: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "workload": workload, "model": settings.pop("model", "simulated"), "system": "lorikeet", "case": case,
+        "metric": metric, "value": round(value, 6), "unit": unit, "floor": None, "gpu": None, "gpus": 0,
+        "commit": commit(), "date": date.today().isoformat(), "settings": settings,
+    }  # fmt: skip
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Append rows, and print them."""
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a") as file:
+        for entry in rows:
+            file.write(json.dumps(entry) + "\n")
+            print(f"{entry['workload']:14} {entry['case']:44} {entry['metric']:34} {entry['value']:10.4g} {entry['unit']}")
