@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lora_engine.request import GenerationRequest, SamplingParams, Slo
-from lora_engine.simulation import Ended, Machine, SimulatedAdapter, StepTimes
+from lora_engine.simulation import Ended, Machine, SimulatedAdapter, SimulatedEngine, StepTimes
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "scheduling.jsonl"
@@ -21,13 +21,14 @@ PLOTS = ROOT / "docs" / "images" / "scheduling"
 
 # Llama-3.1-8B in bf16 on one H200; fit.py derives these from measured steps and shows how well they fit.
 H200 = StepTimes(
-    step=4.9e-3, sequence=1.2e-5, prompt_token=2.2e-5, context_token=4.0e-8, rank=5.0e-7, distinct_rank=1.0e-6
+    step=4.07e-3, sequence=1.62e-5, prompt_token=3.99e-5, context_token=3.12e-8, rank=3.31e-7, distinct_rank=3.26e-7
 )
 H200_PAGES = 50_000  # 16 tokens each: what 139 GiB leave beside the weights, kept low so that traces fill it
 
 # Llama-2-7B on one A10G, as the papers used: step times chosen so that S-LoRA's setting S2 saturates where its paper
 # measured it (about 1.7 requests/s of 260 + 260 tokens in a pool of 14,500 tokens).
-A10G = StepTimes(step=30e-3, sequence=0.5e-3, prompt_token=0.22e-3)
+A10G = StepTimes(step=30e-3, sequence=0.5e-3, prompt_token=0.22e-3, distinct_rank=3.5e-6)
+A10G_COPY_PAGE_S = 0.8e-3  # 8.4 MB over PCIe: an adapter of rank 64 in 13 ms
 
 Arrivals = list[tuple[float, GenerationRequest]]
 
@@ -38,13 +39,13 @@ def adapters(count: int, ranks: Sequence[int] = (64, 32, 16, 8), pages_per_rank:
     return [SimulatedAdapter(f"a{n}", rank, max(1, round(rank * pages_per_rank))) for n, rank in enumerate(chosen)]
 
 
-def machine(times: StepTimes, pool_tokens: int, loras: list[SimulatedAdapter] | None = None, **speeds: float) -> Machine:
+def machine(
+    times: StepTimes, pool_tokens: int, loras: list[SimulatedAdapter] | None = None, **speeds: float
+) -> Machine:
     return Machine(times, pool_tokens // 16 + 1, loras or [], **speeds)
 
 
-def request(
-    name: str, prompt: int, output: int, tenant: str = "", adapter: str = "", **slo: Any
-) -> GenerationRequest:
+def request(name: str, prompt: int, output: int, tenant: str = "", adapter: str = "", **slo: Any) -> GenerationRequest:
     sampling = SamplingParams(max_tokens=output, ignore_eos=True)
     return GenerationRequest(name, [1] * prompt, sampling, adapter, tenant=tenant, slo=Slo(**slo))
 
@@ -75,10 +76,20 @@ def commit() -> str:
 
 def row(workload: str, case: str, metric: str, value: float, unit: str, **settings: Any) -> dict[str, Any]:
     return {
-        "workload": workload, "model": settings.pop("model", "simulated"), "system": "lorikeet", "case": case,
-        "metric": metric, "value": round(value, 6), "unit": unit, "floor": None, "gpu": None, "gpus": 0,
-        "commit": commit(), "date": date.today().isoformat(), "settings": settings,
-    }  # fmt: skip
+        "workload": workload,
+        "model": settings.pop("model", "simulated"),
+        "system": "lorikeet",
+        "case": case,
+        "metric": metric,
+        "value": round(value, 6),
+        "unit": unit,
+        "floor": None,
+        "gpu": None,
+        "gpus": 0,
+        "commit": commit(),
+        "date": date.today().isoformat(),
+        "settings": settings,
+    }
 
 
 def write(rows: list[dict[str, Any]]) -> None:
@@ -87,4 +98,32 @@ def write(rows: list[dict[str, Any]]) -> None:
     with RESULTS.open("a") as file:
         for entry in rows:
             file.write(json.dumps(entry) + "\n")
-            print(f"{entry['workload']:14} {entry['case']:44} {entry['metric']:34} {entry['value']:10.4g} {entry['unit']}")
+            print(
+                f"{entry['workload']:14} {entry['case']:44} {entry['metric']:34} {entry['value']:10.4g} {entry['unit']}"
+            )
+
+
+def play(machine: Machine, arrivals: Arrivals, until: float = float("inf"), **settings: Any) -> SimulatedEngine:
+    """A simulated engine that has seen the arrivals; without a prefix cache, since these prompts are all alike."""
+    engine = SimulatedEngine(machine, prefix_cache=False, max_waiting=10**9, **settings)
+    engine.run(arrivals, until=until)
+    return engine
+
+
+def axes(count: int, height: float = 3.2) -> Any:
+    """A row of empty plots."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, plots = pyplot.subplots(1, count, figsize=(4.2 * count, height), layout="constrained", squeeze=False)
+    for plot in plots[0]:
+        plot.spines[["top", "right"]].set_visible(False)
+        plot.grid(axis="y", alpha=0.3)
+    return figure, plots[0]
+
+
+def save(figure: Any, name: str) -> None:
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PLOTS / f"{name}.svg", metadata={"Date": None})

@@ -2,10 +2,9 @@
 
     python benchmarks/scheduling/step_cost.py [--profile]
 
-1,000 tenants, 1,000 adapters, the default policies (fair, slo). Everything that scheduling adds to a step is timed: what
-arrived is judged and queued, waiting requests are judged again, the step is planned, charged and learned from. As many
-requests come as end, so that the queue stays as long.
-"""
+1,000 tenants, 1,000 adapters, the default policies (fair, slo). Everything that scheduling adds to a step is timed:
+what arrived is judged and queued, waiting requests are judged again, the step is planned, charged and learned from.
+As many requests come as end, so that the queue stays as long."""
 
 from __future__ import annotations
 
@@ -25,9 +24,14 @@ RUNNING, WAITING, TENANTS = 256, 10_000, 1_000
 
 def submit(engine: SimulatedEngine, rnd: random.Random, number: int, target_ms: int) -> float:
     new = common.request(
-        f"r{number}", rnd.randint(64, 512), rnd.randint(64, 256), f"t{rnd.randrange(TENANTS)}",
-        f"a{rnd.randrange(TENANTS)}", first_token_ms=target_ms, weight=rnd.choice([1.0, 2.0]),
-    )  # fmt: skip
+        f"r{number}",
+        rnd.randint(64, 512),
+        rnd.randint(64, 256),
+        f"t{rnd.randrange(TENANTS)}",
+        f"a{rnd.randrange(TENANTS)}",
+        first_token_ms=target_ms,
+        weight=rnd.choice([1.0, 2.0]),
+    )
     began = time.thread_time()
     engine.submit(new)
     return time.thread_time() - began
@@ -80,17 +84,35 @@ def main() -> None:
         profiler.print_stats("tottime")
     whole = (np.array(arriving) + np.array(planning)) * 1e3
     settings = {
-        "running": len(engine.scheduler.running), "waiting": len(engine.order), "tenants": TENANTS,
-        "steps": len(planning), "p99_ms": round(float(np.percentile(whole, 99)), 3),
+        "running": len(engine.scheduler.running),
+        "waiting": len(engine.order),
+        "tenants": TENANTS,
+        "steps": len(planning),
+        "p99_ms": round(float(np.percentile(whole, 99)), 3),
         "planning_mean_ms": round(float(np.mean(planning)) * 1e3, 3),
-        "arrivals_mean_ms": round(float(np.mean(arriving)) * 1e3, 3), "arrivals_per_step": round((number - first) / arguments.steps, 2),
-    }  # fmt: skip
+        "arrivals_mean_ms": round(float(np.mean(arriving)) * 1e3, 3),
+        "arrivals_per_step": round((number - first) / arguments.steps, 2),
+    }
     common.write(
         [
-            common.row("scheduler_cost", "256 running, 10,000 waiting", "step_cost_mean_ms", float(whole.mean()), "ms", **settings),
-            common.row("scheduler_cost", "256 running, 10,000 waiting", "step_cost_p50_ms", float(np.median(whole)), "ms", **settings),
+            common.row(
+                "scheduler_cost",
+                "256 running, 10,000 waiting",
+                "step_cost_mean_ms",
+                float(whole.mean()),
+                "ms",
+                **settings,
+            ),
+            common.row(
+                "scheduler_cost",
+                "256 running, 10,000 waiting",
+                "step_cost_p50_ms",
+                float(np.median(whole)),
+                "ms",
+                **settings,
+            ),
         ]
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from .admissions import Admission
 from .forecast import Forecast
 from .sequence import Sequence, State
 
-_AT_ONCE = 4  # judgements in one step; the rest come with the next
+_AT_ONCE = 8  # judgements in one step; the rest come with the next
 
 
 class Gate:

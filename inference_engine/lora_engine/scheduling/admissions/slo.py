@@ -11,10 +11,10 @@ from lora_engine.scheduling.sequence import Sequence
 
 from .base import Verdict, admissions
 
-_SOONEST_S = 0.05  # between two judgements of a request
+_SOONEST_S = 0.1  # between two judgements of a request
 _UNCALIBRATED_S = 1.0
 _PART = 0.5  # of the time that is left, until the next judgement
-_ENTRY = 0.9  # of its target is what a request must be predicted to need on arrival
+_ENTRY = 0.87  # of its target is what a request must be predicted to need on arrival
 _SHORTEST_RETRY_MS = 100
 
 

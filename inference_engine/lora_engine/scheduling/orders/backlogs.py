@@ -11,7 +11,6 @@ import numpy as np
 from .accounts import Account, Prices
 from .base import Backlog
 
-
 _COUNTERS_EVERY = 16
 
 
