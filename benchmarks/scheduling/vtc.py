@@ -89,7 +89,7 @@ def steady(rates: dict[str, float], seconds: float, weights: dict[str, float] | 
 
 
 def arena(path: Path) -> common.Arrivals:
-    """The labelled trace of the paper's repository: ``req_time_s,adapter,prompt_len,output_len``; adapters are clients."""
+    """The trace of the paper's repository: ``req_time_s,adapter,prompt_len,output_len``; an adapter is a client."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return [
