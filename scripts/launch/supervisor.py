@@ -274,6 +274,7 @@ def platform_environment(options: Options, base: Mapping[str, str] = os.environ)
         "LORIKEET_ENGINE_HOSTS": f"local=unix:{options.engine_socket}",
         "LORIKEET_DEMO": "1",
         "LORIKEET_ALLOWED_HOSTS": base.get("LORIKEET_ALLOWED_HOSTS", hosts),
+        "LORIKEET_PUBLIC_URL": base.get("LORIKEET_PUBLIC_URL", options.url),
         "DJANGO_SETTINGS_MODULE": "control_plane.settings",
         "PYTHONUNBUFFERED": "1",
     }

@@ -29,6 +29,7 @@ PAGES = {
     "hosts": "/hosts",
     "keys": "/keys",
     "members": "/members",
+    "audit": "/audit",
     "webhooks": "/webhooks",
     "operator": "/operator",
     "settings": "/settings",

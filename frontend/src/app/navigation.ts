@@ -1,4 +1,4 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, Server, Settings, Users, Webhook } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, Users, Webhook } from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {
@@ -13,6 +13,7 @@ export interface Destination {
     | "/t/$tenant/hosts"
     | "/t/$tenant/keys"
     | "/t/$tenant/members"
+    | "/t/$tenant/audit"
     | "/t/$tenant/webhooks"
     | "/t/$tenant/settings"
     | "/t/$tenant/operator";
@@ -47,6 +48,7 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
       { to: "/t/$tenant/keys", label: "API keys", icon: KeyRound },
       { to: "/t/$tenant/members", label: "Members", icon: Users },
       { to: "/t/$tenant/webhooks", label: "Webhooks", icon: Webhook, needs: "webhooks.write" },
+      { to: "/t/$tenant/audit", label: "Audit log", icon: ScrollText, needs: "audit.read" },
       { to: "/t/$tenant/settings", label: "Settings", icon: Settings },
     ],
   },

@@ -32,6 +32,27 @@ const login = createRoute({
   component: lazyRouteComponent(() => import("@/features/session/login-page"), "LoginPage"),
 });
 
+const forgotPassword = createRoute({
+  getParentRoute: () => root,
+  path: "/forgot-password",
+  beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
+  component: lazyRouteComponent(() => import("@/features/session/forgot-password-page"), "ForgotPasswordPage"),
+});
+
+const resetPassword = createRoute({
+  getParentRoute: () => root,
+  path: "/reset-password",
+  beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
+  component: lazyRouteComponent(() => import("@/features/session/reset-password-page"), "ResetPasswordPage"),
+});
+
+const invitation = createRoute({
+  getParentRoute: () => root,
+  path: "/invitation",
+  beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
+  component: lazyRouteComponent(() => import("@/features/session/invitation-page"), "InvitationPage"),
+});
+
 const tenant = createRoute({
   getParentRoute: () => root,
   path: "/t/$tenant",
@@ -120,6 +141,12 @@ const members = createRoute({
   component: lazyRouteComponent(() => import("@/features/members/members-page"), "MembersPage"),
 });
 
+const audit = createRoute({
+  getParentRoute: () => tenant,
+  path: "audit",
+  component: lazyRouteComponent(() => import("@/features/audit/audit-page"), "AuditPage"),
+});
+
 const settings = createRoute({
   getParentRoute: () => tenant,
   path: "settings",
@@ -141,7 +168,10 @@ const operator = createRoute({
 const tree = root.addChildren([
   home,
   login,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, webhooks, settings, operator]),
+  forgotPassword,
+  resetPassword,
+  invitation,
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

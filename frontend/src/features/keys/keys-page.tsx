@@ -13,9 +13,12 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { Ago } from "@/components/time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
+import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
 import { CreateKey } from "./create-key";
+import { EditKey } from "./edit-key";
 import { keysQuery, useRevokeKey } from "./queries";
+import { RotateKey } from "./rotate-key";
 
 export function KeysPage() {
   const { data, error, refetch } = useQuery(keysQuery(useTenant()));
@@ -45,9 +48,13 @@ export function KeysPage() {
   );
 }
 
+const ACTS = ["Edit", "Rotate", "Revoke"] as const;
+type Act = (typeof ACTS)[number];
+
 function KeyTable({ keys }: { keys: Key[] }) {
-  const [revoking, setRevoking] = useState<Key | null>(null);
+  const [chosen, setChosen] = useState<{ key: Key; act: Act } | null>(null);
   const may = useCan("keys.write");
+  const close = () => setChosen(null);
   return (
     <>
       <Table label="API keys">
@@ -56,6 +63,7 @@ function KeyTable({ keys }: { keys: Key[] }) {
             <Th>Name</Th>
             <Th>Key</Th>
             <Th>State</Th>
+            <Th className="hidden xl:table-cell">May</Th>
             <Th>Last used</Th>
             <Th>Expires</Th>
             <Th>Created</Th>
@@ -72,6 +80,7 @@ function KeyTable({ keys }: { keys: Key[] }) {
               <Td>
                 <KeyState apiKey={key} />
               </Td>
+              <Td className="hidden text-xs text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
               <Td>
                 <Ago at={key.last_used_at} />
               </Td>
@@ -80,17 +89,21 @@ function KeyTable({ keys }: { keys: Key[] }) {
                 <Ago at={key.created_at} />
               </Td>
               <Td className="text-right">
-                {may && !key.revoked_at && (
-                  <Button size="sm" variant="ghost" aria-label={`Revoke ${key.name}`} onClick={() => setRevoking(key)}>
-                    Revoke
-                  </Button>
-                )}
+                {may &&
+                  !key.revoked_at &&
+                  ACTS.map((act) => (
+                    <Button key={act} size="sm" variant="ghost" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
+                      {act}
+                    </Button>
+                  ))}
               </Td>
             </Tr>
           ))}
         </tbody>
       </Table>
-      {revoking && <Revoke apiKey={revoking} onClose={() => setRevoking(null)} />}
+      {chosen?.act === "Edit" && <EditKey apiKey={chosen.key} onClose={close} />}
+      {chosen?.act === "Rotate" && <RotateKey apiKey={chosen.key} onClose={close} />}
+      {chosen?.act === "Revoke" && <Revoke apiKey={chosen.key} onClose={close} />}
     </>
   );
 }
@@ -99,6 +112,13 @@ function KeyState({ apiKey }: { apiKey: Key }) {
   const now = useNow(60_000);
   if (apiKey.revoked_at) return <Status tone="neutral" label="Revoked" />;
   if (apiKey.expires_at && Date.parse(apiKey.expires_at) < now) return <Status tone="amber" label="Expired" />;
+  if (apiKey.previous_until && Date.parse(apiKey.previous_until) > now) {
+    return (
+      <span title={`The old secret works until ${fullTime(apiKey.previous_until)}`}>
+        <Status tone="blue" label="Two secrets" />
+      </span>
+    );
+  }
   return <Status tone="green" label="Active" />;
 }
 

@@ -1,5 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
+import type { KeyScope } from "@/api/types";
 
 export const keysQuery = (tenant: string) =>
   queryOptions({
@@ -9,6 +10,7 @@ export const keysQuery = (tenant: string) =>
 
 export interface NewKey {
   name: string;
+  scopes?: KeyScope[];
   expires_at?: string;
 }
 
@@ -27,5 +29,29 @@ export function useRevokeKey(tenant: string) {
   return useMutation({
     mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
+  });
+}
+
+export interface KeyChange {
+  id: string;
+  body: { name?: string; scopes?: KeyScope[]; expires_at?: string | null };
+}
+
+export function useChangeKey(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ id, body }: KeyChange) =>
+      unwrap(api.PATCH("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } }, body })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
+  });
+}
+
+export function useRotateKey(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ id, grace_s }: { id: string; grace_s: number }) =>
+      unwrap(api.POST("/api/tenants/{tenant}/keys/{key_id}/rotate", { params: { path: { tenant, key_id: id } }, body: { grace_s } })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
+    gcTime: 0,
   });
 }

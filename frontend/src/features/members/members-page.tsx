@@ -1,35 +1,55 @@
 import { useQuery } from "@tanstack/react-query";
-import { Users } from "lucide-react";
+import { UserPlus, Users } from "lucide-react";
+import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Member } from "@/api/types";
+import type { Member, Role } from "@/api/types";
 import { Page } from "@/app/page";
-import { Badge, type Tone } from "@/components/badge";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
 import { Card } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { Ago } from "@/components/time";
-import { useSession, useTenant } from "@/features/session/queries";
-import { membersQuery } from "./queries";
-
-const ROLES: Record<string, { tone: Tone; can: string }> = {
-  owner: { tone: "green", can: "Everything, including the tenant itself" },
-  admin: { tone: "blue", can: "Members, keys and adapters" },
-  developer: { tone: "neutral", can: "Keys, adapters and inference" },
-  viewer: { tone: "neutral", can: "Reads everything, changes nothing" },
-};
+import { toast } from "@/components/toast";
+import { useCan, useSession, useTenant } from "@/features/session/queries";
+import { Invitations } from "./invitations";
+import { Invite } from "./invite";
+import { membersQuery, useMemberActions } from "./queries";
+import { roleInfo, rolesWithin } from "./roles";
 
 export function MembersPage() {
   const { data, error, refetch } = useQuery(membersQuery(useTenant()));
+  const [inviting, setInviting] = useState(false);
+  const may = useCan("members.write");
+  const roles = useOwnRoles();
+  const invite = may && (
+    <Button variant="primary" onClick={() => setInviting(true)} data-testid="invite">
+      <UserPlus /> Invite
+    </Button>
+  );
   return (
-    <Page title="Members" note="People who can open this tenant, and what each may do.">
+    <Page title="Members" note="People who can open this tenant, and what each may do." actions={invite}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {!error && <Card>{data ? <MemberTable members={data} /> : <SkeletonRows />}</Card>}
+      <div className="grid gap-4">
+        {!error && <Card>{data ? <MemberTable members={data} /> : <SkeletonRows />}</Card>}
+        {may && <Invitations roles={roles} />}
+      </div>
+      {inviting && <Invite roles={roles} onClose={() => setInviting(false)} />}
     </Page>
   );
 }
 
+/** The roles that this person may give and take away here. */
+function useOwnRoles(): Role[] {
+  const tenant = useTenant();
+  return rolesWithin(useSession().tenants.find(({ slug }) => slug === tenant)?.role);
+}
+
 function MemberTable({ members }: { members: Member[] }) {
   const { user } = useSession();
+  const [leaving, setLeaving] = useState<Member | null>(null);
   if (members.length === 0) {
     return (
       <Empty icon={<Users />} title="No members">
@@ -38,34 +58,108 @@ function MemberTable({ members }: { members: Member[] }) {
     );
   }
   return (
-    <Table label="Members">
-      <thead>
-        <tr>
-          <Th>Person</Th>
-          <Th>Role</Th>
-          <Th className="hidden md:table-cell">May do</Th>
-          <Th className="hidden text-right sm:table-cell">Joined</Th>
-        </tr>
-      </thead>
-      <tbody>
-        {members.map((member) => (
-          <Tr key={member.id}>
-            <Td>
-              <Person member={member} you={member.id === user?.id} />
-            </Td>
-            <Td>
-              <Badge tone={ROLES[member.role]?.tone} className="capitalize">
-                {member.role}
-              </Badge>
-            </Td>
-            <Td className="hidden text-ink-3 md:table-cell">{ROLES[member.role]?.can}</Td>
-            <Td className="hidden text-right text-ink-3 sm:table-cell">
-              <Ago at={member.joined_at} />
-            </Td>
-          </Tr>
-        ))}
-      </tbody>
-    </Table>
+    <>
+      <Table label="Members">
+        <thead>
+          <tr>
+            <Th>Person</Th>
+            <Th>Role</Th>
+            <Th className="hidden xl:table-cell">May do</Th>
+            <Th className="hidden text-right sm:table-cell">Joined</Th>
+            <Th>
+              <span className="sr-only">Actions</span>
+            </Th>
+          </tr>
+        </thead>
+        <tbody>
+          {members.map((member) => (
+            <MemberRow key={member.id} member={member} you={member.id === user?.id} onRemove={() => setLeaving(member)} />
+          ))}
+        </tbody>
+      </Table>
+      {leaving && <Remove member={leaving} you={leaving.id === user?.id} onClose={() => setLeaving(null)} />}
+    </>
+  );
+}
+
+function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; onRemove: () => void }) {
+  const { tone, can } = roleInfo(member.role);
+  const mayAll = useCan("members.write");
+  const roles = useOwnRoles();
+  const may = mayAll && roles.includes(member.role);
+  return (
+    <Tr>
+      <Td>
+        <Person member={member} you={you} />
+      </Td>
+      <Td>
+        {may ? (
+          <RoleSelect member={member} roles={roles} />
+        ) : (
+          <Badge tone={tone} className="capitalize">
+            {member.role}
+          </Badge>
+        )}
+      </Td>
+      <Td className="hidden text-ink-3 xl:table-cell">{can}</Td>
+      <Td className="hidden text-right text-ink-3 sm:table-cell">
+        <Ago at={member.joined_at} />
+      </Td>
+      <Td className="text-right">
+        {(you || may) && (
+          <Button size="sm" variant="ghost" aria-label={you ? "Leave this tenant" : `Remove ${member.email}`} onClick={onRemove}>
+            {you ? "Leave" : "Remove"}
+          </Button>
+        )}
+      </Td>
+    </Tr>
+  );
+}
+
+function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
+  const { changeRole } = useMemberActions(useTenant());
+  const change = (role: Role) =>
+    changeRole.mutate({ id: member.id, role }, { onSuccess: () => toast.good(`${member.email} is now ${role}`), onError: toast.bad });
+  return (
+    <Select
+      aria-label={`Role of ${member.email}`}
+      value={changeRole.isPending ? changeRole.variables.role : member.role}
+      disabled={changeRole.isPending}
+      onChange={(event) => change(event.target.value as Role)}
+      className="h-8! w-32! capitalize"
+    >
+      {roles.map((role) => (
+        <option key={role} value={role}>
+          {role}
+        </option>
+      ))}
+    </Select>
+  );
+}
+
+function Remove({ member, you, onClose }: { member: Member; you: boolean; onClose: () => void }) {
+  const { remove, leave } = useMemberActions(useTenant());
+  const error = remove.error ?? leave.error;
+  const done = () => {
+    toast.good(you ? "You left the tenant" : `Removed ${member.email}`);
+    onClose();
+  };
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={you ? "Leave this tenant?" : `Remove ${member.name || member.email}?`}
+      description={
+        you
+          ? "You lose access at once. Somebody has to invite you to come back."
+          : "Their pages and streams here end at once. Keys that they made belong to the tenant and keep working: revoke those that should not."
+      }
+      action={you ? "Leave" : "Remove"}
+      busy={remove.isPending || leave.isPending}
+      onConfirm={() => (you ? leave.mutate(undefined, { onSuccess: done }) : remove.mutate(member.id, { onSuccess: done }))}
+    >
+      {error && <ErrorNotice error={asApiError(error)} className="mt-3" />}
+    </Confirm>
   );
 }
 

@@ -1,8 +1,52 @@
-import { queryOptions } from "@tanstack/react-query";
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
+import type { Role } from "@/api/types";
 
 export const membersQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "members"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/members", { params: { path: { tenant } } })),
   });
+
+export const invitationsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "invitations"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/invitations", { params: { path: { tenant } } })),
+  });
+
+export interface NewInvitation {
+  email: string;
+  role: Role;
+}
+
+/** Every change of who belongs to the tenant, after which the lists are read again. */
+export function useMemberActions(tenant: string) {
+  const client = useQueryClient();
+  const read = (name: string) => () => client.invalidateQueries({ queryKey: ["t", tenant, name] });
+  const member = (user_id: string) => ({ params: { path: { tenant, user_id } } });
+  return {
+    changeRole: useMutation({
+      mutationFn: ({ id, role }: { id: string; role: Role }) => unwrap(api.PATCH("/api/tenants/{tenant}/members/{user_id}", { ...member(id), body: { role } })),
+      onSuccess: read("members"),
+    }),
+    remove: useMutation({
+      mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/members/{user_id}", member(id))),
+      onSuccess: read("members"),
+    }),
+    leave: useMutation({
+      mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/membership", { params: { path: { tenant } } })),
+      onSuccess: () => client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+    }),
+    // The answer holds the link: it must not stay in memory once its dialog is gone.
+    invite: useMutation({
+      mutationFn: (body: NewInvitation) => unwrap(api.POST("/api/tenants/{tenant}/invitations", { params: { path: { tenant } }, body })),
+      onSuccess: read("invitations"),
+      gcTime: 0,
+    }),
+    revoke: useMutation({
+      mutationFn: (invitation_id: string) =>
+        unwrap(api.DELETE("/api/tenants/{tenant}/invitations/{invitation_id}", { params: { path: { tenant, invitation_id } } })),
+      onSuccess: read("invitations"),
+    }),
+  };
+}

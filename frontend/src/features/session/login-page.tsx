@@ -1,13 +1,16 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import { z } from "@/lib/zod";
-import { asApiError } from "@/api/errors";
+import { Link, useSearch } from "@tanstack/react-router";
+import { ApiError, asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { Mark, Wordmark } from "@/components/logo";
 import { ErrorNotice } from "@/components/notices";
 import { useTitle } from "@/lib/use-title";
-import { type Credentials, useLogin } from "./queries";
+import { safePath } from "@/lib/safe-path";
+import { ProviderButton } from "./provider-button";
+import { type Credentials, useLogin, useSession } from "./queries";
 
 const SCHEMA = z.object({
   email: z.email("Enter the e-mail address of your account."),
@@ -23,14 +26,27 @@ export function LoginPage() {
         <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center py-10">
           <h1 className="text-2xl font-semibold tracking-tight">Sign in</h1>
           <p className="mt-1 mb-6 text-sm text-ink-3">To your organisation's adapters and API keys.</p>
-          <LoginForm />
+          <Ways />
         </div>
         <p className="text-xs text-ink-3">
-          No account? An owner of your organisation can add you. A fresh installation prints a demo login when it starts.
+          No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login when it starts.
         </p>
       </div>
       <Showcase />
     </main>
+  );
+}
+
+function Ways() {
+  const { password_login, provider, sign_in_error } = useSession();
+  const next = useSearch({ strict: false, select: (search) => search.next });
+  return (
+    <div className="grid gap-4">
+      {sign_in_error && <ErrorNotice error={new ApiError(sign_in_error, 403)} />}
+      <ProviderButton next={safePath(next)} />
+      {provider && password_login && <p className="text-center text-xs text-ink-3">or with your password</p>}
+      {password_login && <LoginForm />}
+    </div>
   );
 }
 
@@ -54,6 +70,9 @@ function LoginForm() {
       <Button type="submit" variant="primary" busy={login.isPending} className="mt-1 h-9.5!" data-testid="login-submit">
         {login.isPending ? "Signing in…" : "Sign in"}
       </Button>
+      <Link to="/forgot-password" className="text-sm text-blue-text underline underline-offset-2">
+        Forgot your password?
+      </Link>
     </form>
   );
 }

@@ -41,6 +41,37 @@ export function useLogout() {
   });
 }
 
+/** What an invitation's link offers. The token travels in the body, as addresses are logged. */
+export const offerQuery = (token: string) =>
+  queryOptions({
+    queryKey: ["offer", token],
+    queryFn: () => unwrap(api.POST("/api/invitations/read", { body: { token } })),
+    retry: false,
+    staleTime: Infinity,
+    gcTime: 0,
+  });
+
+export function useAcceptInvitation() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (body: { token: string; name: string; password?: string }) => remember(await unwrap(api.POST("/api/invitations/accept", { body }))),
+    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
+  });
+}
+
+export const useForgotPassword = () => useMutation({ mutationFn: (email: string) => unwrap(api.POST("/api/password/forgot", { body: { email } })) });
+
+export const useResetPassword = () =>
+  useMutation({ mutationFn: (body: { token: string; password: string }) => unwrap(api.POST("/api/password/reset", { body })) });
+
+export function useChangePassword() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (body: { current_password: string; password: string }) => remember(await unwrap(api.POST("/api/password", { body }))),
+    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
+  });
+}
+
 /** The tenant of the page: every page below /t/$tenant has one. */
 export function useTenant(): string {
   return useParams({ strict: false, select: (params) => params.tenant ?? "" });

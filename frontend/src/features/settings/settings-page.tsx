@@ -6,6 +6,7 @@ import { Page } from "@/app/page";
 import { Card, CardHeader } from "@/components/card";
 import { CopyButton } from "@/components/code";
 import { useSession, useTenant } from "@/features/session/queries";
+import { AccountCard } from "./account-card";
 
 interface Choice<T> {
   value: T;
@@ -28,7 +29,7 @@ const DENSITIES: Choice<Density>[] = [
 export function SettingsPage() {
   const preferences = usePreferences();
   return (
-    <Page title="Settings" note="How the console looks on this browser, and where the API is." narrow>
+    <Page title="Settings" note="How the console looks on this browser, your account, and where the API is." narrow>
       <div className="grid gap-4">
         <Card>
           <CardHeader title="Theme" />
@@ -38,6 +39,7 @@ export function SettingsPage() {
           <CardHeader title="Density" />
           <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
         </Card>
+        <AccountCard />
         <Addresses />
         <Shortcuts />
       </div>

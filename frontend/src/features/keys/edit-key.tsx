@@ -1,0 +1,63 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { useForm } from "react-hook-form";
+import { asApiError } from "@/api/errors";
+import type { Key } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { z } from "@/lib/zod";
+import { useChangeKey } from "./queries";
+import { Scopes } from "./scopes";
+
+const SCHEMA = z.object({
+  name: z.string().check(z.trim(), z.minLength(1, "Name the key after what uses it."), z.maxLength(80, "At most 80 characters.")),
+  scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Choose at least one.")),
+  /** A day, "" for never. */
+  expires: z.string(),
+});
+type Form = z.infer<typeof SCHEMA>;
+
+/** A key lives through the whole of its last day, by the browser's clock. */
+const endOf = (day: string) => (day ? new Date(`${day}T23:59:59`).toISOString() : null);
+const dayOf = (iso: string | null) => (iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 10) : "");
+
+export function EditKey({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+  const change = useChangeKey(useTenant());
+  const expires = dayOf(apiKey.expires_at);
+  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: apiKey.name, scopes: apiKey.scopes, expires } });
+  const submit = form.handleSubmit(({ name, scopes, expires: day }) => {
+    const body = { name, scopes, ...(day === expires ? {} : { expires_at: endOf(day) }) };
+    change.mutate(
+      { id: apiKey.id, body },
+      {
+        onSuccess: () => {
+          toast.good(`Changed ${name}`);
+          onClose();
+        },
+      },
+    );
+  });
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Edit ${apiKey.name}`} description="The secret stays. What the key may do changes at once.">
+      <form onSubmit={submit} noValidate className="grid gap-4">
+        {change.error && <ErrorNotice error={asApiError(change.error)} />}
+        <Field label="Name" error={form.formState.errors.name?.message}>
+          {(control) => <Input {...control} {...form.register("name")} autoComplete="off" />}
+        </Field>
+        <Scopes control={form.control} name="scopes" error={form.formState.errors.scopes?.message} />
+        <Field label="Last day" hint="Empty: it never expires.">
+          {(control) => <Input {...control} {...form.register("expires")} type="date" />}
+        </Field>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={change.isPending}>
+            Save
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

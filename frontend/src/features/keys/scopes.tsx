@@ -1,0 +1,46 @@
+import { Controller, type Control, type FieldValues, type Path } from "react-hook-form";
+import type { KeyScope } from "@/api/types";
+
+const SCOPES: [scope: KeyScope, meaning: string][] = [
+  ["infer", "Run inference with the tenant's adapters"],
+  ["view", "Read adapters, usage and requests"],
+  ["adapters.write", "Upload, promote and archive adapters"],
+];
+
+export const ALL_SCOPES = SCOPES.map(([scope]) => scope);
+
+/** What a key may do; at least one. */
+export function Scopes<T extends FieldValues>({ control, name, error }: { control: Control<T>; name: Path<T>; error?: string }) {
+  return (
+    <Controller
+      control={control}
+      name={name}
+      render={({ field }) => {
+        const chosen = field.value as KeyScope[];
+        const toggle = (scope: KeyScope, on: boolean) => field.onChange(ALL_SCOPES.filter((one) => (one === scope ? on : chosen.includes(one))));
+        return (
+          <fieldset className="grid gap-1.5">
+            <legend className="mb-1 text-sm font-medium">May</legend>
+            {SCOPES.map(([scope, meaning]) => (
+              <label key={scope} className="flex items-center gap-2.5 text-sm">
+                <input
+                  type="checkbox"
+                  checked={chosen.includes(scope)}
+                  onChange={(event) => toggle(scope, event.target.checked)}
+                  className="size-4 accent-(--accent)"
+                />
+                <code className="w-28 font-mono text-xs">{scope}</code>
+                <span className="text-xs text-ink-3">{meaning}</span>
+              </label>
+            ))}
+            {error && (
+              <p role="alert" className="text-xs text-danger-text">
+                {error}
+              </p>
+            )}
+          </fieldset>
+        );
+      }}
+    />
+  );
+}

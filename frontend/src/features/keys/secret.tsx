@@ -1,0 +1,29 @@
+import { useQuery } from "@tanstack/react-query";
+import type { CreatedKey } from "@/api/types";
+import { Button } from "@/components/button";
+import { Snippets } from "@/components/code";
+import { Secret } from "@/components/secret";
+import { modelsQuery } from "@/features/adapters/queries";
+import { useTenant } from "@/features/session/queries";
+
+/** The new secret, with what to do with it. */
+export function KeySecret({ created, onClose }: { created: CreatedKey; onClose: () => void }) {
+  const { data: models } = useQuery(modelsQuery(useTenant()));
+  const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];
+  return (
+    <div className="grid gap-4">
+      <Secret value={created.secret} label="Copy secret" testId="key-secret">
+        Copy it now and keep it where your application reads its secrets. It cannot be shown again.
+      </Secret>
+      <div className="min-w-0">
+        <h3 className="mb-2 text-sm font-semibold">Use it</h3>
+        {model && <Snippets model={model.id} origin={location.origin} secret={created.secret} />}
+      </div>
+      <div className="flex justify-end">
+        <Button variant="primary" onClick={onClose}>
+          Done
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,78 @@
+import { useQuery } from "@tanstack/react-query";
+import { asApiError } from "@/api/errors";
+import type { Invitation, Role } from "@/api/types";
+import { Badge, Status } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { day } from "@/lib/format";
+import { useNow } from "@/lib/use-now";
+import { invitationsQuery, useMemberActions } from "./queries";
+import { roleInfo } from "./roles";
+
+/** Those that nobody accepted yet. */
+export function Invitations({ roles }: { roles: Role[] }) {
+  const { data, error, refetch } = useQuery(invitationsQuery(useTenant()));
+  return (
+    <Card>
+      <CardHeader title="Invitations" note="Sent, and not accepted yet" />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!data && !error && <SkeletonRows rows={2} />}
+      {data?.length === 0 && <p className="px-4 py-5 text-center text-sm text-ink-3">No open invitations.</p>}
+      {data && data.length > 0 && (
+        <Table label="Invitations">
+          <thead>
+            <tr>
+              <Th>Person</Th>
+              <Th>Role</Th>
+              <Th>State</Th>
+              <Th className="hidden md:table-cell">Invited by</Th>
+              <Th className="hidden text-right sm:table-cell">Sent</Th>
+              <Th>
+                <span className="sr-only">Actions</span>
+              </Th>
+            </tr>
+          </thead>
+          <tbody>
+            {data.map((invitation) => (
+              <Row key={invitation.id} invitation={invitation} may={roles.includes(invitation.role)} />
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Card>
+  );
+}
+
+function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
+  const { revoke } = useMemberActions(useTenant());
+  const now = useNow(60_000);
+  const late = Date.parse(invitation.expires_at) < now;
+  const end = () => revoke.mutate(invitation.id, { onSuccess: () => toast.good(`Took back the invitation of ${invitation.email}`), onError: toast.bad });
+  return (
+    <Tr>
+      <Td className="font-medium">{invitation.email}</Td>
+      <Td>
+        <Badge tone={roleInfo(invitation.role).tone} className="capitalize">
+          {invitation.role}
+        </Badge>
+      </Td>
+      <Td>{late ? <Status tone="amber" label="Expired" /> : <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />}</Td>
+      <Td className="hidden text-ink-3 md:table-cell">{invitation.invited_by ?? "–"}</Td>
+      <Td className="hidden text-right text-ink-3 sm:table-cell">
+        <Ago at={invitation.created_at} />
+      </Td>
+      <Td className="text-right">
+        {may && (
+          <Button size="sm" variant="ghost" aria-label={`Take back the invitation of ${invitation.email}`} busy={revoke.isPending} onClick={end}>
+            Take back
+          </Button>
+        )}
+      </Td>
+    </Tr>
+  );
+}

@@ -1,0 +1,64 @@
+import { screen, waitFor, within } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Invitation, Member } from "@/api/types";
+import { current } from "@/components/toast";
+import { openConsole } from "../../../tests/render";
+import { refusal, server } from "../../../tests/server";
+
+const AT = "2026-05-04T10:00:00Z";
+const ada: Member = { id: "u1", email: "ada@example.org", name: "Ada", role: "owner", joined_at: AT };
+const bob: Member = { id: "u2", email: "bob@example.org", name: "", role: "viewer", joined_at: AT };
+const open: Invitation = { id: "i1", email: "eve@example.org", role: "admin", invited_by: "ada@example.org", created_at: AT, expires_at: "2126-05-04T10:00:00Z" };
+
+describe("members", () => {
+  beforeEach(() =>
+    server.use(
+      http.get("/api/tenants/acme/members", () => HttpResponse.json([ada, bob])),
+      http.get("/api/tenants/acme/invitations", () => HttpResponse.json([open])),
+    ),
+  );
+
+  it("changes a role and shows a refusal in the server's words", async () => {
+    let asked: unknown;
+    server.use(
+      http.patch("/api/tenants/acme/members/u2", async ({ request }) => {
+        asked = await request.json();
+        return refusal(409, "last_owner", "The tenant would be left without an owner.", "Make somebody else an owner first.");
+      }),
+    );
+    const { user } = openConsole("/t/acme/members");
+    await user.selectOptions(await screen.findByLabelText("Role of bob@example.org"), "developer");
+    await waitFor(() => expect(current().at(-1)).toMatchObject({ tone: "bad", title: "The tenant would be left without an owner." }));
+    expect(asked).toEqual({ role: "developer" });
+  });
+
+  it("shows an invitation's link once", async () => {
+    server.use(
+      http.post("/api/tenants/acme/invitations", () => HttpResponse.json({ ...open, link: "https://x.example/invitation#secret" }, { status: 201 })),
+    );
+    const { user } = openConsole("/t/acme/members");
+    await user.click(await screen.findByTestId("invite"));
+    await user.type(screen.getByTestId("invite-email"), "eve@example.org");
+    await user.click(screen.getByTestId("invite-submit"));
+    expect(await screen.findByTestId("invite-link")).toHaveTextContent("https://x.example/invitation#secret");
+    await user.click(screen.getByRole("button", { name: "Done" }));
+    await waitFor(() => expect(screen.queryByTestId("invite-link")).toBeNull());
+  });
+
+  it("asks before it removes", async () => {
+    let removed = false;
+    server.use(
+      http.delete("/api/tenants/acme/members/u2", () => {
+        removed = true;
+        return new HttpResponse(null, { status: 204 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/members");
+    await user.click(await screen.findByRole("button", { name: "Remove bob@example.org" }));
+    const dialog = screen.getByRole("alertdialog");
+    expect(removed).toBe(false);
+    await user.click(within(dialog).getByRole("button", { name: "Remove" }));
+    await waitFor(() => expect(removed).toBe(true));
+  });
+});

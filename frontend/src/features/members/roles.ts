@@ -1,0 +1,18 @@
+import type { Role } from "@/api/types";
+import type { Tone } from "@/components/badge";
+
+/** From the most to the least; each may do what the next may, and more. */
+export const ROLES: { role: Role; tone: Tone; can: string }[] = [
+  { role: "owner", tone: "green", can: "Everything, including the tenant itself" },
+  { role: "admin", tone: "blue", can: "Members, webhooks and audit log besides" },
+  { role: "developer", tone: "neutral", can: "Keys, adapters, exports and inference" },
+  { role: "viewer", tone: "neutral", can: "Reads everything, changes nothing" },
+];
+
+export const roleInfo = (role: Role) => ROLES.find((one) => one.role === role) ?? ROLES[3]!;
+
+/** What somebody may give or take away: nobody more than they have. */
+export const rolesWithin = (own: Role | undefined): Role[] => {
+  const from = ROLES.findIndex(({ role }) => role === own);
+  return from < 0 ? [] : ROLES.slice(from).map(({ role }) => role);
+};

@@ -1,0 +1,47 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { Link } from "@tanstack/react-router";
+import { useForm } from "react-hook-form";
+import { asApiError } from "@/api/errors";
+import { Button } from "@/components/button";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { z } from "@/lib/zod";
+import { Frame } from "./frame";
+import { useForgotPassword } from "./queries";
+
+const SCHEMA = z.object({ email: z.email("Enter the e-mail address of your account.") });
+
+export function ForgotPasswordPage() {
+  const forgot = useForgotPassword();
+  const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "" } });
+  const submit = form.handleSubmit(({ email }) => forgot.mutate(email));
+  if (forgot.isSuccess) {
+    return (
+      <Frame title="Look into your mail" note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}>
+        <BackToSignIn />
+      </Frame>
+    );
+  }
+  return (
+    <Frame title="Forgot your password?" note="We send a link to choose a new one.">
+      <form onSubmit={submit} noValidate className="grid gap-4">
+        {forgot.error && <ErrorNotice error={asApiError(forgot.error)} />}
+        <Field label="E-mail" error={form.formState.errors.email?.message}>
+          {(control) => <Input {...control} {...form.register("email")} type="email" autoComplete="username" data-testid="forgot-email" />}
+        </Field>
+        <Button type="submit" variant="primary" busy={forgot.isPending} className="h-9.5!" data-testid="forgot-submit">
+          Send link
+        </Button>
+      </form>
+      <BackToSignIn />
+    </Frame>
+  );
+}
+
+export function BackToSignIn() {
+  return (
+    <Link to="/login" className="text-sm text-blue-text underline underline-offset-2">
+      Back to sign in
+    </Link>
+  );
+}

@@ -1,0 +1,16 @@
+import { LogIn } from "lucide-react";
+import { Button } from "@/components/button";
+import { useSession } from "./queries";
+
+/** To the organisation's provider and back to `next`; nothing where there is none. */
+export function ProviderButton({ next }: { next: string }) {
+  const { provider } = useSession();
+  if (!provider) return null;
+  return (
+    <Button asChild className="h-9.5!" data-testid="login-provider">
+      <a href={`/api/oidc/start?next=${encodeURIComponent(next)}`}>
+        <LogIn /> Continue with {provider}
+      </a>
+    </Button>
+  );
+}
