@@ -77,6 +77,7 @@ class Settings(BaseSettings):
 
     webhook_allow_private: bool = False
 
+    metrics_token: str = ""
     drain_s: int = Field(default=30, ge=0)
     login_rate: str = "10/min"
     log_level: str = "INFO"

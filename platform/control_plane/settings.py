@@ -42,6 +42,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "control_plane.http.metrics.MeasuringMiddleware",
     "control_plane.http.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "control_plane.http.middleware.SecurityHeadersMiddleware",
@@ -104,6 +105,11 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+# Only a proxy that says how it was called can be believed; without one a redirect would lead in circles.
+SECURE_SSL_REDIRECT = LORIKEET.secure_cookies and LORIKEET.trust_proxy
+SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^metrics$"]
+# Other names of the same domain are not ours to decide about: no HSTS for subdomains, no preload.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0
 if LORIKEET.trust_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -236,7 +242,10 @@ LOGGING: dict[str, Any] = {
     "filters": {"request_id": {"()": "control_plane.http.logs.RequestIdFilter"}},
     "formatters": {
         "json": {"()": "control_plane.http.logs.JsonFormatter"},
-        "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+        "plain": {
+            "()": "control_plane.http.logs.PlainFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
+        },
     },
     "handlers": {
         "stderr": {

@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from control_plane.audit import urls as audit
 from control_plane.http.access import public
 from control_plane.http.health import livez, readyz
+from control_plane.http.metrics import metrics
 from control_plane.overview.views import OverviewView
 from control_plane.prices import urls as prices
 from control_plane.quotas import urls as quotas
@@ -44,6 +45,7 @@ operator_urls: list[URLPattern | URLResolver] = [
 urlpatterns = [
     path("livez", livez),
     path("readyz", readyz),
+    path("metrics", metrics),
     path("api/", include("control_plane.accounts.urls")),
     path("api/", include(tenants.offer_urlpatterns)),
     path("api/schema", public(SpectacularAPIView.as_view(permission_classes=[])), name="schema"),

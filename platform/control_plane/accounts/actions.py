@@ -12,6 +12,7 @@ from control_plane.accounts.passwords import check_strength, require_passwords
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.errors import LorikeetError
+from control_plane.http.metrics import SIGN_INS
 from control_plane.live.access import recheck_user
 
 
@@ -55,6 +56,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
     require_passwords()
     user = authenticate(request, username=email, password=password)
     if not isinstance(user, User):
+        SIGN_INS.labels("wrong").inc()
         raise WrongLoginError
     start_session(request, user)
     return user
@@ -65,6 +67,7 @@ def start_session(request: HttpRequest, user: User, **detail: str) -> None:
     with transaction.atomic():
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         audit.record(Actor.of(user), "session.create", user, tenant=None, **detail)
+    SIGN_INS.labels("ok").inc()
 
 
 def log_out(request: HttpRequest, user: User) -> None:

@@ -17,6 +17,7 @@ from control_plane.accounts.actions import start_session
 from control_plane.accounts.identities import user_of
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http.access import public
+from control_plane.http.metrics import SIGN_INS
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ def _pending(request: HttpRequest) -> oidc.Pending:
 
 
 def _refused(request: HttpRequest, error: LorikeetError) -> HttpResponse:
+    SIGN_INS.labels("provider_refused").inc()
     logger.warning("A sign-in by provider failed.", extra={"code": error.code, "reason": getattr(error, "reason", "")})
     request.session[REFUSAL] = error.body()
     return HttpResponseRedirect("/login")

@@ -22,6 +22,7 @@ from django.urls import set_script_prefix
 from control_plane import config
 from control_plane.gateway.errors import too_large
 from control_plane.gateway.streaming import EventStreamResponse
+from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
 
 Scope = dict[str, Any]
@@ -48,7 +49,7 @@ class GatewayHandler(ASGIHandler):
         self._template_response_middleware: list[Any] = []
         self._exception_middleware: list[Any] = []
         view = convert_exception_to_response(self._get_response_async)  # type: ignore[attr-defined]
-        self._middleware_chain = ApiHeadersMiddleware(cast(AsyncNext, view))
+        self._middleware_chain = MeasuringMiddleware(cast(AsyncNext, ApiHeadersMiddleware(cast(AsyncNext, view))))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, unless the client goes first.

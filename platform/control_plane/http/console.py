@@ -16,7 +16,7 @@ from whitenoise.responders import StaticFile
 from control_plane.config import current
 from control_plane.http.errors import error_response
 
-SERVER_PATHS = ("/api", "/v1", "/ws", "/static", "/livez", "/readyz", "/assets")
+SERVER_PATHS = ("/api", "/v1", "/ws", "/static", "/livez", "/readyz", "/metrics", "/assets")
 
 
 class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 
 from control_plane.http.request_id import current_request_id
@@ -13,6 +14,28 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "taskName",
     "color_message",
 }
+
+
+# Nothing here logs secrets on purpose. What a library or a traceback might say is masked by its form: API keys after
+# their public part, bearer tokens, passwords in URLs.
+_SECRETS = [
+    (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), r"\1…"),
+    (re.compile(r"(?i)(bearer\s+)(?!lk_)[A-Za-z0-9._~+/=-]{8,}"), r"\1…"),
+    (re.compile(r"(://[^/\s:@\"]*:)[^/\s@\"]+@"), r"\1…@"),
+]
+
+
+def mask(text: str) -> str:
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class PlainFormatter(logging.Formatter):
+    """For reading at a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record))
 
 
 class RequestIdFilter(logging.Filter):
@@ -36,4 +59,4 @@ class JsonFormatter(logging.Formatter):
         line.update({name: value for name, value in vars(record).items() if name not in _STANDARD})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return mask(json.dumps(line, default=str))

@@ -12,6 +12,7 @@ from django.db import DatabaseError
 from control_plane import drain
 from control_plane.db import run_db
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.http.metrics import SOCKETS
 from control_plane.live.access import RECHECK_S
 from control_plane.live.callers import Caller
 from control_plane.live.sockets import origin_is_ours
@@ -64,6 +65,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     _hurry: asyncio.TimerHandle | None = None
     _watch: asyncio.Task[None] | None = None
     _was_cut = False
+    _counted = False
 
     async def tell_error(self, error: LorikeetError) -> None:
         """Send an error that belongs to no particular message."""
@@ -72,9 +74,13 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def connect(self) -> None:
         await self.accept()
         drain.join(self)
+        SOCKETS.labels(self.scope["path"]).inc()
+        self._counted = True
         self._hurry = asyncio.get_running_loop().call_later(AUTH_WITHIN_S, self._too_late)
 
     async def disconnect(self, code: int) -> None:
+        if self._counted:
+            SOCKETS.labels(self.scope["path"]).dec()
         for timer in (self._hurry, self._watch):
             if timer is not None:
                 timer.cancel()

@@ -1,0 +1,101 @@
+"""Secrets are never logged and never in the audit log, whatever happens to them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from control_plane.accounts.passwords import reset_token
+from control_plane.accounts.tasks import mail_reset_link
+from control_plane.audit.models import AuditEvent
+from control_plane.http.logs import JsonFormatter, PlainFormatter, RequestIdFilter, mask
+from control_plane.tenants.roles import Role
+from control_plane.tenants.tasks import mail_invitation
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.addFilter(RequestIdFilter())
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines += [JsonFormatter().format(record), PlainFormatter("%(message)s").format(record)]
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Everything that any logger says, at every level."""
+    root, handler = logging.getLogger(), Kept()
+    before = {name: logger.level for name, logger in _loggers().items()}
+    root.addHandler(handler)
+    for logger in _loggers().values():
+        logger.setLevel(logging.DEBUG)
+    yield handler.lines
+    root.removeHandler(handler)
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    """Not the database's: its statements hold every value, and only DEBUG of Django's own turns them on."""
+    names = [name for name in logging.root.manager.loggerDict if not name.startswith("django.db")]
+    return {"": logging.getLogger(), **{name: logging.getLogger(name) for name in names}}
+
+
+def test_nothing_leaks(acme: Any, logged: list[str], queue: Any, committing: Any, monkeypatch: Any) -> None:
+    owner, secrets = acme.client(), {PASSWORD}
+    made = owner.post(acme.path("keys"), {"name": "ci"}, format="json").json()
+    rotated = owner.post(acme.path(f"keys/{made['id']}/rotate"), {}, format="json").json()
+    secrets |= {key["secret"].rpartition("_")[2] for key in (made, rotated)}
+    keyed = APIClient()
+    keyed.credentials(HTTP_AUTHORIZATION=f"Bearer {rotated['secret']}")
+    keyed.get(acme.path("adapters"))
+    keyed.get(acme.path("keys/nowhere"))
+
+    invited = owner.post(acme.path("invitations"), {"email": "a@b.example", "role": "viewer"}, format="json").json()
+    mail_invitation(invited["id"])
+    token = invited["link"].partition("#")[2]
+    APIClient().post("/api/invitations/accept", {"token": token, "password": "another pass phrase"}, format="json")
+    secrets |= {token, "another pass phrase"}
+
+    person = APIClient()
+    person.post("/api/session", {"email": "owner@acme.example", "password": PASSWORD}, format="json")
+    person.post("/api/session", {"email": "owner@acme.example", "password": "a wrong guess"}, format="json")
+    ticket = person.post(acme.path("socket-ticket")).json()["ticket"]
+    secrets |= {"a wrong guess", ticket, *(person.cookies[f"lorikeet_{name}"].value for name in ("session", "csrf"))}
+    mail_reset_link("owner@acme.example")
+    proof = reset_token(acme.users[Role.OWNER])
+    APIClient().post("/api/password/reset", {"token": proof, "password": "a third pass phrase"}, format="json")
+    secrets |= {proof, "a third pass phrase"}
+
+    # An error that nobody foresaw, with its traceback.
+    def fail(**_: Any) -> None:
+        raise RuntimeError(f"failed for {rotated['secret']}")
+
+    monkeypatch.setattr("control_plane.keys.actions.create_key", fail)
+    client = APIClient(raise_request_exception=False)
+    client.force_login(acme.users[Role.OWNER])
+    assert client.post(acme.path("keys"), {"name": "x"}, format="json").status_code == 500
+
+    text = "\n".join(logged)
+    assert "failed for lk_" in text, "the log was not watched"
+    audited = json.dumps(list(AuditEvent.objects.values()), default=str)
+    for secret in secrets:
+        assert secret not in text
+        assert secret not in audited
+
+
+def test_mask() -> None:
+    assert mask("got lk_abcdefgh_s3cr-et_ here") == "got lk_abcdefgh_… here"
+    assert mask('{"Authorization": "Bearer abc.def-ghi"}') == '{"Authorization": "Bearer …"}'
+    assert mask("redis://:pass@host/0 postgres://me:pass@host/x") == "redis://:…@host/0 postgres://me:…@host/x"
+    assert mask("at 10:30 http://host:8000/a") == "at 10:30 http://host:8000/a"
