@@ -83,7 +83,7 @@ def test_nothing_leaks(acme: Any, logged: list[str], queue: Any, committing: Any
 
     monkeypatch.setattr("control_plane.keys.actions.create_key", fail)
     client = APIClient(raise_request_exception=False)
-    client.force_login(acme.users[Role.OWNER])
+    client.force_login(acme.users[Role.ADMIN])
     assert client.post(acme.path("keys"), {"name": "x"}, format="json").status_code == 500
 
     text = "\n".join(logged)
