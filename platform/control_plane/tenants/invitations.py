@@ -93,8 +93,10 @@ def revoke_invitation(*, acting: Principal, invitation: Invitation) -> None:
     require_rank(acting, Role(invitation.role))
     with transaction.atomic():
         own = Invitation.objects.for_tenant(acting.tenant)
-        open_ones = own.filter(pk=invitation.pk, accepted_at=None, revoked_at=None)
-        if open_ones.update(revoked_at=timezone.now()):
+        found = own.select_for_update().filter(pk=invitation.pk, accepted_at=None, revoked_at=None).first()
+        if found is not None:
+            found.revoked_at = timezone.now()
+            found.save(update_fields=["revoked_at"])
             _audit(acting.actor, "invitation.revoke", invitation)
 
 
