@@ -35,9 +35,7 @@ def owner(acme: Any) -> APIClient:
 def test_no_server_error(case: Any, acme: Any, owner: APIClient, furnished: dict[str, Any]) -> None:
     known = {**furnished, "tenant": "acme", "slug": "acme"}
     # Ids that exist let a request get as far as its body; what is generated has had its turn in every other place.
-    case.path_parameters = {
-        name: str(known.get(name, value)) for name, value in (case.path_parameters or {}).items()
-    }
+    case.path_parameters = {name: str(known.get(name, value)) for name, value in (case.path_parameters or {}).items()}
     owner.force_login(next(iter(acme.users.values())))  # signing out is one of the operations
     answer = send(owner, case)
     assert answer.status_code < 500, f"{case.method} {answer.wsgi_request.get_full_path()}: {case.body!r}"
