@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import httpx
-from launch.console import install_console_packages, node_bin_dir
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import ROOT, TenantAccess, WebProcess
+
+from launch.console import install_console_packages, node_bin_dir
 
 
 def test_the_suite(tmp_path: Path) -> None:

@@ -51,6 +51,6 @@ def send(client: APIClient, case: Any) -> Any:
     path = asked["url"].removeprefix("http://testserver") + (f"?{query}" if query else "")
     if asked.get("files"):
         files = asked["files"].items() if isinstance(asked["files"], dict) else asked["files"]
-        return client.post(path, {name: value for name, value in files}, format="multipart")
+        return client.post(path, dict(files), format="multipart")
     body = json.dumps(asked["json"]) if "json" in asked else asked.get("data") or b""
     return client.generic(case.method, path, body, content_type=kind, headers=headers)
