@@ -40,6 +40,7 @@ export type Pool = Schemas["Pool"];
 export type Standing = Schemas["Standing"];
 export type KeyStanding = Schemas["KeyStanding"];
 export type KeyLimits = Schemas["KeyLimitsRequest"];
+export type TenantLimits = Schemas["TenantLimitsRequest"];
 export type Slo = Schemas["Slo"];
 export type Attainment = Schemas["Attainment"];
 export type Objectives = Schemas["ObjectiveRequest"];

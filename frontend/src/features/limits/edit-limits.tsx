@@ -1,7 +1,8 @@
 import { zodResolver } from "@hookform/resolvers/zod";
+import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { KeyLimits, KeyStanding } from "@/api/types";
+import type { KeyLimits, KeyStanding, TenantLimits } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
@@ -9,20 +10,14 @@ import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
-import { useSetKeyLimits } from "./queries";
+import { useSetKeyLimits, useSetTenantLimits } from "./queries";
 
 const WHOLE = z.string().check(z.regex(/^\s*\d{0,15}\s*$/, "A whole number, or nothing for no limit."));
-const SCHEMA = z.object({
-  requests_per_minute: WHOLE,
-  tokens_per_minute: WHOLE,
-  tokens_per_day: WHOLE,
-  tokens_per_month: WHOLE,
-  concurrency: WHOLE,
-  max_output_tokens: WHOLE,
-});
-type Form = z.infer<typeof SCHEMA>;
+const SCHEMA = z.record(z.string(), WHOLE);
+type Form = Record<string, string>;
+type FieldOf<Limits> = [name: keyof Limits & string, label: string, hint: string];
 
-const FIELDS: [name: keyof Form, label: string, hint: string][] = [
+const OF_REQUESTS: FieldOf<KeyLimits>[] = [
   ["requests_per_minute", "Requests per minute", "Within any 60 seconds."],
   ["tokens_per_minute", "Tokens per minute", "Prompt and output."],
   ["tokens_per_day", "Tokens per day", "From midnight UTC."],
@@ -30,32 +25,54 @@ const FIELDS: [name: keyof Form, label: string, hint: string][] = [
   ["concurrency", "Requests at once", "That run at the same time."],
   ["max_output_tokens", "Output of a request", "Tokens, for each choice."],
 ];
+const OF_TENANT: FieldOf<TenantLimits>[] = [
+  ...OF_REQUESTS,
+  ["adapters", "Adapters", "That are not archived."],
+  ["storage_bytes", "Storage", "Bytes of versions that are not archived."],
+  ["max_rank", "Rank", "Of an adapter's largest module."],
+];
 
 const toText = (value: number | null | undefined) => (value == null ? "" : String(value));
 const toNumber = (value: string) => (value.trim() === "" ? null : Number(value));
 
-export function EditLimits({ apiKey, onClose }: { apiKey: KeyStanding; onClose: () => void }) {
-  const set = useSetKeyLimits(useTenant());
-  const start = Object.fromEntries(FIELDS.map(([name]) => [name, toText(apiKey.limits[name])])) as Form;
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: start });
-  const submit = form.handleSubmit((values) => {
-    const body = Object.fromEntries(FIELDS.map(([name]) => [name, toNumber(values[name])])) as KeyLimits;
-    set.mutate(
-      { id: apiKey.id, body },
-      {
-        onSuccess: () => {
-          toast.good(`Set the limits of ${apiKey.name}`);
-          onClose();
-        },
-      },
-    );
+export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyStanding; onClose: () => void }) {
+  const set = useSetKeyLimits(useTenant(), apiKey.id);
+  return <EditLimits whose={apiKey.name} fields={OF_REQUESTS} limits={apiKey.limits} set={set} onClose={onClose} />;
+}
+
+/** For operators of the installation. */
+export function EditTenantLimits({ limits, onClose }: { limits: TenantLimits; onClose: () => void }) {
+  const tenant = useTenant();
+  return <EditLimits whose={tenant} fields={OF_TENANT} limits={limits} set={useSetTenantLimits(tenant)} onClose={onClose} />;
+}
+
+interface Props<Limits> {
+  whose: string;
+  fields: FieldOf<Limits>[];
+  limits: Limits;
+  set: UseMutationResult<unknown, Error, Limits>;
+  onClose: () => void;
+}
+
+function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onClose }: Props<Limits>) {
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: Object.fromEntries(fields.map(([name]) => [name, toText(limits[name] as number | null)])),
   });
+  const submit = form.handleSubmit((values) =>
+    set.mutate(Object.fromEntries(fields.map(([name]) => [name, toNumber(values[name] ?? "")])) as Limits, {
+      onSuccess: () => {
+        toast.good(`Set the limits of ${whose}`);
+        onClose();
+      },
+    }),
+  );
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Limits of ${apiKey.name}`} description="An empty field is no limit. In force within two seconds; running requests go on.">
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Limits of ${whose}`} description="An empty field is no limit. In force within two seconds; running requests go on.">
       <form onSubmit={submit} noValidate className="grid gap-4">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}
         <div className="grid gap-4 sm:grid-cols-2">
-          {FIELDS.map(([name, label, hint]) => (
+          {fields.map(([name, label, hint]) => (
             <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
               {(control) => <Input {...control} {...form.register(name)} inputMode="numeric" autoComplete="off" placeholder="no limit" data-testid={`limit-${name}`} />}
             </Field>

@@ -2,6 +2,7 @@ import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
+import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
@@ -61,5 +62,32 @@ describe("limits", () => {
     await userEvent.click(screen.getByTestId("limits-save"));
     await waitFor(() => expect(sent).toEqual({ ...none, requests_per_minute: 60 }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+  });
+});
+
+describe("limits, as an operator", () => {
+  it("sets the tenant's", async () => {
+    serve();
+    let sent: Record<string, unknown> = {};
+    server.use(
+      http.get("/api/session", () => HttpResponse.json({ ...data.session, user: { ...data.session.user, is_operator: true } })),
+      http.put("/api/operator/tenants/acme/limits", async ({ request }) => {
+        sent = (await request.json()) as Record<string, unknown>;
+        return HttpResponse.json(sent);
+      }),
+    );
+    openConsole("/t/acme/limits");
+    await userEvent.click(await screen.findByTestId("tenant-limits-edit"));
+    expect(screen.getByLabelText("Rank")).toHaveValue("64");
+    await userEvent.type(screen.getByLabelText("Storage"), "5000");
+    await userEvent.click(screen.getByTestId("limits-save"));
+    await waitFor(() => expect(sent).toMatchObject({ storage_bytes: 5000, max_rank: 64, tokens_per_day: 100_000, concurrency: null }));
+  });
+
+  it("is for nobody else", async () => {
+    serve();
+    openConsole("/t/acme/limits");
+    await screen.findByTestId("tenant-limits");
+    expect(screen.queryByTestId("tenant-limits-edit")).toBeNull();
   });
 });

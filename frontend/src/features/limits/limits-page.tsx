@@ -8,9 +8,9 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { useCan, useTenant } from "@/features/session/queries";
+import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { short } from "@/lib/format";
-import { EditLimits } from "./edit-limits";
+import { EditKeyLimits, EditTenantLimits } from "./edit-limits";
 import { type LimitName, Meter } from "./meter";
 import { limitsQuery } from "./queries";
 
@@ -42,9 +42,16 @@ const TENANT_METERS: LimitName[] = ["requests_per_minute", "tokens_per_minute", 
 
 function TenantLimits({ standing: { tenant } }: { standing: Standing }) {
   const { max_output_tokens: output, max_rank: rank } = tenant.limits;
+  const [editing, setEditing] = useState(false);
+  const { user } = useSession();
+  const edit = user?.is_operator && (
+    <Button size="sm" onClick={() => setEditing(true)} data-testid="tenant-limits-edit">
+      Edit as operator
+    </Button>
+  );
   return (
     <Card>
-      <CardHeader title="The whole tenant" note="Granted by the operator of this installation" />
+      <CardHeader title="The whole tenant" note="Granted by the operator of this installation" actions={edit} />
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4" data-testid="tenant-limits">
         {TENANT_METERS.map((name) => (
           <Meter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
@@ -55,6 +62,7 @@ function TenantLimits({ standing: { tenant } }: { standing: Standing }) {
           <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
         </div>
       </dl>
+      {editing && <EditTenantLimits limits={tenant.limits} onClose={() => setEditing(false)} />}
     </Card>
   );
 }
@@ -118,7 +126,7 @@ function KeyLimitsCard({ keys }: { keys: KeyStanding[] }) {
           </tbody>
         </Table>
       )}
-      {editing && <EditLimits apiKey={editing} onClose={() => setEditing(null)} />}
+      {editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}
     </Card>
   );
 }

@@ -1,6 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import type { KeyLimits } from "@/api/types";
+import type { KeyLimits, TenantLimits } from "@/api/types";
 
 export const limitsQuery = (tenant: string) =>
   queryOptions({
@@ -10,11 +10,15 @@ export const limitsQuery = (tenant: string) =>
     refetchInterval: 5000,
   });
 
-export function useSetKeyLimits(tenant: string) {
+function useLimitsMutation<Limits>(tenant: string, mutationFn: (body: Limits) => Promise<unknown>) {
   const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ id, body }: { id: string; body: KeyLimits }) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/limits", { params: { path: { tenant, key_id: id } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
-  });
+  return useMutation({ mutationFn, onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }) });
 }
+
+export const useSetKeyLimits = (tenant: string, id: string) =>
+  useLimitsMutation(tenant, (body: KeyLimits) =>
+    unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/limits", { params: { path: { tenant, key_id: id } }, body })),
+  );
+
+export const useSetTenantLimits = (tenant: string) =>
+  useLimitsMutation(tenant, (body: TenantLimits) => unwrap(api.PUT("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } }, body })));
