@@ -63,6 +63,7 @@ def test_headers() -> None:
     assert "default-src 'self'" in policy
     assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
     assert "unsafe-eval" not in policy
+    assert "connect-src 'self';" in policy
     assert answer["X-Frame-Options"] == "DENY"
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert answer["Referrer-Policy"] == "same-origin"
