@@ -186,6 +186,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "reconcile-quotas": {"task": "quotas.reconcile", "schedule": 60.0, "options": {"expires": 60}},
     "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
+    "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
+from django.utils import timezone
 from rest_framework.test import APIClient
+
+from control_plane.accounts.tasks import clear_sessions
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -104,3 +108,12 @@ def test_inactive_user(acme: Any, browser: APIClient) -> None:
     user.save()
     assert browser.get("/api/session").json()["authenticated"] is False
     assert browser.get("/api/tenants/acme/adapters").status_code == 401
+
+
+def test_expired_sessions_are_cleared(acme: Any) -> None:
+    client = acme.client()
+    assert client.get("/api/session").json()["authenticated"]
+    acme.client()
+    Session.objects.filter(pk=client.cookies["lorikeet_session"].value).update(expire_date=timezone.now())
+    clear_sessions()
+    assert Session.objects.count() == 1

@@ -1,6 +1,7 @@
-"""Mails to people about their accounts. Tokens are made here, so that the queue never holds one."""
+"""Mails to people about their accounts, and what has to be tidied up. Tokens are made here, so that the queue never holds one."""
 
 from celery import shared_task
+from django.core.management import call_command
 
 from control_plane.accounts.mail import link, send
 from control_plane.accounts.models import User
@@ -23,3 +24,9 @@ def mail_reset_link(email: str) -> None:
         link("reset-password", reset_token(user)),
         "If it was not you, there is nothing to do: your password stays as it is.",
     )
+
+
+@shared_task(name="accounts.clear_sessions")
+def clear_sessions() -> None:
+    """Those that expired: nobody asks for them again, and they would stay for ever."""
+    call_command("clearsessions")

@@ -43,6 +43,7 @@ class Command(BaseCommand):
 
     def _create(self, *, slug: str, name: str, owner: str, key: str, **rest: Any) -> None:
         tenant = create_tenant(actor=SYSTEM, slug=slug, name=name or slug)
+        owner = owner.strip().lower()
         user = User.objects.filter(email=owner).first() or self._create_user(owner)
         add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
         self.stdout.write(f"Tenant {slug}, owner {owner}")
