@@ -110,7 +110,7 @@ def main() -> None:
             common.row("W4", f"batch {batch}", "throughput_over_fcfs", ratio, "", model="llama-3.1-8b", target=0.97)
         )
         plot.bar(list(measured), [value[0] for value in measured.values()], color="tab:blue")
-        plot.set(title=f"P99 latency of the modest tenant, batch {batch}", ylabel="s", yscale="log")
+        plot.set(title=f"P99 latency, batch {batch}", ylabel="s", yscale="log")
         plot.tick_params(axis="x", rotation=20)
     common.write(rows)
     common.save(figure, "w4")

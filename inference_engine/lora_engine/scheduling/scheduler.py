@@ -59,7 +59,7 @@ class Scheduler:
         clock: Callable[[], float],
     ) -> None:
         self.waiting = order
-        self.running: dict[Sequence, None] = {}
+        self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
         self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens)
         self._allocator = allocator
         self._geometry = geometry
@@ -118,11 +118,11 @@ class Scheduler:
         # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
         others: list[Sequence] = []
         page_tokens = self._geometry.page_tokens
-        for sequence in self.running:
+        for sequence, one_token in self.running.items():
             computed = sequence.num_computed
             decodes = computed + 1 == len(sequence.token_ids) and not (sequence.pending and sequence.ends_by_length)
             if decodes and budget and computed < len(sequence.pages) * page_tokens:
-                plan.add(sequence, 1)  # the usual case: one token more, on a page it has
+                plan.chunks[sequence] = one_token  # the usual case: one token more, on a page it has
                 budget -= 1
             else:
                 others.append(sequence)
@@ -292,7 +292,7 @@ class Scheduler:
         if sequence.parent.loads_from_disk and sequence.parent.timeline.adapter_wait_started is not None:
             self.forecast.loaded_from_disk(self._clock() - sequence.parent.timeline.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
-        self.running[sequence] = None
+        self.running[sequence] = Chunk(sequence, 1)
         self.forecast.entered(sequence)
         return True
 
