@@ -66,6 +66,7 @@ class Forecast:
         self._steps = 0
         self._ends: list[tuple[int, int]] = []  # expected last step of each running sequence, and its arrival
         self._end_of: dict[Sequence, int] = {}
+        self._prompts_per_step = 0.0
         self._context = 0  # cached tokens that the last step's sequences read
         self._waiting: dict[Sequence, float] = {}  # output tokens expected
         self._waiting_output = 0.0
@@ -117,6 +118,7 @@ class Forecast:
         self._steps += 1
         work = Work.of(chunks)
         self._context = int(work.context_tokens)
+        self._prompts_per_step += _NEW * (work.prompt_tokens - self._prompts_per_step)
         return work
 
     def measured(self, work: Work, seconds: float) -> None:
@@ -144,11 +146,10 @@ class Forecast:
         room, running = self._room(), len(self._ends)
         fitting = min(room.slots, int(room.tokens / self._mean_prompt(sequence)))
         decoding = min(running + max(0, fitting), running + ahead.sequences)
-        steps = max(
-            self._steps_until_released(ahead.sequences + 1 - max(0, fitting)),
-            prompt / max(1.0, self._step_tokens - decoding),
-            1.0,
-        )
+        released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
+        steps = max(released, prompt / max(1.0, self._step_tokens - decoding), 1.0)
+        if not released:  # with nobody to wait for, its step is shared by the prompts that come with it
+            prompt += self._prompts_per_step
         step = self.cost.seconds(Work(decoding, 0, self._context))
         wait = steps * step + prompt * self.cost.prompt_token
         return max(wait, self.load_seconds(sequence) + step)
