@@ -14,7 +14,7 @@ from .base import Verdict, admissions
 _SOONEST_S = 0.1  # between two judgements of a request
 _UNCALIBRATED_S = 1.0
 _PART = 0.5  # of the time that is left, until the next judgement
-_ENTRY = 0.87  # of its target is what a request must be predicted to need on arrival
+_ENTRY = 0.82  # of its target is what a request must be predicted to need on arrival
 _SHORTEST_RETRY_MS = 100
 
 
