@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from lorikeet_testing.traffic import Trace, machine, request
 
+from lora_engine.scheduling.orders import accounts
 from lora_engine.scheduling.orders.fair import Fair
 from lora_engine.simulation import SimulatedAdapter, SimulatedEngine
 
@@ -165,3 +166,16 @@ def test_who_gives_way_is_the_newest_of_the_most_served() -> None:
         engine.step()
     preempted = {e.request.request_id for e in engine.ended if e.usage.preemptions}
     assert "small" not in preempted and "big3" in preempted
+
+
+def test_tenants_that_never_return_are_forgotten_and_those_with_debts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "_SWEEP", 8)
+    engine = SimulatedEngine(machine(), max_running=4)
+    engine.order.accounts._sweep_at = 8  # type: ignore[attr-defined]
+    engine.submit(request("heavy", "heavy", 50, 500))
+    for number in range(100):
+        engine.submit(request(number, f"passer-by{number}", 1, 1))
+        engine.step()
+    assert isinstance(engine.order, Fair)
+    names = {account.tenant for account in engine.order.accounts}
+    assert "heavy" in names and len(names) < 40
