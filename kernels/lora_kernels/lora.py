@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 
 import torch
 import triton
@@ -47,6 +48,24 @@ class Launch:
 SHRINK = {Form.FEW: Launch(2048, 4, 3), Form.SOME: Launch(512, 2, 1), Form.MANY: Launch(128, 4, 3)}
 EXPAND = {Form.FEW: Launch(256, 2, 3), Form.SOME: Launch(256, 4, 2), Form.MANY: Launch(256, 4, 2)}
 SHARE = {Form.FEW: FEW_SHARE, Form.SOME: 512, Form.MANY: 1024}  # input elements that one program of a shrink reads
+
+
+@triton.jit
+def _wait(PDL: tl.constexpr):
+    """What earlier kernels wrote may be read from here on; what came before ran beside the last of them.
+
+    With programmatic dependent launch a program starts early, and has read its tile, its tables and
+    its weights by the time its input is complete. Every program must call this, also one without work:
+    else the launch would seem to end before those it came after.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def _let_next_start(PDL: tl.constexpr):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -103,6 +122,7 @@ def _shrink_few_kernel(
     BLOCK_R: tl.constexpr,
     BLOCKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """A few tokens per adapter: the rows' whole share of the input is in flight at once, no loop over it."""
     row_block, split = tl.program_id(0), tl.program_id(2)
@@ -111,13 +131,16 @@ def _shrink_few_kernel(
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
+        _wait(PDL)
         return
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
         num_rows += tl.load(meta + target * FIELDS + 2)
     if row_block * BLOCK_R >= num_rows:
+        _wait(PDL)
         return
+    _let_next_start(PDL)
     rows = row_block * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < num_rows
     ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
@@ -135,6 +158,7 @@ def _shrink_few_kernel(
         mask=rows_ok[:, None, None] & columns_ok[None, :, :],
         other=0.0,
     )
+    _wait(PDL)
     for token in range(start, start + length):
         x = tl.load(x_ptr + tl.cast(token, tl.int64) * x_stride + columns, mask=columns_ok, other=0.0)
         products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
@@ -171,6 +195,7 @@ def _expand_few_kernel(
     SPLITS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """A few tokens per adapter: B's block streams once per token, from memory first, from the cache after."""
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -178,11 +203,13 @@ def _expand_few_kernel(
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
+        _wait(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if rank == 0:
+        _wait(PDL)
         return
     shrunk_start = 0
     for other in tl.static_range(NUM_TARGETS):
@@ -195,6 +222,7 @@ def _expand_few_kernel(
     row_chunks = (out_features + KV_DIM - 1) // KV_DIM
     first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
     splits = tl.arange(0, SPLITS)
+    _wait(PDL)
     for token in range(start, start + length):
         acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
         for r in range(0, rank, BLOCK_R):
@@ -242,6 +270,7 @@ def _shrink_tile(
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SHARE: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SHARE`` elements of the input from ``first`` on."""
     rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -261,12 +290,14 @@ def _shrink_tile(
         a = tl.load(
             pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
         )
+        _wait(PDL)
         x = tl.load(
             x_ptr + tokens[None, :] * x_stride + (k + columns)[:, None],
             mask=tokens_ok[None, :] & columns_ok[:, None],
             other=0.0,
         )
         acc = tl.dot(a, x, acc, input_precision="ieee")
+    _wait(PDL)
     tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
@@ -297,6 +328,7 @@ def _shrink_kernel(
     SMALL_K: tl.constexpr,
     LARGE_K: tl.constexpr,
     SHARE: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -304,33 +336,49 @@ def _shrink_kernel(
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
+        _wait(PDL)
         return
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
         num_rows += tl.load(meta + target * FIELDS + 2)
     if tl.program_id(0) * BLOCK_R >= num_rows:
+        _wait(PDL)
         return
+    _let_next_start(PDL)
     split = tl.program_id(2)
     h_ptr += split * split_stride
     table_ptr = pages_ptr + slot * pages_stride
     first_chunk = tl.load(meta)
     if LARGE > 0:
+        _wait(PDL)
         if length > SMALL:
             _shrink_tile(
                 x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-                split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE,
+                split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE, False,
             )  # fmt: skip
             return
     _shrink_tile(
         x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE,
+        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE, PDL,
     )  # fmt: skip
 
 
 @triton.jit
-def _sum_kernel(h_ptr, out_ptr, split_stride, h_stride, out_stride, width, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+def _sum_kernel(
+    h_ptr,
+    out_ptr,
+    split_stride,
+    h_stride,
+    out_stride,
+    width,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
     """Add up one token's partial sums, in a fixed order, in the dtype of the next product."""
+    _let_next_start(PDL)
+    _wait(PDL)
     token = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     ok = columns < width
@@ -360,6 +408,7 @@ def _expand_tile(
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; ``h_ptr`` and ``out_ptr`` point at its columns."""
     tokens = tl.arange(0, BLOCK_T)
@@ -379,10 +428,12 @@ def _expand_tile(
         b = tl.load(
             pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
         )
+        _wait(PDL)
         h = tl.load(
             h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
+    _wait(PDL)
     out_ptrs = out_ptr + tokens[:, None] * out_stride + column + columns[None, :]
     out_ok = tokens_ok[:, None] & columns_ok[None, :]
     base = tl.load(out_ptrs, mask=out_ok, other=0.0)
@@ -418,6 +469,7 @@ def _expand_kernel(
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
     tile = tiles_ptr + tl.program_id(1) * 3
@@ -425,11 +477,13 @@ def _expand_kernel(
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
+        _wait(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if rank == 0:
+        _wait(PDL)
         return
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
@@ -439,15 +493,16 @@ def _expand_kernel(
     first_chunk = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
     if LARGE > 0:
+        _wait(PDL)
         if length > SMALL:
             _expand_tile(
                 h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
-                out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N,
+                out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N, False,
             )  # fmt: skip
             return
     _expand_tile(
         h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
-        out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N,
+        out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N, PDL,
     )  # fmt: skip
 
 
@@ -518,6 +573,7 @@ def lora_shrink(
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
         num_warps=SHRINK[shape.form].warps,
         num_stages=SHRINK[shape.form].stages,
+        **_early_start(x),
     )
     columns = _block(kv_dim, SHRINK[shape.form].columns)
     if shape.form is Form.FEW:
@@ -547,6 +603,7 @@ def lora_shrink(
         SPLITS=splits,
         BLOCK=triton.next_power_of_2(max_rows),
         num_warps=2,
+        **_early_start(x),
     )
 
 
@@ -590,6 +647,7 @@ def lora_expand(
         BLOCK_N=block_n,
         num_warps=EXPAND[shape.form].warps,
         num_stages=EXPAND[shape.form].stages,
+        **_early_start(out),
     )
     if few:
         splits = shape.splits(group.in_features)
@@ -599,6 +657,16 @@ def lora_expand(
         return
     large = LARGE_TILE if shape.form is Form.MANY else 0
     _expand_kernel[grid](h.total, *where, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common)
+
+
+def _early_start(x: torch.Tensor) -> dict[str, bool]:
+    """Programmatic dependent launch, where there is a GPU that has it."""
+    return {"PDL": True, "launch_pdl": True} if x.is_cuda and _launches_early(x.device) else {"PDL": False}
+
+
+@cache
+def _launches_early(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:
