@@ -89,10 +89,10 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 _STORED_AS = {"mlp-r5": torch.float16, "qv-r32": torch.bfloat16}
 
 
-def save_model(family: str, folder: Path, seed: int = 0) -> PreTrainedModel:
-    """Write a random model of ``family`` in Hugging Face format; returns it in float32."""
+def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTrainedModel:
+    """Write a random model of ``family`` (of another ``shape``) in Hugging Face format; returns it in float32."""
     kind, overrides = FAMILIES[family]
-    config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides})
+    config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides, **shape})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config).eval()
