@@ -25,6 +25,7 @@ import torch
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
+from lora_engine.adapters.host_memory import PinnedSlabs
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -115,11 +116,12 @@ def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ..
     manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {})
     layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
     shape = (engine.pool.geometry.num_layers, layout.num_pages, engine.pool.geometry.page_elems)
-    data = torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)
+    data = _memory.zeros(shape, torch.bfloat16)
     data.copy_(noise(data.numel()).view(shape))
     return PackedAdapter(f"sha256:{index:064x}", rank, layout, data)
 
 
+_memory = PinnedSlabs(1 << 30)
 _noise = torch.empty(0)
 
 

@@ -18,6 +18,8 @@ import torch
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 
+from .host_memory import HostMemory, PageableMemory
+
 # Targets that read the same input, and are therefore shrunk together.
 TARGET_GROUPS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
 COLUMN_PARALLEL = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})
@@ -95,12 +97,12 @@ def pack_adapter(
     geometry: PoolGeometry,
     targets: TargetShapes,
     dtype: torch.dtype,
-    *,
-    pin: bool = False,
+    memory: HostMemory | None = None,
 ) -> PackedAdapter:
     """Read an adapter's tensors (already validated) into the pool's layout and dtype."""
     layout = plan_layout(manifest, geometry, targets)
-    data = torch.zeros(geometry.num_layers, layout.num_pages, geometry.page_elems, dtype=dtype, pin_memory=pin)
+    shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
+    data = (memory or PageableMemory()).zeros(shape, dtype)
     names = {(m.layer, m.target): m for m in manifest.modules}
     for layer, slots in enumerate(layout.layers):
         cells = data[layer].view(-1, geometry.kv_dim)

@@ -18,6 +18,7 @@ from lora_engine.peft_format import (
 )
 
 from .errors import StageError
+from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
 
 
@@ -37,7 +38,7 @@ class Packer(Protocol):
 
 
 class PoolPacker:
-    """Packs into the layout and dtype of a page pool; in pinned memory if the pool is on a GPU."""
+    """Packs into the layout and dtype of a page pool; in ``memory``, which is page-locked if the pool is on a GPU."""
 
     def __init__(
         self,
@@ -46,15 +47,14 @@ class PoolPacker:
         geometry: PoolGeometry,
         targets: TargetShapes,
         dtype: torch.dtype,
-        *,
-        pin: bool,
+        memory: HostMemory,
     ) -> None:
         self.limits = limits
         self._base = base
         self._geometry = geometry
         self._targets = targets
         self._dtype = dtype
-        self._pin = pin
+        self._memory = memory
 
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
         report = inspect_adapter(folder, self._base, self.limits, check_finite=check_finite)
@@ -70,6 +70,4 @@ class PoolPacker:
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
-        return pack_adapter(
-            digest, manifest, weights, self._geometry, self._targets, self._dtype, pin=self._pin
-        )
+        return pack_adapter(digest, manifest, weights, self._geometry, self._targets, self._dtype, self._memory)

@@ -183,7 +183,9 @@ class AdapterResidency:
         self._queue = EvictionQueue() if queue is None else queue  # an empty queue is false
         self._costs = costs or RestoreCosts()
         self._copies = copies or InlineCopies()
-        self._arriving: dict[AdapterSlot, None] = {}
+        # Host memory must not be given to another adapter while the bus still reads it.
+        self._arriving: dict[AdapterSlot, PackedAdapter] = {}
+        self._abandoned: list[tuple[Arrival, PackedAdapter]] = []
 
     def get(self, digest: str) -> AdapterSlot | None:
         return self._slots.get(digest)
@@ -213,7 +215,7 @@ class AdapterResidency:
         slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
         slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
         if slot.arrival is not None:
-            self._arriving[slot] = None
+            self._arriving[slot] = packed
         self.stats.adapters += 1
         self.stats.num_bytes += packed.num_bytes
         self._slots[packed.digest] = slot
@@ -259,7 +261,7 @@ class AdapterResidency:
         slot.close()
         if slot.arrival is not None:  # nobody else may write these pages before the copy has
             slot.arrival.join()
-            self._arriving.pop(slot, None)
+            self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
         if self._table:
             self._table.give_back(slot.table_index)
         self._queue.withdraw(slot)
@@ -281,12 +283,13 @@ class AdapterResidency:
         if slot.pages:
             self._costs.adapter_page += 0.1 * (seconds / len(slot.pages) - self._costs.adapter_page)
         slot.arrival = None
-        self._arriving.pop(slot, None)
+        del self._arriving[slot]
 
     def collect_arrivals(self) -> None:
         """Take note of the copies that are complete."""
         for slot in list(self._arriving):
             self.ready(slot)
+        self._abandoned = [(arrival, packed) for arrival, packed in self._abandoned if not arrival.done()]
 
     def _becomes_idle(self, slot: AdapterSlot) -> None:
         slot.last_used = self._clock()

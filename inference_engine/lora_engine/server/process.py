@@ -16,6 +16,7 @@ import grpc.aio
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
+from lora_engine.adapters.host_memory import PageableMemory, PinnedSlabs
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
@@ -169,7 +170,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
         loaded.pool.geometry,
         loaded.targets,
         loaded.pool.data.dtype,
-        pin=loaded.pool.data.is_cuda,
+        PinnedSlabs() if loaded.pool.data.is_cuda else PageableMemory(),
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

@@ -11,6 +11,7 @@ from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 from lora_engine.adapters.artifact import Artifact
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
+from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
@@ -35,7 +36,7 @@ def make_artifact(tmp_path):
 
 @pytest.fixture
 def packer() -> PoolPacker:
-    return PoolPacker(GEOMETRY, Limits(), POOL, SHAPES, torch.float32, pin=False)
+    return PoolPacker(GEOMETRY, Limits(), POOL, SHAPES, torch.float32, PageableMemory())
 
 
 @pytest.fixture

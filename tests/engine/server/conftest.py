@@ -16,6 +16,7 @@ from lorikeet_testing.tiny_models import save_tokenizer
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
+from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
@@ -136,7 +137,7 @@ class LetterEngine:
 def make_tiers(root: Path) -> AdapterTiers:
     pool = PoolGeometry(GEOMETRY.num_layers, 2, GEOMETRY.num_key_value_heads, GEOMETRY.head_dim)
     shapes = TargetShapes({target: GEOMETRY.features(target) for target in TARGETS})
-    packer = PoolPacker(GEOMETRY, Limits(), pool, shapes, torch.float32, pin=False)
+    packer = PoolPacker(GEOMETRY, Limits(), pool, shapes, torch.float32, PageableMemory())
     return AdapterTiers(DiskTier(root / "disk", 1 << 24), HostArena(1 << 24), packer)
 
 
