@@ -9,15 +9,13 @@ that weights come from memory and not from the cache; the figure is the median t
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import torch
+from rows import Rows
 
 from lora_kernels.lora import Form, LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
@@ -114,16 +112,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    rows = []
+    rows = Rows(arguments.out, "kernels", "llama-3.1-8b")
     decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]
     decode += [Case(64, 64, (128,))]
     shared = [Case(64, 1, (16,))] + [Case(256, n, (8, 16, 32, 64)) for n in (1, 8, 64, 128)]
     prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
-    print(
-        f"form {'group':8} {'tokens':>6} {'adapters':>8} {'ranks':>12} {'shrink':>8} {'expand':>8} {'both':>8} "
-        f"{'floor':>8} ratio"
-    )
     work = (
         (Form.FEW, decode, GROUPS),
         (Form.FEW, shared, ("qkv", "o")),
@@ -137,35 +130,9 @@ def main() -> None:
                     continue
                 result = bench(case, GROUPS[name], form)
                 ranks = "/".join(map(str, case.ranks))
-                print(
-                    f"{form.name:4} {name:8} {case.tokens:6} {case.adapters:8} {ranks:>12} {result['shrink_us']:8.1f} "
-                    f"{result['expand_us']:8.1f} {result['both_us']:8.1f} {result['floor_us']:8.1f} "
-                    f"{result['both_us'] / result['floor_us']:.2f}",
-                    flush=True,
-                )
-                rows.append(
-                    {
-                        "workload": "kernels",
-                        "model": "llama-3.1-8b",
-                        "system": "lorikeet",
-                        "metric": "lora_layer_us",
-                        "case": f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}",
-                        "value": result["both_us"],
-                        "unit": "us",
-                        "floor": result["floor_us"],
-                        "gpu": torch.cuda.get_device_name(),
-                        "gpus": 1,
-                        "commit": commit,
-                        "date": date.today().isoformat(),
-                        "settings": {
-                            "shrink_us": result["shrink_us"],
-                            "expand_us": result["expand_us"],
-                            "form": form.name,
-                        },
-                    }
-                )
-    if arguments.out:
-        arguments.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                case_name = f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}"
+                split = {"shrink_us": result["shrink_us"], "expand_us": result["expand_us"], "form": form.name}
+                rows.add(case_name, "lora_layer_us", result["both_us"], "us", result["floor_us"], settings=split)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,27 @@
 """W1: offline throughput of one GPU, requests per second by number of adapters.
 
     python benchmarks/offline_throughput.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b] [--cases ...]
+    python benchmarks/offline_throughput.py --lora-off --cases "base lora off" --out ...
 
 Random weights, 1000 requests of 256 tokens in and 128 out, greedy, no end token, at most 256
 running, no prefix cache; adapters on q,k,v,o with ranks 8/16/32/64 round-robin, all in host
-memory at the start. Correctness has its own tests; this measures.
+memory at the start. Correctness has its own tests; this measures. `--lora-off` takes every trace of LoRA out
+of the forward pass, to see what having it costs traffic that does not use it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
-import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from rows import Rows
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -33,6 +33,7 @@ from lora_engine.engine import Engine
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
 from lora_engine.model.parallel import Parallel
+from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
 from lora_engine.peft_format import AdapterManifest, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
@@ -67,6 +68,7 @@ class Case:
 CASES = {
     case.name: case
     for case in (
+        Case("base lora off", 0),
         Case("base lora on", 0),
         Case("1 adapter", 1),
         Case("8 mixed", 8),
@@ -75,6 +77,7 @@ CASES = {
         Case("256 uniform", 256, uniform=True),
         Case("1000 uniform", 1000, uniform=True),
         Case("1000 uniform r8", 1000, (8,), uniform=True),
+        Case("2000 r8/r16", 2000, (8, 16)),
         Case("4000 uniform r8", 4000, (8,), uniform=True),
         Case("64 mixed all-linear", 64, targets=ALL_LINEAR),
         Case("64 r128", 64, (128,)),
@@ -179,9 +182,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
-    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=list(CASES)[1:], choices=list(CASES))
+    parser.add_argument("--lora-off", action="store_true")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each case; the median counts")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--step-tokens", type=int, default=2048)
+    parser.add_argument("--step-tokens", type=int, default=4096)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
@@ -190,25 +195,23 @@ def main() -> None:
         model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=arguments.step_tokens,
         pool_mb=arguments.pool_mb, prefix_cache=False,
     )  # fmt: skip
+    if arguments.lora_off:
+        TritonOps.add_lora = lambda *_: None  # type: ignore[method-assign]
     started = time.perf_counter()
     engine = build_engine(arguments.model, config, source)
     print(f"engine up in {time.perf_counter() - started:.1f} s: {engine.describe()}", flush=True)
     run_case(engine, source, Case("warm-up", 4), 32)
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    rows = Rows(arguments.out, "W1", arguments.model, requests=arguments.requests, step_tokens=arguments.step_tokens)
     for name in arguments.cases:
-        result = run_case(engine, source, CASES[name], arguments.requests)
-        print(f"{name:22} {result['requests_per_s']:7.2f} requests/s  {json.dumps(result)}", flush=True)
-        if arguments.out:
-            row = {
-                "workload": "W1", "model": arguments.model, "system": "lorikeet", "case": name,
-                "metric": "requests_per_s", "value": round(result["requests_per_s"], 2), "unit": "1/s", "floor": None,
-                "gpu": torch.cuda.get_device_name(), "gpus": 1, "commit": commit, "date": date.today().isoformat(),
-                "settings": {"requests": arguments.requests, "step_tokens": arguments.step_tokens, **result},
-            }  # fmt: skip
-            with arguments.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        case = CASES[name]
+        requests = max(arguments.requests, case.adapters if not case.uniform else 0)
+        runs = [run_case(engine, source, case, requests) for _ in range(arguments.repeats)]
+        runs.sort(key=lambda run: run["requests_per_s"])
+        result = runs[len(runs) // 2]
+        each = [round(run["requests_per_s"], 2) for run in runs]
+        rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", settings={**result, "each_run": each})
 
 
 def profile(engine: Engine, source: LoadedAdapters, case: Case) -> None:

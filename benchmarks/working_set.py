@@ -12,18 +12,14 @@ resident set. Reports throughput, first-token time, and how much of the copies' 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 import statistics
-import subprocess
 import time
-from datetime import date
 from pathlib import Path
-from typing import Any
 
-import torch
 from offline_throughput import ATTENTION, MIXED, build_engine, random_adapter
+from rows import Rows
 
 from lora_engine.adapters.residency import LoadStats
 from lora_engine.adapters.source import LoadedAdapters
@@ -37,9 +33,9 @@ FACTORS = (0.5, 1, 2, 4, 8)
 
 def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed: int) -> dict[str, float]:
     """Poisson arrivals for ``seconds``, in real time; figures of the requests that arrived."""
-    rnd = random.Random(seed)
+    times, rnd = random.Random(1), random.Random(seed)  # the same times whatever the adapters
     arrivals, at = [], 0.0
-    while (at := at + rnd.expovariate(rate)) < seconds:
+    while (at := at + times.expovariate(rate)) < seconds:
         arrivals.append((at, rnd.choice(digests)))
     params, vocab = SamplingParams(max_tokens=OUTPUT, ignore_eos=True), engine.model_config.vocab_size
     engine.residency.stats = LoadStats()
@@ -94,27 +90,18 @@ def main() -> None:
         source.add(packed)
         digests.append(packed.digest)
     serve(engine, digests[:8], arguments.rate, 2.0, seed=-1)  # warm-up
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    rows = Rows(
+        arguments.out, "W3", "llama-3.1-8b", resident=arguments.resident, rate=arguments.rate,
+        seconds=arguments.seconds, prefetch=not arguments.no_prefetch,
+    )  # fmt: skip
+    system = "no prefetch" if arguments.no_prefetch else "lorikeet"
     for index, factor in enumerate(FACTORS):
         in_use = digests[: int(arguments.resident * factor)]
         result = serve(engine, in_use, arguments.rate, arguments.seconds, seed=index)
         engine.check()
-        print(f"{factor:4} x resident: " + json.dumps({k: round(v, 3) for k, v in result.items()}), flush=True)
-        if arguments.out:
-            write(arguments, commit, factor, result)
-
-
-def write(arguments: argparse.Namespace, commit: str, factor: float, result: dict[str, Any]) -> None:
-    settings = {"resident": arguments.resident, "rate": arguments.rate, "prefetch": not arguments.no_prefetch, **result}
-    with arguments.out.open("a") as file:
-        for metric, unit in (("requests_per_s", "1/s"), ("ttft_p99_ms", "ms"), ("copy_gb_per_s", "GB/s")):
-            row = {
-                "workload": "W3", "model": "llama-3.1-8b", "system": "lorikeet", "case": f"{factor} x resident",
-                "metric": metric, "value": round(result[metric], 3), "unit": unit, "floor": None,
-                "gpu": torch.cuda.get_device_name(), "gpus": 1, "commit": commit, "date": date.today().isoformat(),
-                "settings": settings,
-            }  # fmt: skip
-            file.write(json.dumps(row) + "\n")
+        units = {"requests_per_s": "1/s", "ttft_p50_ms": "ms", "ttft_p99_ms": "ms", "copy_gb_per_s": "GB/s"}
+        for metric, unit in {**units, "hidden_share": ""}.items():
+            rows.add(f"{factor} x resident", metric, result[metric], unit, system=system, settings=result)
 
 
 if __name__ == "__main__":

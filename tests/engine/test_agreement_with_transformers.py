@@ -65,6 +65,17 @@ class Family:
 
         return self.run(forward, adapter)
 
+    def hidden_states(self, prompt: list[int], adapter: str) -> list[torch.Tensor]:
+        """The input of every layer, ``[tokens, hidden]`` float32 on the host."""
+
+        def forward(model: Any) -> list[torch.Tensor]:
+            with torch.inference_mode():
+                out = model(input_ids=torch.tensor([prompt], device=model.device), output_hidden_states=True)
+            return [state[0].float().cpu() for state in out.hidden_states[:-1]]
+
+        states: list[torch.Tensor] = self.run(forward, adapter)
+        return states
+
     def run(self, call: Callable[[Any], Any], adapter: str) -> Any:
         if not adapter:
             with self.reference.disable_adapter():
@@ -263,3 +274,47 @@ def test_gpu_logits(
     print(f"{name}, graphs {graphs}: " + ", ".join(f"{key} {value:.2e}" for key, value in worst.items()))
     assert worst["float32"] < 1e-5
     assert worst["bfloat16"] <= 2 * worst["transformers"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gpu_layers(families: Callable[[str], Family], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual stream before every layer, for every adapter, against the reference's hidden states."""
+    family = families(name)
+    rounded = copy.deepcopy(family)
+    rounded.reference = rounded.reference.to(device="cuda", dtype=torch.bfloat16)
+    prompt = [random.Random(name).randrange(VOCAB) for _ in range(70)]
+    worst: dict[str, float] = {}
+    for dtype in ("float32", "bfloat16"):
+        engine = build_engine(family, device="cuda", dtype=dtype, cuda_graphs=False, prefix_cache=False)
+        for adapter in ["", *family.adapters]:
+            wanted = family.hidden_states(prompt, adapter)
+            theirs = rounded.hidden_states(prompt, adapter)
+            for layer, ours in enumerate(residuals(engine, family, prompt, adapter, monkeypatch)):
+                scale = wanted[layer].abs().max()
+                error = float((ours - wanted[layer]).abs().max() / scale)
+                allowed = 1e-5 if dtype == "float32" else 2 * float((theirs[layer] - wanted[layer]).abs().max() / scale)
+                worst[dtype] = max(worst.get(dtype, 0.0), error)
+                assert error <= allowed + 1e-6, (dtype, adapter, layer)
+    print(f"\n{name}: largest relative error of a layer's input " + ", ".join(f"{k} {v:.1e}" for k, v in worst.items()))
+
+
+def residuals(
+    engine: Engine, family: Family, prompt: list[int], adapter: str, patch: pytest.MonkeyPatch
+) -> list[torch.Tensor]:
+    """What each layer of the prompt's one prefill step was given."""
+    ops, seen = engine.loaded.model.ops, []
+    original = ops.add_norm
+
+    def spy(residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+        out = original(residual, delta, weight)
+        seen.append(residual.to("cpu", torch.float32, copy=True))
+        return out
+
+    patch.setattr(ops, "add_norm", spy)
+    digest = family.adapters[adapter].digest if adapter else ""
+    engine.add_request(GenerationRequest("layers", prompt, SamplingParams(max_tokens=1), digest))
+    while engine.has_work():
+        engine.step()
+    patch.setattr(ops, "add_norm", original)
+    return seen[:-1:2]  # each layer norms its input and what attention adds; the last norm is the model's

@@ -1,0 +1,163 @@
+"""What each of the engine's ideas is worth: the same traffic with one of them taken out.
+
+    python benchmarks/ablations.py --out benchmarks/results/ablations.jsonl
+
+Llama-3.1-8B shape, 400 requests of 256 tokens in and 128 out, 64 adapters of ranks 8/16/32/64 on q,k,v,o drawn
+uniformly, at most 128 running, in a pool that holds half of the adapters beside the requests' keys and values
+(S-LoRA's ablations, section 7.3):
+
+- `unified`: the engine as it is.
+- `separate memory`: half of the pool is cut into equal slots for adapters, as large as the largest needs.
+- `no prefetch`: adapters are asked for when their request's turn comes.
+- `no graphs`: the engine without CUDA graphs, beside which to read the next.
+- `padded bmm`: weights padded to the largest rank, gathered for each decode token, multiplied as one batched product;
+  prompts go adapter by adapter. Without CUDA graphs. The padded copies lie ready on the device, outside the pool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from offline_throughput import ATTENTION, MIXED, Case, build_engine, run_case
+from rows import Rows
+
+from lora_engine.adapters.layout import PackedAdapter
+from lora_engine.adapters.residency import AdapterResidency, AdapterSlot
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.memory import PageAllocator
+from lora_engine.model.batch import LoraSpan, StepBatch
+from lora_engine.model.triton_ops import TritonOps, TritonPlan
+from lora_engine.scheduling.reclaim import Reclaimer
+
+CASE = Case("ablation", 64, uniform=True)
+REQUESTS, RUNNING = 400, 128
+KV_MB, ADAPTERS_MB = RUNNING * 384 * 131072 // 2**20, 32 * 52
+LARGEST = 52  # pages of rank 64 on q,k,v,o
+
+
+class Slots:
+    """Equal slots of pages, in the place of the pool's allocator."""
+
+    def __init__(self, allocator: PageAllocator, count: int) -> None:
+        self.idle = [allocator.allocate_run(LARGEST) for _ in range(count)]
+        self._taken: dict[int, list[int]] = {}
+
+    def allocate_run(self, count: int) -> list[int]:
+        pages = self.idle.pop()
+        self._taken[pages[0]] = pages
+        return pages[:count]
+
+    def release(self, pages: Sequence[int]) -> None:
+        self.idle.append(self._taken.pop(pages[0]))
+
+
+class SeparateResidency(AdapterResidency):
+    """The least recently used idle adapter makes room; nothing else can."""
+
+    def load(self, packed: PackedAdapter) -> AdapterSlot:
+        if not self._allocator.idle:  # type: ignore[attr-defined]
+            idle = [slot for slot in self._slots.values() if not slot.refs and self.ready(slot)]
+            if not idle:
+                return None  # type: ignore[return-value]  # no room now: the scheduler asks again
+            self.drop(min(idle, key=lambda slot: slot.last_used))
+        return super().load(packed)
+
+
+class SeparateReclaimer(Reclaimer):
+    """Adapters make no room for keys and values."""
+
+    def free_up(self, pages_wanted: int) -> bool:
+        return self._allocator.free >= pages_wanted
+
+
+def separate_memory(engine: Engine) -> None:
+    """Give adapters a region of their own."""
+    engine.residency.__class__ = SeparateResidency
+    region = ADAPTERS_MB // (LARGEST * engine.pool.geometry.page_bytes(torch.bfloat16) // 2**20)
+    engine.residency._allocator = Slots(engine.allocator, region)  # type: ignore[assignment]
+    engine.scheduler._reclaimer.__class__ = SeparateReclaimer
+    engine.check = engine.allocator.check  # type: ignore[method-assign]
+
+
+class PaddedBmm:
+    """Replaces the LoRA kernels by gathered batched products over padded weights."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.ops = engine.loaded.model.ops
+        self.plan_step = TritonOps.plan
+        self.spans: list[LoraSpan] = []
+        self.rank = max(MIXED)
+        shape, device = engine.loaded.model.shape, engine.loaded.model.device
+        targets = [shape.targets[t] for t in ATTENTION]
+        self.weights = [
+            [
+                (
+                    torch.randn(CASE.adapters, self.rank, i, device=device, dtype=torch.bfloat16) * 0.01,
+                    torch.randn(CASE.adapters, self.rank, o, device=device, dtype=torch.bfloat16) * 0.01,
+                )
+                for i, o in targets
+            ]
+            for _ in range(shape.num_layers)
+        ]
+        self.index: dict[str, int] = {}
+
+    def plan(self, ops: TritonOps, batch: StepBatch, pool: Any) -> TritonPlan:
+        self.spans = list(batch.lora)
+        for span in self.spans:
+            self.index.setdefault(span.slot.digest, len(self.index) % CASE.adapters)
+        plan = self.plan_step(ops, batch, pool)
+        decode = [span for span in self.spans if span.stop <= batch.num_decode]
+        tokens = [(row, self.index[span.slot.digest]) for span in decode for row in range(span.start, span.stop)]
+        self.rows, self.picks = torch.tensor(tokens, device=ops.device).view(-1, 2).T
+        self.prompts = [span for span in self.spans if span.stop > batch.num_decode]
+        return plan
+
+    def add_lora(self, ops: TritonOps, group: int, layer: int, x: Any, out: Any, plan: TritonPlan) -> None:
+        start = 0
+        for a, b in self.weights[layer][:3] if group == 0 else self.weights[layer][3:] if group == 1 else []:
+            columns = slice(start, start + b.shape[2])
+            start += b.shape[2]
+            if len(self.rows):
+                shrunk = torch.bmm(a[self.picks], x[self.rows][:, :, None])
+                out[self.rows, columns] += torch.bmm(shrunk.transpose(1, 2), b[self.picks])[:, 0]
+            for span in self.prompts:
+                pick = self.index[span.slot.digest]
+                out[span.start : span.stop, columns] += x[span.start : span.stop] @ a[pick].T @ b[pick]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = Rows(arguments.out, "ablations", "llama-3.1-8b", requests=REQUESTS, running=RUNNING, adapters=CASE.adapters)
+    for name in ("unified", "separate memory", "no prefetch", "no graphs", "padded bmm"):
+        source = LoadedAdapters()
+        config = EngineConfig(
+            model=Path("random"), device="cuda", max_context=4096, max_running=RUNNING, step_tokens=4096,
+            prefix_cache=False, pool_mb=KV_MB + ADAPTERS_MB, prefetch=0 if name == "no prefetch" else 16,
+            cuda_graphs=name not in ("no graphs", "padded bmm"),
+        )  # fmt: skip
+        engine = build_engine("llama-3.1-8b", config, source)
+        if name == "separate memory":
+            separate_memory(engine)
+        if name == "padded bmm":
+            padded = PaddedBmm(engine)
+            TritonOps.plan = lambda ops, batch, pool, p=padded: p.plan(ops, batch, pool)  # type: ignore[method-assign,misc]
+            TritonOps.add_lora = lambda ops, *rest, p=padded: p.add_lora(ops, *rest)  # type: ignore[method-assign,misc]
+        run_case(engine, source, Case("warm-up", 4), 32)
+        result = run_case(engine, source, CASE, REQUESTS)
+        rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", settings=result)
+        del engine
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="WARNING", format="%(message)s")
+    main()

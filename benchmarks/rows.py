@@ -1,0 +1,61 @@
+"""Result rows: one figure a line, in the form that README.md describes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Rows:
+    """Appends figures to a file as they are measured; prints them only, without one."""
+
+    def __init__(self, path: Path | None, workload: str, model: str, **settings: Any) -> None:
+        self._path = path
+        self._workload = workload
+        self._model = model
+        self._settings = settings
+        self._commit = os.environ.get("LORIKEET_COMMIT") or _commit()
+
+    def add(
+        self,
+        case: str,
+        metric: str,
+        value: float,
+        unit: str,
+        floor: float | None = None,
+        system: str = "lorikeet",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        beside = f"  {value / floor:.2f} x floor {floor:.3g}" if floor else ""
+        print(f"{system:10} {case:28} {metric:18} {value:10.2f} {unit}{beside}", flush=True)
+        if self._path is None:
+            return
+        row = {
+            "workload": self._workload,
+            "model": self._model,
+            "system": system,
+            "case": case,
+            "metric": metric,
+            "value": round(value, 3),
+            "unit": unit,
+            "floor": None if floor is None else round(floor, 3),
+            "gpu": torch.cuda.get_device_name(),
+            "gpus": 1,
+            "commit": self._commit,
+            "date": date.today().isoformat(),
+            "settings": {**self._settings, **(settings or {})},
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()

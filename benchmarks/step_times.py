@@ -1,0 +1,120 @@
+"""Time of one decode step by batch and adapters, and of prefill, each beside its floor.
+
+    python benchmarks/step_times.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b]
+
+Decode: prompts of 256 tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
+prompts of 256 tokens, until each has its first token. Adapters on q,k,v,o, ranks 8/16/32/64 round-robin.
+Floors: (base weights + keys and values read + distinct adapters' weights) / 4.2 TB/s for decode, two
+operations per parameter and token at 784 TFLOP/s for prefill; both rates measured on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter
+from rows import Rows
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.request import GenerationRequest, SamplingParams
+
+BANDWIDTH, FLOPS = 4.2e12, 784e12
+BATCHES = (16, 64, 128, 256)
+CASES = {"base": 0, "1 adapter": 1, "32 mixed": 32, "64 mixed": 64, "all distinct": 256}
+PROMPT, DECODED = 256, 40
+
+
+def submit(engine: Engine, case: str, batch: int, digests: list[str], max_tokens: int) -> None:
+    rnd, params = random.Random(case), SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    for index in range(batch):
+        prompt = [rnd.randrange(engine.model_config.vocab_size) for _ in range(PROMPT)]
+        digest = digests[index % len(digests)] if digests else ""
+        engine.add_request(GenerationRequest(f"{case}-{batch}-{index}", prompt, params, digest))
+
+
+def warm(engine: Engine, digests: list[str]) -> None:
+    """Bring the adapters to the device, so that no load is measured."""
+    for start in range(0, len(digests), 128):
+        submit(engine, "warm", len(digests[start : start + 128]), digests[start : start + 128], 1)
+        run(engine)
+
+
+def run(engine: Engine) -> None:
+    while engine.has_work():
+        engine.step()
+
+
+def decode_step_ms(engine: Engine, case: str, batch: int, digests: list[str]) -> float:
+    submit(engine, case, batch, digests, DECODED + 40)
+    times: list[float] = []
+    while engine.has_work():
+        began = time.perf_counter()
+        output = engine.step()
+        if not engine.num_waiting and len(output.deltas) == batch:
+            times.append(time.perf_counter() - began)
+    return statistics.median(times[5:-5]) * 1e3
+
+
+def prefill_ms(engine: Engine, case: str, digests: list[str]) -> float:
+    times = []
+    for repeat in range(3):
+        submit(engine, f"prefill {repeat} {case}", 64, digests, 1)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        run(engine)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e3
+
+
+def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[str]) -> float:
+    geometry = engine.pool.geometry
+    weights = engine.loaded.model.weights
+    base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
+    context = PROMPT + DECODED // 2
+    kv = batch * context * 2 * geometry.kv_dim * 2 * geometry.num_layers
+    used = set(digests[:batch])
+    lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
+    return (base + kv + lora) / BANDWIDTH * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
+    arguments = parser.parse_args()
+    source = LoadedAdapters()
+    config = EngineConfig(
+        model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=4096, prefix_cache=False
+    )
+    engine = build_engine(arguments.model, config, source)
+    digests = []
+    for index in range(max(CASES.values())):
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        source.add(packed)
+        digests.append(packed.digest)
+    warm(engine, digests)
+    rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
+    parameters = (engine.loaded.model.weights.num_bytes()) / 2
+    for case, adapters in CASES.items():
+        used = digests[:adapters]
+        for batch in BATCHES:
+            if adapters <= batch or case == "all distinct":
+                mine = used[:batch]
+                value = decode_step_ms(engine, case, batch, mine)
+                rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), settings={"batch": batch})
+        if case != "all distinct":
+            floor = 2 * parameters * 64 * PROMPT / FLOPS * 1e3
+            rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, settings={"prompts": 64})
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="WARNING", format="%(message)s")
+    main()
