@@ -118,8 +118,8 @@ def main() -> None:
     shared = [Case(64, 1, (16,))] + [Case(256, n, (8, 16, 32, 64)) for n in (1, 8, 64, 128)]
     prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
     work = (
-        (Form.FEW, decode, GROUPS),
-        (Form.FEW, shared, ("qkv", "o")),
+        (Form.ONE, decode, GROUPS),
+        (Form.ONE, shared, ("qkv", "o")),
         (Form.SOME, shared, ("qkv", "o")),
         (Form.MANY, prefill, GROUPS),
     )

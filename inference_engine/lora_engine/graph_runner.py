@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: one graph per batch size and LoRA shape, replayed with new contents.
+"""Decode steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
 
 A graph reads its inputs from fixed tensors: per token its id, position, KV cell and length, the
 page table, and the tiles that say which rows use which adapter. Loading or evicting an
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +31,23 @@ from .scheduling.sequence import Chunk
 log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
-# Captured at start; others when they first come. None: no row has an adapter.
-EAGER_SHAPES = (None, *(LoraShape(form, rank) for form in (Form.FEW, Form.SOME) for rank in (16, 64)))
+EAGER_RANKS = (16, 64)  # graphs of these classes are captured at start; others when they first come
+
+
+@dataclass(frozen=True, slots=True)
+class GraphShape:
+    """What a capture fixes: rows, and how LoRA kernels are launched over at most ``tiles`` tiles (None: not at all)."""
+
+    size: int
+    lora: LoraShape | None = None
+    tiles: int = 0
 
 
 class DecodeGraph:
-    """One captured decode step of ``size`` rows."""
+    """One captured decode step."""
 
-    def __init__(self, runner: GraphRunner, size: int, shape: LoraShape | None) -> None:
-        self.plan = runner.static_plan(size, shape)
+    def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
+        self.plan, size = runner.static_plan(shape), shape.size
         self.graph = torch.cuda.CUDAGraph()
         self._run(runner, size)  # compiles what is not compiled yet, outside the capture
         torch.cuda.synchronize()
@@ -69,23 +78,25 @@ class GraphRunner(Runner):
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)
-        self._graphs: dict[tuple[int, LoraShape | None], DecodeGraph] = {}
+        self._graphs: dict[GraphShape, DecodeGraph] = {}
 
     @torch.inference_mode()
     def capture(self) -> None:
         """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory."""
         started = time.perf_counter()
-        for shape in EAGER_SHAPES:
-            for size in reversed(self.sizes):
-                self._graph(size, shape)
+        for size in reversed(self.sizes):
+            self._graph(GraphShape(size))
+            for rank in EAGER_RANKS:
+                self._graph(GraphShape(size, LoraShape(Form.ONE, rank), size))
+                for tiles in some_tiles(size):
+                    self._graph(GraphShape(size, LoraShape(Form.SOME, rank), tiles))
         log.info("captured %d decode graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
 
-    def static_plan(self, size: int, shape: LoraShape | None) -> TritonPlan:
-        """The plan a graph of ``size`` rows is captured with."""
+    def static_plan(self, shape: GraphShape) -> TritonPlan:
+        """The plan a graph is captured with."""
+        size = shape.size
         _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
-        lora = None
-        if shape:
-            lora = LoraPlan(self._tiles[: most_tiles(shape.form, size)], shape, self._shrunk)
+        lora = LoraPlan(self._tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
@@ -110,22 +121,19 @@ class GraphRunner(Runner):
             return super()._execute(chunks, rows)
         size = next(size for size in self.sizes if size >= len(chunks))
         spans = lora_spans(chunks, range(len(chunks) + 1))
-        shape = None
-        if spans:
-            with_adapter = sum(span.stop - span.start for span in spans)
-            shape = LoraShape(decode_form(with_adapter, len(spans)), rank_class(max(span.slot.rank for span in spans)))
-        graph = self._graph(size, shape)
-        self._load(chunks, size, spans, shape)
+        shape = graph_shape(size, spans)
+        graph = self._graph(shape)
+        self._load(chunks, shape, spans)
         graph.graph.replay()
         if all(row.params.plain_greedy for row in rows):
             return Samples(graph.greedy[: len(rows)])
         return sample(graph.logits[: len(rows)], rows)
 
-    def _graph(self, size: int, shape: LoraShape | None) -> DecodeGraph:
-        if (size, shape) not in self._graphs:
+    def _graph(self, shape: GraphShape) -> DecodeGraph:
+        if shape not in self._graphs:
             self._blank()
-            self._graphs[size, shape] = DecodeGraph(self, size, shape)
-        return self._graphs[size, shape]
+            self._graphs[shape] = DecodeGraph(self, shape)
+        return self._graphs[shape]
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
@@ -134,9 +142,9 @@ class GraphRunner(Runner):
         self._fields[3] = 1
         self._fields[4] = -1
 
-    def _load(self, chunks: list[Chunk], size: int, spans: Sequence[LoraSpan], shape: LoraShape | None) -> None:
+    def _load(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
-        count, page_tokens = len(chunks), self.pool.geometry.page_tokens
+        size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
         self._hosts.reverse()
         pinned = self._hosts[0][: size * (FIELDS + 3 + width)]
@@ -156,8 +164,8 @@ class GraphRunner(Runner):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
-        if shape:
-            _write_tiles(spans, shape.form, tiles)
+        if shape.lora:
+            _write_tiles(spans, shape.lora.form, tiles)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
@@ -171,9 +179,24 @@ def graph_sizes(max_running: int) -> list[int]:
     return [size for size in sizes if size < max_running] + [max_running]
 
 
-def most_tiles(form: Form, size: int) -> int:
-    """Tiles that ``size`` rows can take: more than two rows per adapter in the form for several (``decode_form``)."""
-    return size if form is Form.FEW else size // 2 + size // form + 1
+def graph_shape(size: int, spans: Sequence[LoraSpan]) -> GraphShape:
+    """The graph for ``size`` rows whose adapters ``spans`` name."""
+    if not spans:
+        return GraphShape(size)
+    form = decode_form(sum(span.stop - span.start for span in spans), len(spans))
+    lora = LoraShape(form, rank_class(max(span.slot.rank for span in spans)))
+    if form is Form.ONE:
+        return GraphShape(size, lora, size)
+    needed = sum(-(-(span.stop - span.start) // form) for span in spans)
+    return GraphShape(size, lora, next(tiles for tiles in some_tiles(size) if tiles >= needed))
+
+
+def some_tiles(size: int) -> tuple[int, int]:
+    """Tiles that graphs of the form for several have room for: empty ones cost time too.
+
+    The form is for more than three rows per adapter (``decode_form``); the first bound is for more than eight.
+    """
+    return size // 8 + size // Form.SOME + 1, size // 3 + size // Form.SOME + 1
 
 
 def _write_tiles(spans: Sequence[LoraSpan], form: Form, tiles: npt.NDArray[np.int32]) -> None:

@@ -20,9 +20,9 @@ import triton.language as tl
 
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
-FEW_SHARE = 2048  # input elements of a row that one program of the few-token form reads
-FEW_ROWS = 4  # rows of A that it reads
-FEW_RANK_BLOCK = 16  # rows of B in flight in one program of the few-token form
+ONE_SHARE = 2048  # input elements of a row that one program of the one-token form reads
+ONE_ROWS = 4  # rows of A that it reads
+ONE_RANK_BLOCK = 16  # rows of B in flight in one program of the one-token form
 SMALL_TILE = 16  # tokens of the smallest matrix product
 LARGE_TILE = 64
 
@@ -30,7 +30,7 @@ LARGE_TILE = 64
 class Form(IntEnum):
     """How a launch treats its tiles; the value is the most tokens a tile may have."""
 
-    FEW = 4  # bound by bandwidth: tokens one by one, every weight in flight at once
+    ONE = 1  # bound by bandwidth: no matrix units, every weight in flight at once
     SOME = 16  # one small matrix product per tile: several decode tokens share an adapter
     MANY = 64  # prompt chunks; tiles of up to 16 tokens (decode rows beside them) take the small product
 
@@ -45,9 +45,21 @@ class Launch:
 
 
 # The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
-SHRINK = {Form.FEW: Launch(2048, 4, 3), Form.SOME: Launch(512, 2, 1), Form.MANY: Launch(128, 4, 3)}
-EXPAND = {Form.FEW: Launch(256, 2, 3), Form.SOME: Launch(256, 4, 2), Form.MANY: Launch(256, 4, 2)}
-SHARE = {Form.FEW: FEW_SHARE, Form.SOME: 512, Form.MANY: 1024}  # input elements that one program of a shrink reads
+SHRINK = {
+    Form.ONE: Launch(2048, 4, 3),
+    Form.SOME: Launch(512, 2, 1),
+    Form.MANY: Launch(128, 4, 3),
+}
+EXPAND = {
+    Form.ONE: Launch(256, 2, 3),
+    Form.SOME: Launch(256, 4, 2),
+    Form.MANY: Launch(256, 4, 2),
+}
+SHARE = {
+    Form.ONE: ONE_SHARE,
+    Form.SOME: 512,
+    Form.MANY: 1024,
+}  # input elements that one program of a shrink reads
 
 
 @triton.jit
@@ -99,7 +111,7 @@ def _target_of(
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _shrink_few_kernel(
+def _shrink_one_kernel(
     x_ptr,
     pool_ptr,
     h_ptr,
@@ -124,13 +136,12 @@ def _shrink_few_kernel(
     BLOCK_K: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """A few tokens per adapter: the rows' whole share of the input is in flight at once, no loop over it."""
+    """One token per tile: the rows' whole share of the input is in flight at once, no loop over it."""
     row_block, split = tl.program_id(0), tl.program_id(2)
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
-    start = tl.load(tile + 1)
-    length = tl.load(tile + 2)
-    if length == 0:
+    token = tl.load(tile + 1).to(tl.int64)
+    if tl.load(tile + 2) == 0:
         _wait(PDL)
         return
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
@@ -159,15 +170,14 @@ def _shrink_few_kernel(
         other=0.0,
     )
     _wait(PDL)
-    for token in range(start, start + length):
-        x = tl.load(x_ptr + tl.cast(token, tl.int64) * x_stride + columns, mask=columns_ok, other=0.0)
-        products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
-        shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
-        tl.store(h_ptr + split * split_stride + tl.cast(token, tl.int64) * h_stride + rows, shrunk, mask=rows_ok)
+    x = tl.load(x_ptr + token * x_stride + columns, mask=columns_ok, other=0.0)
+    products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
+    shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
+    tl.store(h_ptr + split * split_stride + token * h_stride + rows, shrunk, mask=rows_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _expand_few_kernel(
+def _expand_one_kernel(
     h_ptr,
     pool_ptr,
     out_ptr,
@@ -197,12 +207,11 @@ def _expand_few_kernel(
     BLOCK_N: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """A few tokens per adapter: B's block streams once per token, from memory first, from the cache after."""
+    """One token per tile; the shrink's partial sums are added up here, in a fixed order."""
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
-    start = tl.load(tile + 1)
-    length = tl.load(tile + 2)
-    if length == 0:
+    token = tl.load(tile + 1).to(tl.int64)
+    if tl.load(tile + 2) == 0:
         _wait(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
@@ -222,32 +231,24 @@ def _expand_few_kernel(
     row_chunks = (out_features + KV_DIM - 1) // KV_DIM
     first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
     splits = tl.arange(0, SPLITS)
-    _wait(PDL)
-    for token in range(start, start + length):
-        acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
-        for r in range(0, rank, BLOCK_R):
-            rows = r + tl.arange(0, BLOCK_R)
-            rows_ok = rows < rank
-            chunk = first_chunk + rows * row_chunks
-            page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-            place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
-            b = tl.load(
-                pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
-            )
-            partial = tl.load(
-                h_ptr
-                + splits[:, None] * split_stride
-                + tl.cast(token, tl.int64) * h_stride
-                + shrunk_start
-                + rows[None, :],
-                mask=rows_ok[None, :],
-                other=0.0,
-            )
-            shrunk = tl.sum(partial, axis=0).to(b.dtype).to(tl.float32)
-            acc += tl.sum(b.to(tl.float32) * shrunk[:, None], axis=0)
-        place_out = out_ptr + tl.cast(token, tl.int64) * out_stride + out_start + column + columns
-        base = tl.load(place_out, mask=columns_ok, other=0.0).to(tl.float32)
-        tl.store(place_out, (base + acc * scale).to(out_ptr.dtype.element_ty), mask=columns_ok)
+    h_ptr += token * h_stride + shrunk_start
+    acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    for r in range(0, rank, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank
+        chunk = first_chunk + rows * row_chunks
+        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        b = tl.load(
+            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+        )
+        _wait(PDL)
+        partial = tl.load(h_ptr + splits[:, None] * split_stride + rows[None, :], mask=rows_ok[None, :], other=0.0)
+        shrunk = tl.sum(partial, axis=0).to(b.dtype).to(tl.float32)
+        acc += tl.sum(b.to(tl.float32) * shrunk[:, None], axis=0)
+    place_out = out_ptr + token * out_stride + out_start + column + columns
+    base = tl.load(place_out, mask=columns_ok, other=0.0).to(tl.float32)
+    tl.store(place_out, (base + acc * scale).to(out_ptr.dtype.element_ty), mask=columns_ok)
 
 
 @triton.jit
@@ -576,9 +577,14 @@ def lora_shrink(
         **_early_start(x),
     )
     columns = _block(kv_dim, SHRINK[shape.form].columns)
-    if shape.form is Form.FEW:
-        _shrink_few_kernel[(triton.cdiv(max_rows, FEW_ROWS), tiles.shape[0], splits)](
-            *where, *strides, BLOCK_R=FEW_ROWS, BLOCKS=FEW_SHARE // columns, BLOCK_K=columns, **common
+    if shape.form is Form.ONE:
+        _shrink_one_kernel[(triton.cdiv(max_rows, ONE_ROWS), tiles.shape[0], splits)](
+            *where,
+            *strides,
+            BLOCK_R=ONE_ROWS,
+            BLOCKS=ONE_SHARE // columns,
+            BLOCK_K=columns,
+            **common,
         )
         return
     many = shape.form is Form.MANY
@@ -627,7 +633,7 @@ def lora_expand(
         return
     _check(out, pool, kv_dim, sum(group.out_features), "out")
     outs = (*group.out_features, 0, 0)[:3]
-    few = shape.form is Form.FEW
+    one = shape.form is Form.ONE
     block_n = _block(kv_dim, EXPAND[shape.form].columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     where = (pool, out, tiles, tables.pages, tables.modules, tables.scales, layer)
@@ -643,16 +649,22 @@ def lora_expand(
         OUT_2=outs[2],
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        BLOCK_R=FEW_RANK_BLOCK if few else 16,
+        BLOCK_R=ONE_RANK_BLOCK if one else 16,
         BLOCK_N=block_n,
         num_warps=EXPAND[shape.form].warps,
         num_stages=EXPAND[shape.form].stages,
         **_early_start(out),
     )
-    if few:
+    if one:
         splits = shape.splits(group.in_features)
-        _expand_few_kernel[grid](
-            h.partial, *where, h.partial.stride(1), h.partial.stride(0), *strides, SPLITS=splits, **common
+        _expand_one_kernel[grid](
+            h.partial,
+            *where,
+            h.partial.stride(1),
+            h.partial.stride(0),
+            *strides,
+            SPLITS=splits,
+            **common,
         )
         return
     large = LARGE_TILE if shape.form is Form.MANY else 0

@@ -176,8 +176,8 @@ class TritonOps:
 
 
 def decode_form(rows: int, adapters: int) -> Form:
-    """How decode rows are treated: a matrix product pays once an adapter has more than two of them."""
-    return Form.SOME if rows >= 8 and rows > 2 * adapters else Form.FEW
+    """How decode rows are treated: a matrix product pays once an adapter has more than three of them."""
+    return Form.SOME if rows > 3 * adapters else Form.ONE
 
 
 Span = tuple[int, int, int]  # table index, first row, row after the last
