@@ -46,13 +46,13 @@ class Launch:
 
 # The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
 SHRINK = {
-    Form.ONE: Launch(2048, 4, 3),
+    Form.ONE: Launch(2048, 4, 1),
     Form.SOME: Launch(512, 2, 1),
     Form.MANY: Launch(128, 4, 3),
 }
 EXPAND = {
-    Form.ONE: Launch(256, 2, 3),
-    Form.SOME: Launch(256, 4, 2),
+    Form.ONE: Launch(256, 2, 1),
+    Form.SOME: Launch(256, 4, 1),
     Form.MANY: Launch(256, 4, 2),
 }
 SHARE = {
@@ -68,7 +68,8 @@ def _wait(PDL: tl.constexpr):
 
     With programmatic dependent launch a program starts early, and has read its tile, its tables and
     its weights by the time its input is complete. Every program must call this, also one without work:
-    else the launch would seem to end before those it came after.
+    else the launch would seem to end before those it came after. A loop around it must have one stage:
+    a pipeline would fetch the first round's input before it.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -240,7 +241,7 @@ def _expand_one_kernel(
         page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
         b = tl.load(
-            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         _wait(PDL)
         partial = tl.load(h_ptr + splits[:, None] * split_stride + rows[None, :], mask=rows_ok[None, :], other=0.0)
@@ -289,7 +290,7 @@ def _shrink_tile(
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
         columns_ok = k + columns < IN
         a = tl.load(
-            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+            pool_ptr + tl.multiple_of(place, BLOCK_K)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         _wait(PDL)
         x = tl.load(
@@ -427,7 +428,7 @@ def _expand_tile(
         page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
         b = tl.load(
-            pool_ptr + place[:, None] + columns[None, :], mask=rows_ok[:, None] & columns_ok[None, :], other=0.0
+            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         _wait(PDL)
         h = tl.load(
