@@ -15,6 +15,7 @@ from lora_kernels.lora import Form
 def ptx_of(form: Form, dtype: str) -> dict[str, str]:
     """In a process of its own: this one may have Triton's interpreter in the compiler's place."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", "lorikeet_testing.compiled_lora", form.name, dtype]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=True)
     kernels: dict[str, str] = json.loads(done.stdout)
