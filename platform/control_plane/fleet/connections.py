@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import grpc.aio
 
+from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import (
@@ -69,6 +70,7 @@ class HostConnection:
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
                 await self._read_heartbeats()
+            end_if_cancelled()
             self.status = None
             await asyncio.sleep(RETRY_S)
 
@@ -76,7 +78,8 @@ class HostConnection:
         heartbeats = aiter(self.client.watch(HEARTBEAT_S))
         while True:
             try:
-                status = await asyncio.wait_for(anext(heartbeats), HEARTBEAT_S * SILENT_HEARTBEATS)
+                async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
+                    status = await anext(heartbeats)
             except StopAsyncIteration:
                 return
             except TimeoutError:

@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from control_plane.fleet import errors
+from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.errors import HostError
@@ -173,7 +174,8 @@ class EngineClient:
             return
         self.start()
         try:
-            await asyncio.wait_for(self._connected.wait(), self._connect_timeout_s)
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._connected.wait()
         except TimeoutError:
             raise errors.unavailable(self.host, self._last_error) from None
 
@@ -211,12 +213,11 @@ class EngineClient:
                 self._last_error = "the call ended before the greeting"
             except asyncio.CancelledError:
                 # gRPC reports a call that the server cancelled the same way as a task that was cancelled.
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
                 self._last_error = "the engine cancelled the session"
             finally:
                 was_connected = self._connected.is_set()
                 self._disconnect()
+            end_if_cancelled()
             delay = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
             logger.warning("engine host %s: session ended (%s), again in %.1f s", self.host, self._last_error, delay)
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))

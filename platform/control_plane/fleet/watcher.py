@@ -13,6 +13,7 @@ from django.db import DatabaseError
 from control_plane.adapters.tasks import resume_uploads
 from control_plane.db import run_db
 from control_plane.fleet import actions
+from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
@@ -53,6 +54,7 @@ class HostWatcher:
         try:
             await step()
         except (grpc.aio.AioRpcError, HostError, TimeoutError, DatabaseError) as error:
+            end_if_cancelled()
             logger.info("following host %s: %s", self.name, error)
 
     async def _follow(self) -> None:
@@ -60,7 +62,8 @@ class HostWatcher:
         heartbeats = aiter(self._client.watch(self._interval_s))
         with contextlib.suppress(StopAsyncIteration):
             while True:
-                status = await asyncio.wait_for(anext(heartbeats), self._interval_s * SILENT_HEARTBEATS)
+                async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
+                    status = await anext(heartbeats)
                 await run_db(actions.record_status, self.name, status)
                 await run_db(publish_host_status, self.name)
 
