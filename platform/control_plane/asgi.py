@@ -16,6 +16,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 import control_plane.gateway.routing  # noqa: E402
 import control_plane.live.routing  # noqa: E402
 from control_plane import drain, embedded  # noqa: E402
+from control_plane.adapters.tus import ResumableUploads  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.handler import ByPath, GatewayHandler  # noqa: E402
@@ -49,7 +50,7 @@ async def _flush_last_used() -> None:
 sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_http = ByPath(gateway=GatewayHandler(), site=BodyGuard(cast(AsgiApp, Handler())))
+_http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()))))
 
 application = Lifespan(
     ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)}),

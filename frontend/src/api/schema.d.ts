@@ -2047,13 +2047,15 @@ export interface components {
             name: string;
         };
         /**
-         * @description * `received` - Received
+         * @description * `arriving` - Arriving
+         *     * `received` - Received
          *     * `validating` - Validating
          *     * `refused` - Refused
          *     * `accepted` - Accepted
+         *     * `cancelled` - Cancelled
          * @enum {string}
          */
-        UploadState: "received" | "validating" | "refused" | "accepted";
+        UploadState: "arriving" | "received" | "validating" | "refused" | "accepted" | "cancelled";
         Usage: {
             /**
              * Format: date-time

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from .geometry import Limits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import printable
-from .tar_stream import TarError, TarReader
+from .tar_stream import BLOCK, Readable, TarError, TarReader
 
 MAX_ENTRIES = 1000
 MAX_RATIO = 200
@@ -27,7 +27,7 @@ _MAX_DIRECTORY_BYTES = 1 << 20
 _CHUNK = 1 << 20
 _WANTED = (CONFIG_FILE, WEIGHTS_FILE)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-_ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz")
+_ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
 )
@@ -79,15 +79,18 @@ def _collect_upload(files: Mapping[str, Path], collector: _Collector) -> None:
 
 
 def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
-    magic = file.read(4)
+    magic = file.read(BLOCK)
     file.seek(0)
     try:
         if magic[:2] == b"PK":
             _collect_zip(file, collector)
         elif magic[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=file, mode="rb") as stream:
+                _collect_tar(stream, collector)
+        elif magic[257:262] == b"ustar":
             _collect_tar(file, collector)
         else:
-            raise UploadError("bad_archive", f"{printable(name)} is neither a zip nor a gzip file.", _BOTH)
+            raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UploadError("bad_archive", f"{printable(name)} is damaged: {printable(error)}.", _PACK_AGAIN) from None
     except (ValueError, OverflowError, RuntimeError, OSError) as error:
@@ -134,18 +137,17 @@ def _zip_chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[b
             yield chunk
 
 
-def _collect_tar(file: BinaryIO, collector: _Collector) -> None:
-    with gzip.GzipFile(fileobj=file, mode="rb") as stream:
-        reader = TarReader(_Counted(stream, collector.max_archive_bytes))
-        for entries, member in enumerate(reader, start=1):
-            collector.count_entries(entries)
-            if member.kind in ("link", "special"):
-                name = printable(member.name)
-                raise UploadError("unsafe_archive", f"{name} is a link or a special file.", _PACK_AGAIN)
-            if member.kind == "folder":
-                collector.check_path(member.name)
-            else:
-                collector.offer(member.name, reader.chunks())
+def _collect_tar(stream: Readable, collector: _Collector) -> None:
+    reader = TarReader(_Counted(stream, collector.max_archive_bytes))
+    for entries, member in enumerate(reader, start=1):
+        collector.count_entries(entries)
+        if member.kind in ("link", "special"):
+            name = printable(member.name)
+            raise UploadError("unsafe_archive", f"{name} is a link or a special file.", _PACK_AGAIN)
+        if member.kind == "folder":
+            collector.check_path(member.name)
+        else:
+            collector.offer(member.name, reader.chunks())
 
 
 class _Collector:
@@ -265,9 +267,9 @@ class _Collector:
 
 
 class _Counted:
-    """A decompressed stream that may not grow past ``limit`` bytes."""
+    """An archive's stream that may not grow past ``limit`` bytes."""
 
-    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+    def __init__(self, stream: Readable, limit: int) -> None:
         self._stream = stream
         self._left = limit
 

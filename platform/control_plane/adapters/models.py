@@ -126,10 +126,12 @@ class Alias(models.Model):
 
 
 class UploadState(models.TextChoices):
+    ARRIVING = "arriving"
     RECEIVED = "received"
     VALIDATING = "validating"
     REFUSED = "refused"
     ACCEPTED = "accepted"
+    CANCELLED = "cancelled"
 
 
 class Upload(models.Model):

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from control_plane.adapters import uploads, validation
+from control_plane.adapters import resumable, uploads, validation
 
 
 @shared_task(name="adapters.validate_upload")
@@ -14,6 +14,7 @@ def validate_upload(upload_id: str) -> None:
 @shared_task(name="adapters.resume_uploads")
 def resume_uploads(orphans: bool = False) -> None:
     """Queue again what waits for a task: after a restart, a lost worker, or when the first host appears."""
+    resumable.tend_arriving()
     for upload_id in uploads.undecided_uploads(orphans=orphans):
         validate_upload.delay(str(upload_id))
     uploads.sweep()

@@ -55,11 +55,16 @@ class NameTakenByBaseError(LorikeetError):
         )
 
 
-def receive_upload(*, acting: Principal, name: str, description: str, files: list[TemporaryUploadedFile]) -> Upload:
-    """Keep the spooled files and queue their validation."""
+def require_free_name(name: str) -> None:
+    """Raises NameTakenByBaseError (409)."""
     base = served_base()
     if base is not None and base.name == name:
         raise NameTakenByBaseError(name)
+
+
+def receive_upload(*, acting: Principal, name: str, description: str, files: list[TemporaryUploadedFile]) -> Upload:
+    """Keep the spooled files and queue their validation."""
+    require_free_name(name)
     upload_id = uuid4()
     listing = [{"name": file.name, "bytes": file.size} for file in files]
     folder = incoming.keep(upload_id, files)
@@ -89,7 +94,7 @@ def _create_upload(
             created_by_key=acting.api_key,
         )
         audit.record(acting.actor, "upload.receive", upload, tenant=acting.tenant, label=name, bytes=upload.bytes)
-        _tell(upload)
+        tell_upload(upload)
         enqueue(validate_upload, str(upload.pk))
     return upload
 
@@ -97,7 +102,7 @@ def _create_upload(
 def claim_upload(upload_id: UUID | str) -> tuple[Upload, ServedBase] | None:
     """Take the upload for validation. None if it is decided, in other hands, or must wait for a host."""
     with transaction.atomic():
-        upload = _locked(upload_id)
+        upload = lock_upload(upload_id)
         if upload is None or not _is_free(upload):
             return None
         base = served_base()
@@ -105,23 +110,23 @@ def claim_upload(upload_id: UUID | str) -> tuple[Upload, ServedBase] | None:
             _wait(upload)
             return None
         if upload.attempts >= MOST_ATTEMPTS:
-            _move(upload, UploadState.REFUSED, GIVEN_UP)
-            _forget_after_commit(upload)
+            move_upload(upload, UploadState.REFUSED, GIVEN_UP)
+            forget_after_commit(upload)
             return None
         upload.attempts += 1
-        _move(upload, UploadState.VALIDATING, None)
+        move_upload(upload, UploadState.VALIDATING, None)
     return upload, base
 
 
 def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:
     """The files cannot become an adapter. `problem` is `{code, message, fix}`."""
     with transaction.atomic():
-        locked = _locked(upload.pk)
+        locked = lock_upload(upload.pk)
         if locked is None or locked.state != UploadState.VALIDATING:
             return
         locked.report = dict(report) if report else None
-        _move(locked, UploadState.REFUSED, problem)
-        _forget_after_commit(locked)
+        move_upload(locked, UploadState.REFUSED, problem)
+        forget_after_commit(locked)
 
 
 def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> None:
@@ -130,7 +135,7 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
     Raises StoredLimitError if that would pass a limit of the tenant.
     """
     with transaction.atomic():
-        locked = _locked(upload.pk)
+        locked = lock_upload(upload.pk)
         if locked is None or locked.state != UploadState.VALIDATING:
             return
         require_room_for_content(locked.tenant, locked.adapter_name, stored.digest, stored.bytes)
@@ -140,10 +145,10 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
         locked.reused_version = version is not None
         version = version or _create_version(locked, adapter, stored, report, base)
         locked.version, locked.report = version, dict(report)
-        _move(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
+        move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
         fleet.place_version(version)
         tell_adapter(adapter)
-        _forget_after_commit(locked)
+        forget_after_commit(locked)
 
 
 def undecided_uploads(*, orphans: bool) -> list[UUID]:
@@ -160,7 +165,7 @@ def undecided_uploads(*, orphans: bool) -> list[UUID]:
 
 def sweep() -> int:
     """Remove files of uploads that are decided or were never recorded. Returns how many things."""
-    undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
+    undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
     return incoming.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
 
 
@@ -168,7 +173,8 @@ def _lost_before() -> datetime:
     return timezone.now() - timedelta(seconds=2 * current().validate_wall_s)
 
 
-def _locked(upload_id: UUID | str) -> Upload | None:
+def lock_upload(upload_id: UUID | str) -> Upload | None:
+    """The upload as it is now, locked until the transaction ends."""
     uploads = Upload.objects.select_for_update(of=("self",)).select_related("tenant")
     return uploads.filter(pk=upload_id).first()
 
@@ -181,22 +187,25 @@ def _is_free(upload: Upload) -> bool:
 
 def _wait(upload: Upload) -> None:
     if upload.reason != WAITING_FOR_HOST:
-        _move(upload, UploadState.RECEIVED, WAITING_FOR_HOST)
+        move_upload(upload, UploadState.RECEIVED, WAITING_FOR_HOST)
 
 
-def _move(upload: Upload, state: UploadState, reason: Problem | None) -> None:
+def move_upload(upload: Upload, state: UploadState, reason: Problem | None, actor: Actor = SYSTEM) -> None:
+    """Inside a transaction that locked it."""
     upload.state, upload.reason = state, dict(reason) if reason else None
     upload.save()
     code = reason["code"] if reason else None
-    audit.record(SYSTEM, f"upload.{state.value}", upload, tenant=upload.tenant, label=upload.adapter_name, reason=code)
-    _tell(upload)
+    audit.record(actor, f"upload.{state.value}", upload, tenant=upload.tenant, label=upload.adapter_name, reason=code)
+    tell_upload(upload)
 
 
-def _tell(upload: Upload) -> None:
+def tell_upload(upload: Upload) -> None:
+    """After commit, the event `upload.updated`."""
     announce(upload.tenant_id, "upload.updated", lambda: upload_json(upload))
 
 
-def _forget_after_commit(upload: Upload) -> None:
+def forget_after_commit(upload: Upload) -> None:
+    """Its files are of no use once it is decided."""
     transaction.on_commit(lambda: incoming.forget(Path(upload.folder)), robust=True)
 
 
@@ -212,7 +221,7 @@ def _adapter_for(upload: Upload) -> Adapter:
         description=upload.description,
         created_by=upload.created_by,
     )
-    audit.record(_uploader(upload), "adapter.create", adapter, tenant=upload.tenant)
+    audit.record(uploader_of(upload), "adapter.create", adapter, tenant=upload.tenant)
     return adapter
 
 
@@ -238,7 +247,7 @@ def _create_version(
         created_by=upload.created_by,
     )
     audit.record(
-        _uploader(upload),
+        uploader_of(upload),
         "version.create",
         version,
         tenant=upload.tenant,
@@ -248,7 +257,8 @@ def _create_version(
     return version
 
 
-def _uploader(upload: Upload) -> Actor:
+def uploader_of(upload: Upload) -> Actor:
+    """Who began it."""
     if upload.created_by is not None:
         return Actor(ActorKind.USER, str(upload.created_by.pk), upload.created_by.email)
     if upload.created_by_key is not None:

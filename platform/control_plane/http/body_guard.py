@@ -10,7 +10,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +28,7 @@ from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.principal import Principal
 from control_plane.tenants.access import enter
 from control_plane.tenants.roles import Capability
 
@@ -38,6 +39,7 @@ MULTIPART_OVERHEAD = 1 << 20
 BODY_MAX_BYTES = 8 << 20
 # A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
 DRAIN_BYTES = 64 << 20
+Headers = Sequence[tuple[bytes, bytes]]
 _BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
 
 
@@ -64,7 +66,7 @@ class BodyGuard:
         set_request_id(request_id)
         upload = UPLOAD_PATH.match(scope["path"]) if scope["method"] == "POST" else None
         limit = current().upload_max_bytes + MULTIPART_OVERHEAD if upload else BODY_MAX_BYTES
-        declared = _declared_length(headers)
+        declared = declared_length(headers)
         try:
             if upload:
                 await run_db(authorize_upload, scope, upload["tenant"])
@@ -73,11 +75,11 @@ class BodyGuard:
             await self.app(scope, _counted(receive, limit, upload=bool(upload)), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
-            await _refuse(send, error, request_id, close=close)
+            await send_refusal(send, error, request_id, close=close)
 
 
-def authorize_upload(scope: Scope, slug: str) -> None:
-    """Raises the error that the upload view would raise, from the headers alone."""
+def authorize_upload(scope: Scope, slug: str) -> Principal:
+    """The caller, who may upload. Raises the error that the upload view would raise, from the headers alone."""
     request = _request_without_body(scope)
     token = bearer_token(request)
     principal = authenticate_key(token) if token is not None else None
@@ -86,7 +88,9 @@ def authorize_upload(scope: Scope, slug: str) -> None:
     user = None if principal else session_user(request)
     if user is not None:
         _check_csrf(request)
-    enter(slug, user=user, key_principal=principal).require(Capability.WRITE_ADAPTERS)
+    caller = enter(slug, user=user, key_principal=principal)
+    caller.require(Capability.WRITE_ADAPTERS)
+    return caller
 
 
 def _request_without_body(scope: Scope) -> HttpRequest:
@@ -110,7 +114,7 @@ def _check_csrf(request: HttpRequest) -> None:
         ) from error
 
 
-def _declared_length(headers: dict[bytes, bytes]) -> int | None:
+def declared_length(headers: dict[bytes, bytes]) -> int | None:
     length = headers.get(b"content-length", b"")
     return int(length) if length.isdigit() else None
 
@@ -130,18 +134,22 @@ def _counted(receive: Receive, limit: int, *, upload: bool) -> Receive:
     return counted
 
 
-async def _refuse(send: Send, error: LorikeetError, request_id: str, *, close: bool) -> None:
+async def send_refusal(
+    send: Send, error: LorikeetError, request_id: str, *, close: bool, headers: Headers = ()
+) -> None:
+    """Answer with the error. `close` cuts off a body that is not worth reading to its end."""
     logger.info("Refused before the body: %s", error.code)
     body = json.dumps(error_body(**error.body())).encode()
-    headers = [
+    sent = [
+        *headers,
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"x-request-id", request_id.encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
     if error.status == HTTPStatus.UNAUTHORIZED:
-        headers.append((b"www-authenticate", CHALLENGE.encode()))
+        sent.append((b"www-authenticate", CHALLENGE.encode()))
     if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+        sent.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": sent})
     await send({"type": "http.response.body", "body": body})

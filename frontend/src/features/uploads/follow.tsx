@@ -48,12 +48,21 @@ export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
 
 type Icon = "busy" | "good" | "bad";
 
-const ICONS: Record<Upload["state"], Icon> = { received: "busy", validating: "busy", refused: "bad", accepted: "good" };
+const ICONS: Record<Upload["state"], Icon> = {
+  arriving: "busy",
+  received: "busy",
+  validating: "busy",
+  refused: "bad",
+  accepted: "good",
+  cancelled: "bad",
+};
 const HEADINGS: Record<Upload["state"], string> = {
+  arriving: "Arriving…",
   received: "Received, waiting to be checked",
   validating: "Checking names, shapes and values…",
   refused: "Refused",
   accepted: "Accepted",
+  cancelled: "Cancelled",
 };
 
 function StepIcon({ state }: { state: Icon }) {

@@ -2,7 +2,7 @@ import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Upload } from "@/api/types";
 
-const decided = (upload: Upload | undefined) => upload?.state === "accepted" || upload?.state === "refused";
+const decided = (upload: Upload | undefined) => upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
 
 export const uploadQuery = (tenant: string, id: string) =>
   queryOptions({

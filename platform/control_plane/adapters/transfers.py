@@ -1,0 +1,96 @@
+"""The file of a resumable upload while it arrives. Any web process that shares the artifact folder can go on with it.
+
+Two files in the upload's folder: `0` holds the bytes, `offset` says how many of them are acknowledged. Bytes are on
+disk before the offset says so: whatever is killed, an acknowledged byte is there, and what lies behind the offset is
+written over. The lock is the operating system's own on `offset`, so a process that dies lets go of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+from control_plane.errors import LorikeetError
+
+DATA, OFFSET = "0", "offset"
+# Always the same number of digits: one small write within one disk sector, which no crash can cut in two.
+_DIGITS = 20
+
+
+class UploadBusyError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "upload_busy",
+            "Another request is sending to this upload.",
+            "Send to an upload over one connection at a time; try again when the other has ended.",
+            status=423,
+        )
+
+
+def acknowledged(folder: Path) -> int:
+    """Bytes that are safely on disk. 0 before the first."""
+    try:
+        return int((folder / OFFSET).read_bytes() or b"0")
+    except FileNotFoundError:
+        return 0
+
+
+def last_touched(folder: Path) -> float:
+    """When the upload last went on, as a POSIX time; 0.0 if it never did."""
+    try:
+        return (folder / OFFSET).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+class Transfer:
+    """Exclusive hold of one upload's file. Blocking: call it on a thread.
+
+    `offset` is what is acknowledged, `end` where the next write goes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._mark = os.open(folder / OFFSET, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._data = os.open(folder / DATA, os.O_WRONLY | os.O_CREAT, 0o600)
+        except BlockingIOError:
+            os.close(self._mark)
+            raise UploadBusyError from None
+        except BaseException:
+            os.close(self._mark)
+            raise
+        self.offset = self.end = int(os.pread(self._mark, _DIGITS, 0) or b"0")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def write(self, data: bytes) -> None:
+        """Add bytes. They count only after `keep`."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._data, view, self.end)
+            self.end += written
+            view = view[written:]
+
+    def keep(self) -> None:
+        """Acknowledge everything written so far."""
+        if self.end != self.offset:
+            os.fdatasync(self._data)
+            os.pwrite(self._mark, b"%0*d" % (_DIGITS, self.end), 0)
+            os.fdatasync(self._mark)
+            self.offset = self.end
+
+    def drop(self) -> None:
+        """Forget what was written since the last `keep`."""
+        self.end = self.offset
+
+    def close(self) -> None:
+        os.close(self._data)
+        os.close(self._mark)

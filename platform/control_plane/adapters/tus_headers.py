@@ -1,0 +1,122 @@
+"""What tus 1.0.0 says in headers, read and written. https://tus.io/protocols/resumable-upload"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from control_plane.adapters.models import NAME, NAME_FORM
+from control_plane.errors import LorikeetError
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"
+ALGORITHMS = ("sha256", "sha1")
+BODY_TYPE = "application/offset+octet-stream"
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+_NUMBER = re.compile(r"[0-9]{1,18}\Z")
+_LONGEST = {"filename": 255, "description": 500}
+
+
+class TusError(LorikeetError):
+    """A request that does not keep to the protocol."""
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What the bytes of one request must hash to."""
+
+    algorithm: str
+    digest: bytes
+
+    def hasher(self) -> Any:
+        return hashlib.new(self.algorithm, usedforsecurity=False)
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str]) -> Self | None:
+        """Raises TusError (400)."""
+        if "upload-checksum" not in headers:
+            return None
+        algorithm, _, value = headers["upload-checksum"].partition(" ")
+        try:
+            digest = base64.b64decode(value, validate=True)
+        except binascii.Error:
+            digest = b""
+        if algorithm not in ALGORITHMS or len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
+            raise TusError(
+                "bad_checksum_header",
+                "The Upload-Checksum header names no known algorithm or holds no digest of its length.",
+                f"Send one of {', '.join(ALGORITHMS)}, a space, and the digest in base64.",
+            )
+        return cls(algorithm, digest)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a client says of a new upload."""
+
+    adapter: str
+    description: str
+    filename: str
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str]) -> Self:
+        """Raises TusError (400)."""
+        pairs = _pairs(headers.get("upload-metadata", ""))
+        adapter, filename = pairs.get("adapter", ""), pairs.get("filename", "")
+        if not NAME_FORM.match(adapter):
+            raise _bad_metadata("adapter", str(NAME.message))
+        if not filename.lower().endswith(ARCHIVES):
+            raise _bad_metadata("filename", f"Send one archive whose name ends with {', '.join(ARCHIVES)}.")
+        for name, longest in _LONGEST.items():
+            if len(pairs.get(name, "")) > longest:
+                raise _bad_metadata(name, f"Send at most {longest} characters.")
+        return cls(adapter, pairs.get("description", ""), filename)
+
+
+def number(headers: Mapping[str, str], name: str) -> int:
+    """A header that must be a whole number. Raises TusError (400)."""
+    text = headers.get(name.lower(), "")
+    if not _NUMBER.match(text):
+        raise TusError("bad_header", f"The header {name} must be a whole number.", "Send it in decimal digits.")
+    return int(text)
+
+
+def require_version(headers: Mapping[str, str]) -> None:
+    """Raises TusError (412)."""
+    if headers.get("tus-resumable") != VERSION:
+        raise TusError(
+            "tus_version",
+            f"The header Tus-Resumable must be {VERSION}.",
+            "Use a tus 1.0 client, or send the header yourself.",
+            status=412,
+        )
+
+
+def require_body_type(headers: Mapping[str, str]) -> None:
+    """Raises TusError (415)."""
+    if headers.get("content-type", "").partition(";")[0].strip() != BODY_TYPE:
+        raise TusError(
+            "unsupported_media_type", f"The bytes of an upload come as {BODY_TYPE}.", "Set Content-Type.", status=415
+        )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        key, _, value = pair.partition(" ")
+        try:
+            pairs[key] = base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise _bad_metadata(key[:64], "Send each value as UTF-8 in base64.") from None
+        if "\0" in pairs[key]:
+            raise _bad_metadata(key[:64], "Leave out NUL characters.")
+    return pairs
+
+
+def _bad_metadata(name: str, fix: str) -> TusError:
+    return TusError("bad_metadata", f'"{name}" in Upload-Metadata is missing or cannot be used.', fix, param=name)
