@@ -27,6 +27,7 @@ from rest_framework.test import APIClient
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
 from control_plane.adapters import actions, uploads, validate_process, validation
+from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.incoming import SpooledFile
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.audit.actor import SYSTEM
@@ -255,6 +256,11 @@ def anonymous() -> Iterator[APIClient]:
 def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str, Any]:
     """One of everything in acme, and the values that its addresses take."""
     version = ready_version(acme)
+    upload_id = Upload.objects.get().pk
+    second = ready_version(acme, seed=1)
+    for pointed in (version, second):
+        set_alias(acting=acme.principal(), version=pointed, name="beta")
+    start_canary(acting=acme.principal(), version=version, name="beta", percent=10)
     key, _ = acme.key()
     record_event(
         request_id="req_1",
@@ -276,7 +282,8 @@ def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str
     return {
         "name": "support",
         "number": 1,
-        "upload_id": Upload.objects.get().pk,
+        "alias": "beta",
+        "upload_id": upload_id,
         "key_id": key.pk,
         "webhook_id": endpoint.pk,
         "delivery_id": delivery.pk,

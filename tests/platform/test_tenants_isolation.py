@@ -28,7 +28,11 @@ CASES = [
 
 
 # What a method must be sent to get as far as looking for its subject.
-BODIES: dict[tuple[str, str], Any] = {("members/<uuid:user_id>", "patch"): {"role": "viewer"}}
+BODIES: dict[tuple[str, str], Any] = {
+    ("members/<uuid:user_id>", "patch"): {"role": "viewer"},
+    ("adapters/<str:name>/aliases/<str:alias>", "put"): {"version": 1},
+    ("adapters/<str:name>/aliases/<str:alias>/canary", "put"): {"version": 1, "percent": 5},
+}
 
 
 def address(org: Any, route: str, values: dict[str, Any]) -> str:

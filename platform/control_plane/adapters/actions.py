@@ -92,11 +92,16 @@ def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = 
 
 
 def _point_alias(version: AdapterVersion, name: str, actor: Actor) -> Alias:
-    aliases = Alias.objects.for_tenant(version.tenant)
-    before = aliases.filter(adapter=version.adapter, name=name).values_list("version__number", flat=True).first()
-    alias, _ = aliases.update_or_create(
-        tenant=version.tenant, adapter=version.adapter, name=name, defaults={"version": version}
-    )
+    """Whatever canary the alias had is over: it was promoted, or overruled."""
+    aliases = Alias.objects.for_tenant(version.tenant).select_for_update(of=("self",))
+    alias = aliases.select_related("version").filter(adapter=version.adapter, name=name).first()
+    before = alias.version if alias else None
+    if alias is None:
+        alias = Alias(tenant=version.tenant, adapter=version.adapter, name=name)
+    if before != version:
+        alias.previous = before
+    alias.version, alias.canary, alias.canary_percent, alias.canary_since = version, None, None, None
+    alias.save()
     audit.record(
         actor,
         "version.promote",
@@ -104,7 +109,7 @@ def _point_alias(version: AdapterVersion, name: str, actor: Actor) -> Alias:
         tenant=version.tenant,
         label=label_of(version),
         alias=name,
-        version_before=before,
+        version_before=before.number if before else None,
     )
     tell_adapter(version.adapter)
     return alias

@@ -110,6 +110,22 @@ class Alias(models.Model):
     name = models.CharField(max_length=64, validators=[NAME])
     version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
     updated_at = models.DateTimeField(auto_now=True)
+    previous = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="What it was before.",
+    )
+    canary = models.ForeignKey(
+        AdapterVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="canary_of"
+    )
+    canary_percent = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the alias's requests.")
+    canary_since = models.DateTimeField(null=True, blank=True)
+    rolled_back = models.JSONField(
+        null=True, blank=True, help_text="{version, at, reason}: the last canary that was ended by its own figures."
+    )
 
     objects = TenantQuerySet["Alias"].as_manager()
 
@@ -119,6 +135,10 @@ class Alias(models.Model):
             models.UniqueConstraint(fields=["adapter", "name"], name="alias_once_per_adapter"),
             # "support@v7" must mean version 7 and never an alias.
             models.CheckConstraint(condition=~Q(name__regex=r"^v[0-9]+$"), name="alias_is_not_a_version_number"),
+            models.CheckConstraint(
+                condition=Q(canary=None, canary_percent=None) | Q(canary_percent__gte=1, canary_percent__lte=99),
+                name="alias_canary_takes_a_part",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -118,7 +118,7 @@ def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
     versions: models.QuerySet[AdapterVersion] = (
         AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("created_by")
     )
-    aliases: models.QuerySet[Alias] = Alias.objects.for_tenant(tenant).select_related("version")
+    aliases: models.QuerySet[Alias] = Alias.objects.for_tenant(tenant).select_related("version", "previous", "canary")
     return (
         Adapter.objects.for_tenant(tenant)
         .filter(archived_at__isnull=True)

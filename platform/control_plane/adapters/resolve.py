@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import staging_progress
@@ -36,6 +37,19 @@ class ResolvedModel:
     version: AdapterVersion | None
     digest: str
     display_name: str
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A version that answers `percent` of the requests for an alias."""
+
+    model: ResolvedModel
+    percent: int
+
+    def takes(self, request_id: str) -> bool:
+        """Always the same for one request, wherever it is asked; even over many."""
+        number = int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest())
+        return number % 100 < self.percent
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,11 @@ class ModelNotReadyError(LorikeetError):
 
 
 def resolve_model(tenant: Tenant, name: str) -> ResolvedModel:
+    """`resolve_with_canary` without its canary."""
+    return resolve_with_canary(tenant, name)[0]
+
+
+def resolve_with_canary(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
     """`support`, `support@v7`, `support@alias`, or the base model's own name.
 
     Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).
@@ -81,24 +100,33 @@ def resolve_model(tenant: Tenant, name: str) -> ResolvedModel:
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ModelNotFoundError(name, [])
     adapter_name, at, pointer = name.partition("@")
-    version = _find(tenant, adapter_name, pointer if at else LIVE)
+    version, alias = _find(tenant, adapter_name, pointer if at else LIVE)
     if version is None:
-        return _base_or_error(tenant, name)
+        return _base_or_error(tenant, name), None
     if version.state != VersionState.READY:
         raise _not_ready(version)
+    return _resolved(version, name), _canary(alias, name)
+
+
+def _resolved(version: AdapterVersion, name: str) -> ResolvedModel:
     return ResolvedModel(ModelKind.ADAPTER, version.adapter, version, version.digest, name)
 
 
-def _find(tenant: Tenant, adapter_name: str, pointer: str) -> AdapterVersion | None:
-    versions = (
-        AdapterVersion.objects.for_tenant(tenant)
-        .select_related("adapter")
-        .defer("report")
-        .filter(adapter__name=adapter_name, adapter__archived_at__isnull=True)
-    )
+def _canary(alias: Alias | None, name: str) -> Canary | None:
+    """One that cannot be called takes no requests."""
+    if alias is None or alias.canary is None or alias.canary.state != VersionState.READY:
+        return None
+    return Canary(_resolved(alias.canary, name), alias.canary_percent or 0)
+
+
+def _find(tenant: Tenant, adapter_name: str, pointer: str) -> tuple[AdapterVersion | None, Alias | None]:
+    active = Q(adapter__name=adapter_name, adapter__archived_at__isnull=True)
     if number := _VERSION.match(pointer):
-        return versions.filter(number=int(number[1])).first()
-    return versions.filter(aliases__name=pointer).first()
+        versions = AdapterVersion.objects.for_tenant(tenant).select_related("adapter").defer("report")
+        return versions.filter(active, number=int(number[1])).first(), None
+    aliases = Alias.objects.for_tenant(tenant).select_related("version__adapter", "canary__adapter")
+    alias = aliases.defer("version__report", "canary__report").filter(active, name=pointer).first()
+    return (alias.version if alias else None), alias
 
 
 def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:

@@ -86,10 +86,51 @@ class VersionSerializer(VersionSummarySerializer):
         return [alias.name for alias in version.aliases.all()]
 
 
+class RolledBackSerializer(serializers.Serializer[Any]):
+    """The last canary that was ended by its own figures."""
+
+    version = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
 class AliasSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     version = serializers.IntegerField(source="version.number")
     updated_at = serializers.DateTimeField()
+    previous = serializers.IntegerField(
+        source="previous.number", default=None, allow_null=True, help_text="Where a rollback leads."
+    )
+    canary = serializers.IntegerField(source="canary.number", default=None, allow_null=True)
+    canary_percent = serializers.IntegerField(allow_null=True)
+    canary_since = serializers.DateTimeField(allow_null=True)
+    rolled_back = RolledBackSerializer(allow_null=True)
+
+
+class AliasTargetSerializer(serializers.Serializer[Any]):
+    version = serializers.IntegerField(min_value=1)
+
+
+class CanaryFormSerializer(AliasTargetSerializer):
+    percent = serializers.IntegerField(min_value=1, max_value=99, help_text="Of the alias's requests.")
+
+
+class VersionStandingSerializer(serializers.Serializer[Any]):
+    """Requests since the canary began; times are medians without the adapter's load."""
+
+    requests = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    first_token_ms = serializers.FloatField(allow_null=True)
+    inter_token_ms = serializers.FloatField(allow_null=True)
+
+
+class CanarySerializer(serializers.Serializer[Any]):
+    """How a canary does beside the alias's own version. Null without a canary."""
+
+    canary = VersionStandingSerializer(allow_null=True)
+    own = VersionStandingSerializer(allow_null=True)
+    least_requests = serializers.IntegerField(help_text="Below so many nothing is judged.")
 
 
 class AdapterSummarySerializer(serializers.Serializer[Any]):

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from control_plane.adapters import resumable, uploads, validation
+from control_plane.adapters import canaries, resumable, uploads, validation
 
 
 @shared_task(name="adapters.validate_upload")
@@ -18,3 +18,9 @@ def resume_uploads(orphans: bool = False) -> None:
     for upload_id in uploads.undecided_uploads(orphans=orphans):
         validate_upload.delay(str(upload_id))
     uploads.sweep()
+
+
+@shared_task(name="adapters.judge_canaries")
+def judge_canaries() -> None:
+    """End canaries whose figures speak against them."""
+    canaries.judge_canaries()

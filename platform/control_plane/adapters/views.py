@@ -12,11 +12,14 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.adapters import actions, placing, queries, uploads
+from control_plane.adapters import actions, aliases, canaries, placing, queries, uploads
 from control_plane.adapters.resolve import list_models
 from control_plane.adapters.serializers import (
     AdapterSerializer,
     AdapterSummarySerializer,
+    AliasTargetSerializer,
+    CanaryFormSerializer,
+    CanarySerializer,
     ModelSerializer,
     UploadFormSerializer,
     UploadSerializer,
@@ -80,6 +83,86 @@ class PromoteView(VersionView):
         version = queries.get_version(self.principal.tenant, name, number)
         actions.promote_version(acting=self.principal, version=version)
         return self.show(name, number)
+
+
+class AliasView(TenantView):
+    needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="set_alias",
+        request=AliasTargetSerializer,
+        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Make the alias, or point it at another version. Requests that run keep the version they started with."""
+        form = AliasTargetSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
+        aliases.set_alias(acting=self.principal, version=version, name=alias)
+        return self.show(name)
+
+    @extend_schema(operation_id="remove_alias", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Remove the alias."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.remove_alias(acting=self.principal, adapter=adapter, name=alias)
+        return Response(status=204)
+
+    def show(self, name: str) -> Response:
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
+
+
+class CanaryView(AliasView):
+    needs: ClassVar = {
+        "GET": Capability.VIEW,
+        "PUT": Capability.WRITE_ADAPTERS,
+        "DELETE": Capability.WRITE_ADAPTERS,
+    }
+
+    @extend_schema(operation_id="read_canary", responses={200: CanarySerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """How the canary does beside the alias's own version."""
+        return Response(CanarySerializer(canaries.compare(self.principal.tenant, name, alias)).data)
+
+    @extend_schema(
+        operation_id="set_canary",
+        request=CanaryFormSerializer,
+        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
+        form = CanaryFormSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
+        percent = form.validated_data["percent"]
+        aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
+        return self.show(name)
+
+    @extend_schema(operation_id="stop_canary", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """All requests go to the alias's own version again."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.stop_canary(acting=self.principal, adapter=adapter, name=alias)
+        return Response(status=204)
+
+
+class RollbackView(AliasView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="roll_back_alias",
+        request=None,
+        responses={200: AdapterSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Point the alias at the version it pointed at before."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.roll_back(acting=self.principal, adapter=adapter, name=alias)
+        return self.show(name)
 
 
 class RestageView(VersionView):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from control_plane.adapters.resolve import ResolvedModel, resolve_model
+from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
 from control_plane.fleet.actions import ready_here
 from control_plane.fleet.models import EngineHost, Placement
 from control_plane.gateway.errors import ApiError
@@ -25,6 +25,14 @@ class Admission:
     fingerprint: str
     limits: PrincipalLimits
     targets: Targets
+    canary: Canary | None = None
+    canary_hosts: tuple[str, ...] = ()
+
+    def for_request(self, request_id: str) -> Admission:
+        """The admission of this one request: what is remembered is for all, and a canary takes a part of them."""
+        if self.canary is None or not self.canary_hosts or not self.canary.takes(request_id):
+            return self
+        return replace(self, model=self.canary.model, hosts=self.canary_hosts)
 
 
 class MissingKeyError(ApiError):
@@ -50,11 +58,13 @@ def authenticate(token: str | None) -> Principal:
 
 def admit(principal: Principal, model: str) -> Admission:
     """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
-    resolved = resolve_model(principal.tenant, model)
+    resolved, canary = resolve_with_canary(principal.tenant, model)
     hosts = _ready_hosts(resolved)
+    canary_hosts = _ready_hosts(canary.model) if canary else {}
     limits = limits_of(principal.tenant, principal.api_key)
     seen = next(iter(hosts.values()), "")
-    return Admission(principal, resolved, tuple(hosts), seen, limits, targets_of(principal.tenant))
+    targets = targets_of(principal.tenant)
+    return Admission(principal, resolved, tuple(hosts), seen, limits, targets, canary, tuple(canary_hosts))
 
 
 def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:

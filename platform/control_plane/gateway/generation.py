@@ -109,6 +109,7 @@ async def begin(
     """
     principal, endpoint = admission.principal, request.endpoint
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed)
+    admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
     context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
     submits = request.submits()

@@ -1,0 +1,121 @@
+"""Judging canaries by what their requests came to: error rate and latency beside the alias's own version.
+
+Only requests of the same window count, so that a slow hour of the whole fleet is held against nobody. Times leave out
+the adapter's load: a new version is cold at first, which says nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from control_plane.adapters.aliases import AliasNotFoundError, fail_canary
+from control_plane.adapters.models import AdapterVersion, Alias
+from control_plane.adapters.queries import get_adapter
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import Outcome, UsageEvent
+
+logger = logging.getLogger(__name__)
+
+LEAST = 20  # requests before anything is said
+MOST = 2000  # the newest that are looked at
+ERROR_MARGIN = 0.02
+SLOWER = 1.5
+FIRST_TOKEN_SLACK_MS = 100.0
+INTER_TOKEN_SLACK_MS = 5.0
+_Z = 1.96  # 95 %
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A version's requests since the canary began. Times in ms are medians; None without an answered request."""
+
+    requests: int
+    failed: int
+    first_token_ms: float | None
+    inter_token_ms: float | None
+
+    @property
+    def error_rate(self) -> float:
+        return self.failed / self.requests if self.requests else 0.0
+
+    @property
+    def surely_fails(self) -> float:
+        """The lower end of the 95 % interval of the error rate (Wilson's score interval)."""
+        if not self.requests:
+            return 0.0
+        n, p = self.requests, self.error_rate
+        centre = p + _Z**2 / (2 * n)
+        spread = _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
+        return max(0.0, (centre - spread) / (1 + _Z**2 / n))
+
+
+def standing(version: AdapterVersion, since: datetime) -> Standing:
+    """What its finished and failed requests came to. Those that a client broke off or a limit refused say nothing."""
+    events = UsageEvent.objects.filter(
+        tenant=version.tenant_id,
+        version=version,
+        created_at__gte=since,
+        outcome__in=[Outcome.FINISHED, Outcome.FAILED],
+    ).order_by("-created_at")
+    fields = ("outcome", "first_token_ms", "adapter_load_ms", "decode_ms", "completion_tokens")
+    rows = list(events.values_list(*fields)[:MOST])
+    answered = [row for row in rows if row[0] == Outcome.FINISHED]
+    first = [max(0, first - load) for _, first, load, _, _ in answered if first]
+    between = [decode / (tokens - 1) for _, _, _, decode, tokens in answered if tokens > 1]
+    return Standing(
+        len(rows), len(rows) - len(answered), median(first) if first else None, median(between) if between else None
+    )
+
+
+def verdict(canary: Standing, own: Standing) -> dict[str, Any] | None:
+    """`{code, message}` of why the canary must end, or None while nothing speaks against it."""
+    if canary.requests < LEAST:
+        return None
+    if canary.surely_fails > own.error_rate + ERROR_MARGIN:
+        message = f"{canary.failed} of {canary.requests} requests failed"
+        beside = f"of the version beside it {own.failed} of {own.requests}"
+        return {"code": "error_rate", "message": f"{message}, {beside}."}
+    if own.requests < LEAST:
+        return None
+    for code, mine, other, slack in (
+        ("first_token", canary.first_token_ms, own.first_token_ms, FIRST_TOKEN_SLACK_MS),
+        ("inter_token", canary.inter_token_ms, own.inter_token_ms, INTER_TOKEN_SLACK_MS),
+    ):
+        if mine is not None and other is not None and mine > SLOWER * other + slack:
+            return {"code": code, "message": f"Its median is {mine:.0f} ms, of the version beside it {other:.0f} ms."}
+    return None
+
+
+def compare(tenant: Tenant, adapter_name: str, name: str) -> dict[str, Any]:
+    """Both standings of an alias, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
+    adapter = get_adapter(tenant, adapter_name).adapter
+    related = Alias.objects.for_tenant(tenant).select_related("version", "canary")
+    alias = related.filter(adapter=adapter, name=name).first()
+    if alias is None:
+        raise AliasNotFoundError(adapter, name)
+    if alias.canary is None or alias.canary_since is None:
+        return {"canary": None, "own": None, "least_requests": LEAST}
+    canary, own = (standing(version, alias.canary_since) for version in (alias.canary, alias.version))
+    return {"canary": canary, "own": own, "least_requests": LEAST}
+
+
+def judge_canaries() -> int:
+    """End every canary whose figures speak against it. How many."""
+    running = Alias.objects.filter(canary__isnull=False, adapter__archived_at__isnull=True)
+    return sum(_judge(alias) for alias in running.select_related("tenant", "adapter", "version", "canary"))
+
+
+def _judge(alias: Alias) -> bool:
+    if alias.canary is None or alias.canary_since is None:
+        return False
+    since = alias.canary_since
+    reason = verdict(standing(alias.canary, since), standing(alias.version, since))
+    if reason is None or not fail_canary(alias, reason):
+        return False
+    logger.warning("Canary ended", extra={"alias": str(alias.pk), "reason": reason["code"]})
+    return True
