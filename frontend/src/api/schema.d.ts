@@ -261,6 +261,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/aliases/{alias}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Make the alias, or point it at another version. Requests that run keep the version they started with. */
+        put: operations["set_alias"];
+        post?: never;
+        /** @description Remove the alias. */
+        delete: operations["remove_alias"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description How the canary does beside the alias's own version. */
+        get: operations["read_canary"];
+        /** @description Give a version a share of the alias's requests. It ends by itself if its figures speak against it. */
+        put: operations["set_canary"];
+        post?: never;
+        /** @description All requests go to the alias's own version again. */
+        delete: operations["stop_canary"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Point the alias at the version it pointed at before. */
+        post: operations["roll_back_alias"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/versions/{number}": {
         parameters: {
             query?: never;
@@ -976,9 +1030,19 @@ export interface components {
             requests: number;
         };
         Alias: {
+            canary?: number | null;
+            canary_percent: number | null;
+            /** Format: date-time */
+            canary_since: string | null;
             name: string;
+            /** @description Where a rollback leads. */
+            previous?: number | null;
+            rolled_back: components["schemas"]["RolledBack"] | null;
             /** Format: date-time */
             updated_at: string;
+            version: number;
+        };
+        AliasTargetRequest: {
             version: number;
         };
         ApiKey: {
@@ -1084,6 +1148,18 @@ export interface components {
          * @enum {string}
          */
         Cadence: "week" | "month";
+        /** @description How a canary does beside the alias's own version. Null without a canary. */
+        Canary: {
+            canary: components["schemas"]["VersionStanding"] | null;
+            /** @description Below so many nothing is judged. */
+            least_requests: number;
+            own: components["schemas"]["VersionStanding"] | null;
+        };
+        CanaryFormRequest: {
+            /** @description Of the alias's requests. */
+            percent: number;
+            version: number;
+        };
         /**
          * @description * `view` - View
          *     * `infer` - Infer
@@ -1707,6 +1783,14 @@ export interface components {
          * @enum {string}
          */
         Role: "owner" | "admin" | "developer" | "viewer";
+        /** @description The last canary that was ended by its own figures. */
+        RolledBack: {
+            /** Format: date-time */
+            at: string;
+            code: string;
+            message: string;
+            version: number;
+        };
         RotateApiKeyRequest: {
             /**
              * @description Seconds for which the old secret is still accepted.
@@ -2098,6 +2182,15 @@ export interface components {
             report: components["schemas"]["Report"];
             state: components["schemas"]["VersionState"];
             targets: string[];
+        };
+        /** @description Requests since the canary began; times are medians without the adapter's load. */
+        VersionStanding: {
+            failed: number;
+            /** Format: double */
+            first_token_ms: number | null;
+            /** Format: double */
+            inter_token_ms: number | null;
+            requests: number;
         };
         /**
          * @description * `validated` - Validated
@@ -2833,6 +2926,246 @@ export interface operations {
                 content?: never;
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AliasTargetRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    remove_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_canary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Canary"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_canary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CanaryFormRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    stop_canary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    roll_back_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
