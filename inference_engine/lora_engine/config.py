@@ -56,3 +56,8 @@ class EngineConfig:
     tls_key: Path | None = None
     host_token: str = ""
     log_level: str = "INFO"
+
+    @property
+    def merges(self) -> bool:
+        """Whether the mode needs a second set of the model's matrices."""
+        return self.mode != "unmerged"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -12,7 +12,7 @@ from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.layout import TargetShapes
-from .adapters.residency import AdapterResidency
+from .adapters.residency import AdapterResidency, AdapterSlot
 from .adapters.source import AdapterSource
 from .config import EngineConfig
 from .device_time import DeviceTime
@@ -31,7 +31,7 @@ from .request import (
 from .runner import InFlight, Runner
 from .scheduling.admissions import admissions
 from .scheduling.gate import Gate
-from .scheduling.mode import modes
+from .scheduling.mode import PRISTINE, modes
 from .scheduling.observation import Observation, QueueReport, WaitingRequest
 from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
@@ -113,9 +113,11 @@ class Engine:
         self._clock = clock
         self._arrivals = 0
         self._requests: dict[str, RequestState] = {}
-        self._work: deque[Work] = deque()  # of the steps in flight
+        self._work: deque[tuple[Work, bool]] = deque()  # of the steps in flight, and whether they ran merged
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
+        self._merged: AdapterSlot | None = None  # in the second set of weights, held there as by a request
+        self.switches = 0
 
     # The engine's life, on one screen.
 
@@ -162,6 +164,8 @@ class Engine:
     def drop_adapter(self, digest: str) -> bool:
         """Give back an idle adapter's pages; True if it was resident. In use, it stays until its requests end."""
         slot = self.residency.get(digest)
+        if slot is not None and slot is self._merged and slot.refs == 1:
+            self._merge(PRISTINE)
         if slot is not None and not slot.refs:
             self.residency.drop(slot)
         return slot is not None
@@ -248,18 +252,40 @@ class Engine:
             return None
         launched_at = self._clock()
         try:
-            launched = self.runner.launch(plan.chunks.values())
+            self._apply_mode(plan)
+            launched = self.runner.launch(plan.chunks.values(), self._merged)
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
             self._fail(plan.chunks, error)
             return None
         self.device_time.launched(plan.chunks.values(), launched_at)
-        self._work.append(self.forecast.launched(plan.chunks.values()))
+        self._work.append((self.forecast.launched(plan.chunks.values()), self._merged is not None))
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
             if chunk.samples and chunk.tokens > 1:
                 self.scheduler.remember_prefix(chunk.sequence)  # a prompt is complete: others may share it at once
         return launched
+
+    def _apply_mode(self, plan: StepPlan) -> None:
+        """Have that adapter merged which the mode wants for this step."""
+        if self.config.merges:
+            tokens: Counter[str] = Counter()
+            for chunk in plan.chunks.values():
+                tokens[chunk.sequence.request.adapter_digest] += chunk.tokens
+            self._merge(self.mode.choose(tokens, self._merged.digest if self._merged else PRISTINE))
+
+    def _merge(self, digest: str) -> None:
+        if digest == (self._merged.digest if self._merged else PRISTINE):
+            return
+        if self._merged is not None:
+            self.residency.release_merged(self._merged)
+            self._merged = None
+        slot, layers = self.residency.get(digest), self.loaded.model.merged
+        if digest and slot is not None and layers is not None:
+            self.residency.acquire_merged(slot)
+            layers.merge(slot)
+            self._merged = slot
+            self.switches += 1
 
     def _commit(self, output: StepOutput) -> None:
         """Take in the tokens of the step in flight. A sequence that ended meanwhile wants its token no more."""
@@ -276,7 +302,9 @@ class Engine:
             self.prefixes.forget()
             return
         now = self._clock()
-        self.forecast.measured(self._work.popleft(), self.device_time.ended(now))
+        (work, merged), seconds = self._work.popleft(), self.device_time.ended(now)
+        self.forecast.measured(work, seconds)
+        self.mode.ran(merged, int(work.decoding + work.prompt_tokens), seconds)
         for sequence, token, logprob in sampled:
             if sequence.state is State.FINISHED:
                 continue

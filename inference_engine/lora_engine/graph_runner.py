@@ -20,10 +20,11 @@ import torch
 from lora_kernels.attention import decode_splits
 from lora_kernels.lora import Form, LoraShape
 
+from .adapters.residency import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan
 from .model.transformer import Transformer
-from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, decode_form, rank_class
+from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, decode_form, rank_class, table_index
 from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk
@@ -41,6 +42,8 @@ class GraphShape:
     size: int
     lora: LoraShape | None = None
     tiles: int = 0
+    merged: bool = False
+    minus: LoraShape | None = None  # with merged weights: what takes the merged adapter out of other rows
 
 
 class DecodeGraph:
@@ -70,12 +73,13 @@ class GraphRunner(Runner):
         self.memory = torch.cuda.graph_pool_handle()
         largest, width = self.sizes[-1], pool.geometry.pages_for_tokens(max_context)
         device = pool.data.device
-        # Rows of FIELDS values, then tiles of three, then page lists: one pinned tensor, one copy a step.
+        # Rows of FIELDS values, then twice tiles of three, then page lists: one pinned tensor, one copy a step.
         # Two of them: while a step runs from one, the next is prepared in the other.
-        self._hosts = [torch.zeros(largest * (FIELDS + 3 + width), dtype=torch.int32).pin_memory() for _ in range(2)]
+        self._hosts = [torch.zeros(largest * (FIELDS + 6 + width), dtype=torch.int32).pin_memory() for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
         self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
+        self._minus_tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)
         self._graphs: dict[GraphShape, DecodeGraph] = {}
@@ -97,6 +101,9 @@ class GraphRunner(Runner):
         size = shape.size
         _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
         lora = LoraPlan(self._tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
+        minus = None
+        if shape.minus:
+            minus = LoraPlan(self._minus_tiles[: minus_tiles(size)], shape.minus, self._shrunk)
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
@@ -109,6 +116,8 @@ class GraphRunner(Runner):
             prefill_table=None,
             prefill_tiles=None,
             lora=lora,
+            merged=shape.merged,
+            minus=minus,
         )
 
     def input_ids(self, size: int) -> torch.Tensor:
@@ -116,12 +125,12 @@ class GraphRunner(Runner):
         ids, sources = self._fields[0, :size].long(), self._fields[4, :size].long()
         return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
-    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow]) -> Samples:
+    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
         if not all(chunk.tokens == 1 and chunk.samples for chunk in chunks) or len(chunks) > self.sizes[-1]:
-            return super()._execute(chunks, rows)
+            return super()._execute(chunks, rows, merged)
         size = next(size for size in self.sizes if size >= len(chunks))
-        spans = lora_spans(chunks, range(len(chunks) + 1))
-        shape = graph_shape(size, spans)
+        spans = lora_spans(chunks, range(len(chunks) + 1), merged)
+        shape = graph_shape(size, spans, merged is not None)
         graph = self._graph(shape)
         self._load(chunks, shape, spans)
         graph.graph.replay()
@@ -137,7 +146,7 @@ class GraphRunner(Runner):
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
-        for tensor in (self._fields, self._tiles, self._table):
+        for tensor in (self._fields, self._tiles, self._minus_tiles, self._table):
             tensor.zero_()
         self._fields[3] = 1
         self._fields[4] = -1
@@ -147,11 +156,11 @@ class GraphRunner(Runner):
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
         self._hosts.reverse()
-        pinned = self._hosts[0][: size * (FIELDS + 3 + width)]
+        pinned = self._hosts[0][: size * (FIELDS + 6 + width)]
         host = pinned.numpy()
         fields = host[: size * FIELDS].reshape(FIELDS, size)
-        tiles = host[size * FIELDS : size * (FIELDS + 3)].reshape(size, 3)
-        table = host[size * (FIELDS + 3) :].reshape(size, width)
+        tiles = host[size * FIELDS : size * (FIELDS + 6)].reshape(2, size, 3)
+        table = host[size * (FIELDS + 6) :].reshape(size, width)
         host[:] = 0
         fields[3] = 1  # a padding row attends to the one cell of the padding page that it writes itself
         computed = np.array([chunk.sequence.num_computed for chunk in chunks])
@@ -164,13 +173,17 @@ class GraphRunner(Runner):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
-        if shape.lora:
-            _write_tiles(spans, shape.lora.form, tiles)
+        for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.minus, tiles[1])):
+            if lora:
+                _write_tiles([span for span in spans if span.sign == sign], lora.form, part)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
-        self._tiles[:size].copy_(device[size * FIELDS : size * (FIELDS + 3)].view(size, 3))
-        self._table[:size, :width].copy_(device[size * (FIELDS + 3) :].view(size, width))
+        both = device[size * FIELDS : size * (FIELDS + 6)].view(2, size, 3)
+        self._tiles[:size].copy_(both[0])
+        if shape.minus:
+            self._minus_tiles[:size].copy_(both[1])
+        self._table[:size, :width].copy_(device[size * (FIELDS + 6) :].view(size, width))
 
 
 def graph_sizes(max_running: int) -> list[int]:
@@ -179,16 +192,23 @@ def graph_sizes(max_running: int) -> list[int]:
     return [size for size in sizes if size < max_running] + [max_running]
 
 
-def graph_shape(size: int, spans: Sequence[LoraSpan]) -> GraphShape:
+def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
     """The graph for ``size`` rows whose adapters ``spans`` name."""
-    if not spans:
-        return GraphShape(size)
-    form = decode_form(sum(span.stop - span.start for span in spans), len(spans))
-    lora = LoraShape(form, rank_class(max(span.slot.rank for span in spans)))
-    if form is Form.ONE:
-        return GraphShape(size, lora, size)
-    needed = sum(-(-(span.stop - span.start) // form) for span in spans)
-    return GraphShape(size, lora, next(tiles for tiles in some_tiles(size) if tiles >= needed))
+    plus = [span for span in spans if span.sign > 0]
+    taken_out = next((span.slot.rank for span in spans if span.sign < 0), 0)
+    minus = LoraShape(Form.SOME, rank_class(taken_out)) if taken_out else None
+    if not plus:
+        return GraphShape(size, merged=merged, minus=minus)
+    form = decode_form(sum(span.stop - span.start for span in plus), len(plus))
+    lora = LoraShape(form, rank_class(max(span.slot.rank for span in plus)))
+    needed = sum(-(-(span.stop - span.start) // form) for span in plus)
+    tiles = size if form is Form.ONE else next(tiles for tiles in some_tiles(size) if tiles >= needed)
+    return GraphShape(size, lora, tiles, merged, minus)
+
+
+def minus_tiles(size: int) -> int:
+    """The rows that do not use the merged adapter, cut by adapter: each at least one row."""
+    return size
 
 
 def some_tiles(size: int) -> tuple[int, int]:
@@ -204,5 +224,5 @@ def _write_tiles(spans: Sequence[LoraSpan], form: Form, tiles: npt.NDArray[np.in
     tile = 0
     for span in sorted(spans, key=lambda span: -span.slot.rank):
         for start in range(span.start, span.stop, form):
-            tiles[tile] = (span.slot.table_index, start, min(form, span.stop - start))
+            tiles[tile] = (table_index(span), start, min(form, span.stop - start))
             tile += 1

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .adapters.residency import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
@@ -53,25 +54,28 @@ class Runner:
         self._last_row: dict[Sequence, int] = {}
 
     @torch.inference_mode()
-    def launch(self, chunks: Iterable[Chunk]) -> InFlight:
-        """Process every chunk; sequences whose chunk reaches their end sample a token."""
+    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> InFlight:
+        """Process every chunk; sequences whose chunk reaches their end sample a token.
+
+        ``merged`` is the adapter that is merged into the weights to run on, None for the pristine ones.
+        """
         ordered = order_chunks(chunks)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         rows = [sequence.sampling_row() for sequence in sampling]
-        samples = self._execute(ordered, rows)
+        samples = self._execute(ordered, rows, merged)
         self.last_tokens[: len(rows)] = samples.tokens
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples)
 
-    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow]) -> Samples:
+    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
         """Run the model over ordered chunks and sample; must not wait for the device."""
-        return sample(self.model.forward(self._batch(chunks), self.pool), rows)
+        return sample(self.model.forward(self._batch(chunks, merged), self.pool), rows)
 
     def _sources(self, chunks: list[Chunk]) -> list[int]:
         """For each chunk, the row of ``last_tokens`` that holds its token; -1 if the host knows it."""
         return [self._last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
 
-    def _batch(self, chunks: list[Chunk]) -> StepBatch:
+    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None) -> StepBatch:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
         decode = [chunk for chunk in chunks if chunk.tokens == 1]
         token_ids = [t for c in chunks for t in c.sequence.token_ids[_computed(c) : _computed(c) + c.tokens]]
@@ -94,8 +98,9 @@ class Runner:
                 for i, chunk in enumerate(chunks)
                 if chunk.tokens > 1
             ],
-            lora=lora_spans(chunks, starts),
+            lora=lora_spans(chunks, starts, merged),
             logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
+            merged=merged is not None,
         )
 
     def _token_ids(self, chunks: list[Chunk], starts: Indices, host: list[int]) -> torch.Tensor:
@@ -147,14 +152,20 @@ def order_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
     return sorted(chunks, key=lambda chunk: (chunk.tokens > 1, _generation(chunk)))
 
 
-def lora_spans(chunks: list[Chunk], starts: Indices | range) -> list[LoraSpan]:
-    """Runs of ordered chunks with one adapter, as token rows; chunk i has the rows from ``starts[i]`` on."""
-    spans = []
+def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot | None) -> list[LoraSpan]:
+    """Runs of ordered chunks with one adapter, as token rows; chunk i has the rows from ``starts[i]`` on.
+
+    Those of the merged adapter need nothing; from all others it is taken out.
+    """
+    spans: list[LoraSpan] = []
     for _, run in groupby(range(len(chunks)), key=lambda i: _generation(chunks[i])):
         indices = list(run)
         slot = chunks[indices[0]].sequence.slot
-        if slot is not None:
-            spans.append(LoraSpan(slot, int(starts[indices[0]]), int(starts[indices[-1] + 1])))
+        rows = int(starts[indices[0]]), int(starts[indices[-1] + 1])
+        if slot is not None and slot is not merged:
+            spans.append(LoraSpan(slot, *rows))
+        if merged is not None and slot is not merged:
+            spans.append(LoraSpan(merged, *rows, sign=-1))
     return spans
 
 

@@ -28,15 +28,15 @@ class DeviceTable:
         """An unused index, to be described with ``write``."""
         return self._free.pop()
 
-    def write(self, index: int, layout: AdapterLayout, pages: list[int]) -> None:
-        """Describe an adapter to the kernels, in the order of the current stream."""
+    def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
+        """Describe an adapter to the kernels, in the order of the current stream; -1: as what takes it away."""
         modules = np.zeros((self.tables.num_layers, len(TARGETS), MODULE_FIELDS), dtype=np.int32)
         scales = np.zeros((self.tables.num_layers, len(TARGETS)), dtype=np.float32)
         for layer, slots in enumerate(layout.layers):
             by_target = {slot.target: slot for slot in slots}
             for targets in TARGET_GROUPS:
                 _describe_group(targets, by_target, modules[layer], scales[layer])
-        self.tables.write(index, pages, torch.from_numpy(modules), torch.from_numpy(scales))
+        self.tables.write(index, pages, torch.from_numpy(modules), torch.from_numpy(sign * scales))
 
     def give_back(self, index: int) -> None:
         """The index may be used again."""

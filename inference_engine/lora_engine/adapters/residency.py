@@ -61,10 +61,11 @@ class AdapterSlot(Evictable):
         self.pages = pages
         self.generation = next(self._generations)
         self.table_index = table_index  # its row in the kernels' tables; 0 without them
+        self.minus_index = 0  # the row with its scales negated, while it is merged into the base's weights
         self.refs = 0
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
-        self._layout = packed.layout
+        self.layout = packed.layout
         self._pool = pool
         self._offsets = group_offsets
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
@@ -84,10 +85,10 @@ class AdapterSlot(Evictable):
         if self.refs:
             raise AssertionError(f"adapter {self.digest} is dropped while {self.refs} requests use it")
         self._views = {}
-        self._layout = None  # type: ignore[assignment]
+        self.layout = None  # type: ignore[assignment]
 
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
-        slots = {slot.target: slot for slot in self._layout.layers[layer]}
+        slots = {slot.target: slot for slot in self.layout.layers[layer]}
         cells = self._cells(layer) if slots else None
         return tuple(self._group_weights(cells, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS)
 
@@ -138,8 +139,8 @@ class AdapterTable(Protocol):
     def take(self) -> int:
         """An unused index, to be described with ``write``."""
 
-    def write(self, index: int, layout: AdapterLayout, pages: list[int]) -> None:
-        """Describe an adapter to the kernels, in the order of the current stream."""
+    def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
+        """Describe an adapter to the kernels, in the order of the current stream; -1: as what takes it away."""
 
     def give_back(self, index: int) -> None:
         """The index may be used again."""
@@ -244,6 +245,19 @@ class AdapterResidency:
         slot.refs -= 1
         if not slot.refs:
             self._becomes_idle(slot)
+
+    def acquire_merged(self, slot: AdapterSlot) -> None:
+        """Like ``acquire``, for the base's weights that it is merged into: others must be able to take it out."""
+        self.acquire(slot)
+        if self._table:
+            slot.minus_index = self._table_row()
+            self._table.write(slot.minus_index, slot.layout, slot.pages, -1)
+
+    def release_merged(self, slot: AdapterSlot) -> None:
+        if self._table:
+            self._table.give_back(slot.minus_index)
+            slot.minus_index = 0
+        self.release(slot)
 
     def offer(self, slot: AdapterSlot) -> None:
         """Let an idle adapter be evicted."""

@@ -17,11 +17,12 @@ from lora_engine.adapters.residency import AdapterSlot
 
 @dataclass(frozen=True, slots=True)
 class LoraSpan:
-    """Token rows ``[start, stop)`` use ``slot``."""
+    """Token rows ``[start, stop)`` use ``slot``; with ``sign`` -1, what is merged of it is taken out for them."""
 
     slot: AdapterSlot
     start: int
     stop: int
+    sign: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,4 @@ class StepBatch:
     prefill: Sequence[PrefillSpan]
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
+    merged: bool = False  # run on the weights with an adapter merged in

@@ -16,6 +16,7 @@ from lora_kernels.tables import SlotTables
 
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
+from .merging import MergedLayers
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
@@ -79,6 +80,8 @@ def build_transformer(
 ) -> tuple[Transformer, SlotTables | None]:
     """The model with the backend that ``config.backend`` names; "auto" is Triton on a GPU, torch elsewhere."""
     model = Transformer(model_config, weights, max_context, parallel)
+    if config.merges:
+        model.merged = MergedLayers(weights.layers)
     backend = config.backend if config.backend != "auto" else ("triton" if model.device.type == "cuda" else "torch")
     if backend == "torch":
         if model.device.type == "cuda":

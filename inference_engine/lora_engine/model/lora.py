@@ -10,7 +10,7 @@ from .batch import LoraSpan
 
 
 def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: Sequence[LoraSpan]) -> None:
-    """``out[rows] += scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
+    """``out[rows] += sign * scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
 
     ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no
     spans and costs nothing.
@@ -23,5 +23,5 @@ def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: 
         rows = out[span.start : span.stop]
         for part in weights.parts:
             rows[:, part.out_start : part.out_stop].addmm_(
-                shrunk[:, part.rank_start : part.rank_stop], part.b, alpha=part.scale
+                shrunk[:, part.rank_start : part.rank_stop], part.b, alpha=span.sign * part.scale
             )

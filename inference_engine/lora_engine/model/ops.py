@@ -42,6 +42,7 @@ class TorchPlan:
 
     def __init__(self, batch: StepBatch, pool: PagePool, shape: ModelShape) -> None:
         self.batch = batch
+        self.merged = batch.merged
         self.pool = pool
         self.cos, self.sin = (table.index_select(0, batch.positions)[:, None] for table in (shape.cos, shape.sin))
         self.attention: AttentionPlan = plan_attention(batch, pool, tuple(set(shape.windows)), shape.cos.dtype)

@@ -11,6 +11,7 @@ from lora_engine.memory.page_pool import PagePool
 
 from .batch import StepBatch
 from .config import ModelConfig
+from .merging import MergedLayers
 from .ops import Ops, TorchOps
 from .parallel import Parallel
 from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
@@ -34,6 +35,7 @@ class Transformer:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         self.shape = ModelShape.of(config, self.parallel, max_context, self.device, self.dtype)
         self.ops: Ops[Any] = ops or TorchOps(self.shape)
+        self.merged: MergedLayers | None = None  # with the modes that merge
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
@@ -46,7 +48,8 @@ class Transformer:
         """
         residual = F.embedding(token_ids, self.weights.embedding)
         delta = None
-        for index, layer in enumerate(self.weights.layers):
+        layers = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
+        for index, layer in enumerate(layers):
             delta = self._attention(index, layer, self.ops.add_norm(residual, delta, layer.input_norm), plan)
             delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.post_norm), plan)
         if logit_rows is not None:

@@ -49,6 +49,8 @@ class TritonPlan:
     prefill_table: torch.Tensor | None
     prefill_tiles: torch.Tensor | None
     lora: LoraPlan | None
+    merged: bool = False
+    minus: LoraPlan | None = None  # takes the merged adapter out of the rows that do not use it
 
 
 class TritonOps:
@@ -76,7 +78,9 @@ class TritonOps:
             prefill_tiles=prefill_tiles(spans, self.shape.heads, self.shape.kv_heads).to(self.device)
             if spans
             else None,
-            lora=self._lora(batch),
+            lora=self._lora([span for span in batch.lora if span.sign > 0], batch),
+            merged=batch.merged,
+            minus=self._lora([span for span in batch.lora if span.sign < 0], batch),
         )
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -98,13 +102,12 @@ class TritonOps:
         return out
 
     def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TritonPlan) -> None:
-        lora = plan.lora
-        if lora is None:
-            return
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
-        where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
-        lora_shrink(x, pool, lora.shrunk, *where)
-        lora_expand(lora.shrunk, pool, out, *where)
+        for lora in (plan.lora, plan.minus):
+            if lora is not None:
+                where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
+                lora_shrink(x, pool, lora.shrunk, *where)
+                lora_expand(lora.shrunk, pool, out, *where)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
@@ -159,12 +162,12 @@ class TritonOps:
         silu_mul(gate_up, out)
         return out
 
-    def _lora(self, batch: StepBatch) -> LoraPlan | None:
-        """The launch form that suits the batch's spans, and their tiles."""
-        if not batch.lora:
+    def _lora(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan | None:
+        """The launch form that suits the spans, and their tiles."""
+        if not used:
             return None
         # Large ranks first: their programs take longest, and must not be the last to start.
-        spans = sorted(batch.lora, key=lambda span: -span.slot.rank)
+        spans = sorted(used, key=lambda span: -span.slot.rank)
         decode, prompts = _split(spans, batch.num_decode)
         form = Form.MANY if prompts else decode_form(sum(stop - start for _, start, stop in decode), len(decode))
         tiles = [
@@ -185,9 +188,14 @@ Span = tuple[int, int, int]  # table index, first row, row after the last
 
 def _split(spans: Sequence[LoraSpan], border: int) -> tuple[list[Span], list[Span]]:
     """The spans' parts in the decode rows, which come first, and in the prompts' rows."""
-    decode = [(s.slot.table_index, s.start, min(s.stop, border)) for s in spans if s.start < border]
-    prompts = [(s.slot.table_index, max(s.start, border), s.stop) for s in spans if s.stop > border]
+    decode = [(table_index(s), s.start, min(s.stop, border)) for s in spans if s.start < border]
+    prompts = [(table_index(s), max(s.start, border), s.stop) for s in spans if s.stop > border]
     return decode, prompts
+
+
+def table_index(span: LoraSpan) -> int:
+    """The adapter's row in the kernels' tables; of its negative, if it is to be taken out."""
+    return span.slot.table_index if span.sign > 0 else span.slot.minus_index
 
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:

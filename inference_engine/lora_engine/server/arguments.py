@@ -48,7 +48,7 @@ _HELP = {
     "lorax_cycle_s": "seconds after which the lorax order lets another adapter in",
     "early_abort_s": "first-token target of requests that name none, under the early_abort admission",
     "admission": "policy: who may queue",
-    "mode": "policy: how a batch runs",
+    "mode": "policy: how a batch runs; merged and auto need memory for the weights once more",
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
     "drain_seconds": "how long running requests may go on after SIGTERM",
     "stage_parallelism": "adapters staged at the same time",
