@@ -113,3 +113,27 @@ def test_operators_set_weights(acme: Any) -> None:
     assert AuditEvent.objects.get(action="tenant.weight").detail == {"weight": 2.5, "before": 1.0}
     assert client.put(path, {"weight": 0}, format="json").status_code == 400
     assert client.put("/api/operator/tenants/nobody/weight", {"weight": 1}, format="json").status_code == 404
+
+
+def test_a_first_token_within_the_first_millisecond_counts(acme: Any) -> None:
+    objective(acme, first=1, target=0.9)
+    answered(acme, 0)
+    answered(acme, 5)
+    aggregate()
+    shown = attainment(acme.tenant, 1)["first_token"]
+    assert (shown["measured"], shown["met"]) == (2, 1)
+    assert shown["percentiles"]["p50_ms"] == 0.5
+
+
+def test_a_request_that_ended_before_its_first_token_is_not_measured(acme: Any) -> None:
+    record_event(
+        request_id="cut",
+        tenant=acme.tenant,
+        model="support",
+        endpoint="completions",
+        outcome="aborted",
+        created_at=datetime.now(UTC),
+        counts=Counts(prompt_tokens=3, queue_ms=4),
+    )
+    aggregate()
+    assert attainment(acme.tenant, 1)["first_token"]["measured"] == 0

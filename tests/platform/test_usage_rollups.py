@@ -18,7 +18,7 @@ from lorikeet_testing.ledger import fill
 
 from control_plane.usage import storage
 from control_plane.usage.actions import Counts, record_event
-from control_plane.usage.aggregation import SUMMED, aggregate
+from control_plane.usage.aggregation import LEAST_US, SUMMED, aggregate
 from control_plane.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within
 from control_plane.usage.models import (
     DailyLatency,
@@ -61,7 +61,8 @@ def assert_equal_to_the_ledger() -> None:
     ledger = sums_of(UsageEvent.objects.all(), Count("id"))
     for rollup in (HourlyUsage, DailyUsage, DailyTotals):
         assert sums_of(rollup.objects.all(), Sum("requests", default=0)) == ledger
-    answered = UsageEvent.objects.filter(outcome__in=["finished", "aborted"], first_token_ms__gt=0)
+    ended = UsageEvent.objects.filter(outcome__in=["finished", "aborted"])
+    answered = ended.exclude(completion_tokens=0, first_token_ms=0)
     counted = DailyLatency.objects.filter(metric=Metric.FIRST_TOKEN)
     assert counted.aggregate(n=Sum("requests", default=0))["n"] == answered.count()
 
@@ -145,12 +146,12 @@ def test_times_of_hours_fit(acme: Any) -> None:
 
 
 def test_buckets_in_the_database_are_those_of_the_code(acme: Any) -> None:
-    values = [1, 2, 10, 99, 100, 101, 250, 251, 999, 60_000, 999_999, 1_000_001]
+    values = [0, 1, 2, 10, 99, 100, 101, 250, 251, 999, 60_000, 999_999, 1_000_001]
     for value in values:
         record(acme, f"r{value}", first_token_ms=value, completion_tokens=1)
     aggregate()
     counted = DailyLatency.objects.filter(metric=Metric.FIRST_TOKEN).values_list("bucket", "requests")
-    assert dict(counted) == Counter(bucket_of(value * 1000) for value in values)
+    assert dict(counted) == Counter(bucket_of(value * 1000 or LEAST_US) for value in values)
     assert not DailyLatency.objects.filter(metric=Metric.INTER_TOKEN).exists()
 
 

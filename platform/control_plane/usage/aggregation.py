@@ -11,9 +11,9 @@ from datetime import UTC
 from typing import Any, cast
 
 from django.db import connection, models, transaction
-from django.db.models import BigIntegerField, Case, Count, F, IntegerField, QuerySet, Sum, TextField, Value, When
+from django.db.models import BigIntegerField, Case, Count, F, IntegerField, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import Cast, Coalesce, Concat, TruncDate, TruncHour
+from django.db.models.functions import Cast, Coalesce, Concat, Greatest, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage.histogram import BOUNDS_US
@@ -34,6 +34,8 @@ BATCH = 50_000
 SUMMED = (
     "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "device_us", "queue_ms", "adapter_load_ms"
 )  # fmt: skip
+# The most that a first token of 0 rounded milliseconds can have taken.
+LEAST_US = 500
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
 # Columns of the tables that are written, and where `_upsert` finds them.
 _SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "identity")}
@@ -112,10 +114,12 @@ def _identity() -> Concat:
 
 def _latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
     """What is measured of which rows, in microseconds."""
-    answered = events.filter(outcome__in=[Outcome.FINISHED, Outcome.ABORTED], first_token_ms__gt=0)
+    # Milliseconds are rounded: where there was a token, 0 is a first one within half a millisecond.
+    had_a_token = Q(completion_tokens__gt=0) | Q(first_token_ms__gt=0)
+    answered = events.filter(had_a_token, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
     several = answered.filter(completion_tokens__gt=1)
     return [
-        (Metric.FIRST_TOKEN, answered, _us("first_token_ms")),
+        (Metric.FIRST_TOKEN, answered, Greatest(_us("first_token_ms"), Value(LEAST_US))),
         (Metric.INTER_TOKEN, several, _us("decode_ms") / (F("completion_tokens") - 1)),
     ]
 
