@@ -35,6 +35,8 @@ INSTALLED_APPS = [
     "control_plane.quotas",
     "control_plane.slo",
     "control_plane.audit",
+    "control_plane.transcripts",
+    "control_plane.refusals",
     "control_plane.webhooks",
     "control_plane.reports",
     "control_plane.gateway",
@@ -188,6 +190,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
     "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
+    "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
+    "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:

@@ -27,9 +27,11 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.live.urls")),
     path("", include("control_plane.prices.urls")),
     path("", include("control_plane.quotas.urls")),
+    path("", include("control_plane.refusals.urls")),
     path("", include("control_plane.reports.urls")),
     path("", include("control_plane.slo.urls")),
     path("", include("control_plane.tenants.urls")),
+    path("", include("control_plane.transcripts.urls")),
     path("", include("control_plane.usage.urls")),
     path("", include("control_plane.webhooks.urls")),
 ]

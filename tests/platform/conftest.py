@@ -43,6 +43,7 @@ from control_plane.tenants.actions import add_member, create_tenant
 from control_plane.tenants.invitations import invite
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
+from control_plane.transcripts.actions import Taken, set_recording, store
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import Settings as WebhookSettings
@@ -279,8 +280,12 @@ def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str
     delivery = send_test(acting=acme.principal(), endpoint=endpoint)
     guest = create_user(actor=SYSTEM, email="guest@acme.example", password=PASSWORD)
     add_member(actor=SYSTEM, tenant=acme.tenant, user=guest, role=Role.VIEWER)
+    set_recording(acting=acme.principal(), enabled=True, days=7)
+    text: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
+    store([Taken(request_id="req_1", tenant_id=acme.tenant.pk, created_at=datetime.now(UTC), **text)])
     return {
         "name": "support",
+        "request_id": "req_1",
         "number": 1,
         "alias": "beta",
         "upload_id": upload_id,

@@ -150,6 +150,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
+    f"DELETE {_T}transcripts": lambda world: {},
     f"PUT {_T}slo": lambda world: {"first_token_ms": 300},
     f"POST {_T}exports": lambda world: {"days": 3, "grain": "day"},
     f"POST {_T}export-schedules": lambda world: {"cadence": "week"},

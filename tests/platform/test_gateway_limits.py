@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +13,9 @@ import httpx
 import openai
 import psycopg
 import pytest
+from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
-from lorikeet_testing.web import ROOT, TenantAccess, WebProcess, eventually
+from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
 
@@ -50,35 +49,6 @@ def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
     yield engine
     if not engine.running_server:
         engine_thread.start()
-
-
-class Console:
-    """An owner's session, who is an operator too."""
-
-    def __init__(self, web: WebProcess, access: TenantAccess) -> None:
-        command = [sys.executable, "manage.py", "make_operator", access.email]
-        subprocess.run(command, env=web.env, cwd=ROOT, check=True, capture_output=True)
-        self.http = httpx.Client(base_url=web.url, trust_env=False)
-        token = self.http.get("/api/session").json()["csrf_token"]
-        body = {"email": access.email, "password": access.password}
-        answer = self.http.post("/api/session", json=body, headers={"X-CSRFToken": token})
-        self.http.headers["X-CSRFToken"] = answer.json()["csrf_token"]
-
-    def new_key(self, **limits: int) -> str:
-        made = self.http.post("/api/tenants/acme/keys", json={"name": uuid.uuid4().hex[:8]}).json()
-        answer = self.http.put(f"/api/tenants/acme/keys/{made['id']}/limits", json=limits)
-        assert answer.status_code == 200, answer.text
-        return str(made["secret"])
-
-    def limit_tenant(self, **limits: int) -> None:
-        answer = self.http.put("/api/operator/tenants/acme/limits", json=limits)
-        assert answer.status_code == 200, answer.text
-
-    def standing(self, key: str = "") -> dict[str, Any]:
-        shown = self.http.get("/api/tenants/acme/limits").json()
-        if not key:
-            return dict(shown["tenant"]["used"])
-        return next(dict(each["used"]) for each in shown["keys"] if f"lk_{each['prefix']}_" in key)
 
 
 @pytest.fixture(scope="module")

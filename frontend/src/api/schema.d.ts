@@ -712,6 +712,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/recording": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whether prompts and answers of this tenant's requests are kept. Every member may know. */
+        get: operations["read_recording"];
+        /** @description Begin or stop keeping them. In force within a second; what is kept already stays for `days`. */
+        put: operations["set_recording"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/refusals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Requests that were refused before they reached an engine, counted by minute and reason, newest first. */
+        get: operations["list_refusals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/requests": {
         parameters: {
             query?: never;
@@ -721,6 +756,23 @@ export interface paths {
         };
         /** @description Recent requests, newest first. */
         get: operations["list_requests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/requests/{request_id}/transcript": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Prompt and answer of one request, if they were kept. */
+        get: operations["read_transcript"];
         put?: never;
         post?: never;
         delete?: never;
@@ -776,6 +828,23 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/transcripts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Delete every prompt and answer that is kept, now. */
+        delete: operations["delete_transcripts"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1170,11 +1239,13 @@ export interface components {
          *     * `webhooks.write` - Write Webhooks
          *     * `exports.write` - Write Exports
          *     * `audit.read` - Read Audit
+         *     * `transcripts.read` - Read Transcripts
+         *     * `transcripts.write` - Write Transcripts
          *     * `member` - Be Member
          *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "member" | "operate";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "transcripts.read" | "transcripts.write" | "member" | "operate";
         ChangePasswordRequest: {
             current_password: string;
             password: string;
@@ -1485,6 +1556,11 @@ export interface components {
             name: string;
             role: components["schemas"]["Role"];
         };
+        Message: {
+            content: string;
+            /** @description As in the request; "text" or "token_ids" for a prompt without roles. */
+            role: string;
+        };
         /** @description A name that can be put into `model`. */
         Model: {
             adapter: string | null;
@@ -1690,6 +1766,44 @@ export interface components {
             code: string;
             fix: string;
             message: string;
+        };
+        /** @description Whether prompts and answers are kept with the requests, and for how long. */
+        Recording: {
+            /** @description Then they are deleted. */
+            days: number;
+            enabled: boolean;
+        };
+        /** @description Whether prompts and answers are kept with the requests, and for how long. */
+        RecordingRequest: {
+            /** @description Then they are deleted. */
+            days: number;
+            enabled: boolean;
+        };
+        /** @description Refusals of one kind within one minute. */
+        Refusal: {
+            code: string;
+            count: number;
+            endpoint: components["schemas"]["Endpoint"];
+            id: number;
+            /** @description Null = the console. */
+            key?: string | null;
+            /** Format: date-time */
+            last_at: string;
+            /** @description Which limit, if it was one. */
+            limit: string;
+            /** Format: date-time */
+            minute: string;
+            /** @description Asked for by the last of them. */
+            model: string;
+            /** @description At fault in the last of them. */
+            param: string;
+            /** @description Of HTTP. */
+            status: number;
+        };
+        RefusalPage: {
+            /** @description `cursor` of the next page; null at the end. */
+            next_cursor: string | null;
+            results: components["schemas"]["Refusal"][];
         };
         /** @description What the validation found. `problems` is capped; `problem_count` is not. */
         Report: {
@@ -2097,6 +2211,13 @@ export interface components {
             device_us: number;
             prompt_tokens: number;
             requests: number;
+        };
+        Transcript: {
+            /** @description One for each choice. */
+            answers: string[];
+            /** @description It was longer than is kept. */
+            cut: boolean;
+            prompt: components["schemas"]["Message"][];
         };
         Upload: {
             adapter: string;
@@ -4134,6 +4255,84 @@ export interface operations {
             };
         };
     };
+    read_recording: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recording"];
+                };
+            };
+        };
+    };
+    set_recording: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RecordingRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recording"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_refusals: {
+        parameters: {
+            query?: {
+                cursor?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RefusalPage"];
+                };
+            };
+        };
+    };
     list_requests: {
         parameters: {
             query?: {
@@ -4154,6 +4353,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+        };
+    };
+    read_transcript: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                request_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Transcript"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };
@@ -4272,6 +4501,26 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
+            };
+        };
+    };
+    delete_transcripts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };

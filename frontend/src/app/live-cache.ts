@@ -13,6 +13,8 @@ const APPLY: Record<string, Apply> = {
   "host.status": applyHost,
   "usage.tick": applyUsage,
   "limits.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
+  "recording.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "recording"] }),
+  "refusals.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "refusals"] }),
   "slo.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
 };
 

@@ -21,7 +21,7 @@ from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.parameters import read_json
 from control_plane.gateway.responses import encode
 from control_plane.gateway.runtime import runtime
-from control_plane.gateway.socket_generation import SocketGeneration
+from control_plane.gateway.socket_generation import SocketGeneration, note_refusal
 from control_plane.gateway.socket_sessions import RESUME_S, Owner, forget_later
 from control_plane.live.callers import KeyCaller
 from control_plane.live.held import CLOSE_UNAUTHENTICATED, HeldSocket
@@ -149,6 +149,21 @@ class InferenceConsumer(HeldSocket):
             generation.cancel()
 
     def _generate(self, message: dict[str, Any]) -> None:
+        assert self.principal is not None  # else the message was refused
+        try:
+            message_id, body = self._asked(message)
+        except ApiError as error:
+            note_refusal(self.principal, message.get("request"), error)
+            raise
+        self._ended.pop(message_id, None)
+        resumable = message.get("resume") is True
+        generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
+        self._generations[message_id] = generation
+        generation.at_end = lambda: self._over(message_id)
+        generation.start()
+
+    def _asked(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Id and body of a generation that may begin. Raises ``ApiError``."""
         message_id, body = message.get("id"), message.get("request")
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
             raise invalid(
@@ -169,13 +184,7 @@ class InferenceConsumer(HeldSocket):
                 "Wait for one to end, or open another socket.",
                 retry_after_s=1.0,
             )
-        assert self.principal is not None  # else the message was refused
-        self._ended.pop(message_id, None)
-        resumable = message.get("resume") is True
-        generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
-        self._generations[message_id] = generation
-        generation.at_end = lambda: self._over(message_id)
-        generation.start()
+        return message_id, body
 
     def _over(self, name: str) -> None:
         generation = self._generations.pop(name, None)

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
-from control_plane.fleet.engine_client import RequestStream
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.limits import bound_output, rate_headers, refused, tokens_of
 from control_plane.gateway.runtime import Runtime
+from control_plane.gateway.transcript_writer import OutputStream
 from control_plane.gateway.usage_writer import RequestContext
 from control_plane.quotas.reservations import LimitExceededError, Reservation
 from control_plane.usage.models import Endpoint
@@ -41,7 +41,7 @@ class Generation:
         self.created = int(time.time())
         self._choices = request.choices
         self.reservation: Reservation | None = None
-        self._streams: list[RequestStream] = []
+        self._streams: list[OutputStream] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class Generation:
         reservation = self.reservation
         return rate_headers(reservation.ask.scopes, reservation.readings) if reservation else {}
 
-    def add(self, stream: RequestStream) -> None:
+    def add(self, stream: OutputStream) -> None:
         self._streams.append(stream)
 
     def __aiter__(self) -> AsyncIterator[list[Chunk]]:
@@ -96,7 +96,7 @@ class Generation:
         return chunks
 
 
-async def _next(stream: RequestStream) -> list[Chunk]:
+async def _next(stream: OutputStream) -> list[Chunk]:
     return await anext(stream, [])
 
 
@@ -112,13 +112,17 @@ async def begin(
     admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
     context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
+    keeps_text = await runtime.grants.keeps_text(principal.tenant)
     submits = request.submits()
     bound_output(submits, admission.limits)
     generation.reservation = await _reserve(runtime, admission, request_id, submits)
     try:
         for index, submit in enumerate(submits):
             submit.request_id = request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed)
-            generation.add(await _send(runtime, generation, submit, context))
+            stream = await _send(runtime, generation, submit, context)
+            if keeps_text:
+                stream = runtime.transcripts.record(stream, principal, submit, context.created_at)
+            generation.add(stream)
     except BaseException:
         generation.close()
         raise
@@ -141,7 +145,7 @@ async def _reserve(
         raise refused(error) from None
 
 
-async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, context: RequestContext) -> RequestStream:
+async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, context: RequestContext) -> OutputStream:
     admission = generation.admission
     tenant = admission.principal.tenant
     submit.tenant = str(tenant.pk)

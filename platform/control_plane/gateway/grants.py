@@ -20,6 +20,8 @@ from control_plane.db import run_db
 from control_plane.gateway.admission import Admission, admit, authenticate
 from control_plane.keys.last_used import last_used
 from control_plane.principal import Principal
+from control_plane.tenants.models import Tenant
+from control_plane.transcripts.queries import keeps_text
 
 T = TypeVar("T")
 FRESH_S = 1.0
@@ -79,6 +81,7 @@ class Grants:
     def __init__(self) -> None:
         self._callers: Fresh[Principal] = Fresh()
         self._admissions: Fresh[Admission] = Fresh()
+        self._recording: Fresh[bool] = Fresh()
 
     async def caller(self, token: str | None) -> Principal:
         """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
@@ -97,3 +100,7 @@ class Grants:
         assert who is not None
         key = (principal.tenant.pk, who.pk, model)
         return await self._admissions.get(key, lambda: admit(principal, model))
+
+    async def keeps_text(self, tenant: Tenant) -> bool:
+        """Whether the tenant wants its requests' text kept."""
+        return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))

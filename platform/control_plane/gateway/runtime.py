@@ -1,4 +1,5 @@
-"""What the gateway keeps for as long as its event loop runs: sessions to the hosts, reservations, the usage writer."""
+"""What the gateway keeps for as long as its event loop runs: sessions to the hosts, reservations, what is written
+behind the requests."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
 from control_plane.gateway.grants import Grants
 from control_plane.gateway.idempotency import Idempotency, make_answers
+from control_plane.gateway.refusal_log import RefusalLog
 from control_plane.gateway.socket_sessions import Sessions
+from control_plane.gateway.transcript_writer import TranscriptWriter
 from control_plane.gateway.usage_writer import RequestContext, UsageWriter
 from control_plane.quotas.reservations import Reservation, Reservations
 from control_plane.quotas.shared import make_limiter
@@ -25,6 +28,8 @@ class Runtime:
     def __init__(self) -> None:
         settings = config.current()
         self.usage = UsageWriter(self._acknowledge)
+        self.refusals = RefusalLog()
+        self.transcripts = TranscriptWriter()
         self.grants = Grants()
         self.sessions = Sessions()
         self.idempotency = Idempotency(make_answers())
@@ -36,6 +41,8 @@ class Runtime:
             lost_sink=self._lost,
         )
         self.usage.start()
+        self.refusals.start()
+        self.transcripts.start()
         self.reservations.start()
         self.fleet.start()
 
@@ -68,6 +75,8 @@ class Runtime:
         """Running requests end with an error; usage that has arrived is stored and acknowledged first."""
         self.sessions.close()
         await self.usage.close()
+        await self.transcripts.close()
+        await self.refusals.close()
         await self.fleet.close()
         await self.reservations.close()
         await self.idempotency.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from control_plane import drain
@@ -118,8 +118,7 @@ class SocketGeneration:
     def _read(self) -> ChatRequest | CompletionRequest:
         # `stream` belongs to HTTP: everything streams here.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
-        kind: type[ChatRequest | CompletionRequest] = CompletionRequest if "prompt" in body else ChatRequest
-        return read_parameters(kind, body)
+        return read_parameters(_kind(body), body)
 
     async def _deltas(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
@@ -137,6 +136,8 @@ class SocketGeneration:
         await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
 
     async def _fail(self, error: ApiError) -> None:
+        if self._generation is None:  # else an engine had it, and the ledger has it
+            note_refusal(self._principal, self._body, error)
         body = {**error.frame_body(), "retry_after_s": error.retry_after_s}
         await self._send_numbered("error", f'"error":{encode(body)}')
 
@@ -165,6 +166,17 @@ class SocketGeneration:
         self._kept_bytes += len(frame)
         while self._kept_bytes > MOST_KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popleft()[1])
+
+
+def _kind(body: Mapping[str, Any]) -> type[ChatRequest | CompletionRequest]:
+    return CompletionRequest if "prompt" in body else ChatRequest
+
+
+def note_refusal(principal: Principal, body: object, error: ApiError) -> None:
+    """Count a generation that no engine had."""
+    asked = body if isinstance(body, dict) else {}
+    model = asked.get("model")
+    runtime().refusals.note(principal, _kind(asked).endpoint, error, model if isinstance(model, str) else "")
 
 
 def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:

@@ -6,7 +6,6 @@ cannot store, or dies with, is collected from the engine's journal later; the le
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.recovery import counts_of
+from control_plane.gateway.flusher import Flusher
 from control_plane.principal import Principal
 from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.models import Endpoint
@@ -27,7 +27,6 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 GATHER_S = 0.2
-RETRY_S = 1.0
 LARGEST_BATCH = 256
 # Beyond this the engine's journal is the better place to wait.
 MOST_WAITING = 20_000
@@ -61,20 +60,14 @@ class UsageWriter:
         self._acknowledge = acknowledge
         self._contexts: OrderedDict[str, RequestContext] = OrderedDict()
         self._entries: list[_Entry] = []
-        self._filled = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._flusher = Flusher("usage-writer", GATHER_S, self._write_all)
 
     def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="usage-writer")
+        self._flusher.start()
 
     async def close(self) -> None:
         """Write what is there, then stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-        await self._write_all()
+        await self._flusher.close()
 
     def expect(self, request_id: str, context: RequestContext) -> None:
         self._contexts[request_id] = context
@@ -90,16 +83,7 @@ class UsageWriter:
         context = self._contexts.pop(finished.request_id, None)
         if context is not None and len(self._entries) < MOST_WAITING:
             self._entries.append(_Entry(host, finished, context))
-            self._filled.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._filled.wait()
-            await asyncio.sleep(GATHER_S)
-            self._filled.clear()
-            if not await self._write_all():
-                await asyncio.sleep(RETRY_S)
-                self._filled.set()
+            self._flusher.wake()
 
     async def _write_all(self) -> bool:
         """Whether everything is stored now."""

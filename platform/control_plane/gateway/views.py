@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -32,7 +33,9 @@ from control_plane.gateway.streaming import EventStream, EventStreamResponse
 from control_plane.http.access import Access, access, public
 from control_plane.http.request_id import set_request_id
 from control_plane.keys.auth import bearer_token
+from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
+from control_plane.usage.models import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,9 @@ def endpoint(*methods: str) -> Callable[[View], View]:
                     raise _wrong_method(request, methods)
                 return await view(request, *args, **kwargs)
             except Exception as error:
-                return _as_api_error(error).response()
+                problem = _as_api_error(error)
+                _note_refusal(request, problem)
+                return problem.response()
 
         guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
         return access(Access.KEY, Capability.INFER)(guarded)
@@ -73,6 +78,25 @@ def _as_api_error(error: Exception) -> ApiError:
         return errors.from_platform(error)
     logger.exception("a request of /v1 failed")
     return errors.internal()
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Whose request it is and what for, for as long as no engine has it."""
+
+    principal: Principal
+    endpoint: Endpoint
+    model: str
+
+
+ASKING = "lorikeet.asking"
+
+
+def _note_refusal(request: HttpRequest, error: ApiError) -> None:
+    """What an engine had is in the ledger; what nobody's key asked for belongs to no tenant."""
+    asking: Asking | None = request.META.get(ASKING)
+    if asking is not None:
+        runtime().refusals.note(asking.principal, asking.endpoint, error, asking.model)
 
 
 @endpoint("POST")
@@ -136,6 +160,7 @@ async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
         problem = error
     grants = runtime().grants
     principal = await grants.caller(bearer_token(request))
+    request.META[ASKING] = Asking(principal, kind.endpoint, asked.model if asked else "")
     if asked is None:
         raise problem or errors.internal()
     return asked, await grants.admission(principal, asked.model)
@@ -185,6 +210,7 @@ async def _answer(
     request.META["lorikeet.request_id"] = request_id
     set_request_id(request_id)
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
+    del request.META[ASKING]
     if asked.stream:
         return await _stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
     async with generation:

@@ -22,6 +22,8 @@ class Capability(models.TextChoices):
     WRITE_WEBHOOKS = "webhooks.write"
     WRITE_EXPORTS = "exports.write"
     READ_AUDIT = "audit.read"
+    READ_TRANSCRIPTS = "transcripts.read"
+    WRITE_TRANSCRIPTS = "transcripts.write"
     BE_MEMBER = "member"  # what only a person does, about themselves
     OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
 
@@ -33,7 +35,13 @@ _DEVELOPER = _VIEWER | {
     Capability.WRITE_KEYS,
     Capability.WRITE_EXPORTS,
 }
-_ADMIN = _DEVELOPER | {Capability.WRITE_MEMBERS, Capability.WRITE_WEBHOOKS, Capability.READ_AUDIT}
+_ADMIN = _DEVELOPER | {
+    Capability.WRITE_MEMBERS,
+    Capability.WRITE_WEBHOOKS,
+    Capability.READ_AUDIT,
+    Capability.READ_TRANSCRIPTS,
+    Capability.WRITE_TRANSCRIPTS,
+}
 _OWNER = _ADMIN | {Capability.WRITE_TENANT}
 
 CAPABILITIES: dict[Role, frozenset[Capability]] = {

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
-from control_plane.errors import LorikeetError
+from control_plane.http.cursors import Page, page_of
 from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent
 from control_plane.usage.sums import Sums, as_of, last_days, latency, most_first, summed
-
-
-@dataclass(frozen=True)
-class RequestPage:
-    results: list[UsageEvent]
-    next_cursor: str | None
 
 
 def last_day(tenant: Tenant) -> Sums:
@@ -49,31 +40,6 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
     }
 
 
-def recent_requests(tenant: Tenant, limit: int, cursor: str | None = None) -> RequestPage:
-    """The newest requests first; `cursor` goes on where a page ended, unmoved by newer rows."""
-    own = UsageEvent.objects.for_tenant(tenant)
-    before = own.filter(id__lt=_decode(cursor)) if cursor else own
-    # The ids first, which the index of tenant and id has: asked for whole rows, PostgreSQL may walk back through
-    # everybody's newer ones until it meets this tenant's.
-    ids = list(before.order_by("-id").values_list("id", flat=True)[: limit + 1])
-    rows = own.filter(id__in=ids[:limit]).select_related("adapter", "version", "api_key").order_by("-id")
-    return RequestPage(list(rows), _encode(ids[limit - 1]) if len(ids) > limit else None)
-
-
-def _encode(last_id: int) -> str:
-    return base64.urlsafe_b64encode(str(last_id).encode()).decode().rstrip("=")
-
-
-def _decode(cursor: str) -> int:
-    try:
-        number = int(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-        if 0 <= number < 1 << 63:
-            return number
-    except (ValueError, binascii.Error):
-        pass
-    raise LorikeetError(
-        "bad_cursor",
-        "The cursor is not one that this address gave out.",
-        "Start again without a cursor.",
-        param="cursor",
-    )
+def recent_requests(tenant: Tenant, limit: int, cursor: str | None = None) -> Page[UsageEvent]:
+    """The newest requests first."""
+    return page_of(UsageEvent.objects.for_tenant(tenant), limit, cursor, "adapter", "version", "api_key")

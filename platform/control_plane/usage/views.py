@@ -7,6 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
 from control_plane.tenants.views import TenantView
 from control_plane.usage import queries
 from control_plane.usage.serializers import RequestPageSerializer, UsageSerializer
@@ -14,11 +15,6 @@ from control_plane.usage.serializers import RequestPageSerializer, UsageSerializ
 
 class _UsageQuery(serializers.Serializer[dict[str, int]]):
     days = serializers.IntegerField(min_value=1, max_value=366, default=30)
-
-
-class _PageQuery(serializers.Serializer[dict[str, object]]):
-    limit = serializers.IntegerField(min_value=1, max_value=200, default=50)
-    cursor = serializers.CharField(max_length=64, required=False, default=None, allow_null=True)
 
 
 class UsageView(TenantView):
@@ -38,13 +34,13 @@ class UsageView(TenantView):
 class RequestsView(TenantView):
     @extend_schema(
         operation_id="list_requests",
-        parameters=[OpenApiParameter("limit", int, default=50), OpenApiParameter("cursor", str)],
+        parameters=PAGE_PARAMETERS,
         responses=RequestPageSerializer,
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Recent requests, newest first."""
-        query = _PageQuery(data=request.query_params.dict())
+        query = PageQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         page = queries.recent_requests(self.principal.tenant, **query.validated_data)
         return Response(RequestPageSerializer(page).data)

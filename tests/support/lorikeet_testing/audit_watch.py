@@ -33,6 +33,8 @@ UNAUDITED = {
     "usage_series": "names of what the sums are of",
     "usage_storageday": "measured by the worker",
     "usage_watermark": "how far the sums go",
+    "refusals_refusal": "counts of what was refused",
+    "transcripts_transcript": "follows from the tenant's choice to record, and from its days",
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",
     "fleet_lease": "which watcher leads",

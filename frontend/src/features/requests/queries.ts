@@ -1,5 +1,7 @@
-import { infiniteQueryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
+import { ApiError } from "@/api/errors";
+import type { Recording } from "@/api/types";
 
 export const requestsQuery = (tenant: string) =>
   infiniteQueryOptions({
@@ -13,3 +15,53 @@ export const requestsQuery = (tenant: string) =>
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
   });
+
+export const refusalsQuery = (tenant: string) =>
+  infiniteQueryOptions({
+    queryKey: ["t", tenant, "refusals"],
+    queryFn: ({ pageParam }) =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/refusals", {
+          params: { path: { tenant }, query: { limit: 50, cursor: pageParam } },
+        }),
+      ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+  });
+
+/** Null = nothing is kept of this request. Text does not stay in memory once nobody looks at it. */
+export const transcriptQuery = (tenant: string, id: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "transcripts", id],
+    queryFn: async () => {
+      try {
+        return await unwrap(api.GET("/api/tenants/{tenant}/requests/{request_id}/transcript", { params: { path: { tenant, request_id: id } } }));
+      } catch (cause) {
+        if (cause instanceof ApiError && cause.code === "transcript_not_found") return null;
+        throw cause;
+      }
+    },
+    gcTime: 0,
+  });
+
+export const recordingQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "recording"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/recording", { params: { path: { tenant } } })),
+  });
+
+export function useSetRecording(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: Recording) => unwrap(api.PUT("/api/tenants/{tenant}/recording", { params: { path: { tenant } }, body })),
+    onSuccess: (recording) => client.setQueryData(recordingQuery(tenant).queryKey, recording),
+  });
+}
+
+export function useDeleteTranscripts(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/transcripts", { params: { path: { tenant } } })),
+    onSuccess: () => client.removeQueries({ queryKey: ["t", tenant, "transcripts"] }),
+  });
+}

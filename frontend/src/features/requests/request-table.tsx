@@ -5,8 +5,10 @@ import { Status, type Tone } from "@/components/badge";
 import { CopyButton } from "@/components/code";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { Ago } from "@/components/time";
+import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime, milliseconds, number } from "@/lib/format";
+import { TranscriptView } from "./transcript";
 import { TimingBar, TimingLegend, totalMs } from "./timings";
 
 const OUTCOMES: Record<RequestRow["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
@@ -73,7 +75,7 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
       <Td className="tnum text-right">
         {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
       </Td>
-      <Td className="tnum hidden text-right sm:table-cell">{row.first_token_ms > 0 ? milliseconds(row.first_token_ms) : <span className="text-ink-3">–</span>}</Td>
+      <Td className="tnum hidden text-right sm:table-cell">{firstToken(row)}</Td>
       {!brief && <Td className="tnum text-right">{milliseconds(totalMs(row))}</Td>}
       {!brief && (
         <Td>
@@ -87,7 +89,14 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
   );
 }
 
+/** Milliseconds are rounded: an answer whose first token took 0 had it within half a millisecond. */
+function firstToken(row: RequestRow) {
+  if (row.first_token_ms > 0) return milliseconds(row.first_token_ms);
+  return row.completion_tokens > 0 ? "< 1 ms" : <span className="text-ink-3">–</span>;
+}
+
 function Details({ row, span }: { row: RequestRow; span: number }) {
+  const mayRead = useCan("transcripts.read");
   const facts: [string, string][] = [
     ["Received", fullTime(row.created_at)],
     ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}`],
@@ -114,6 +123,7 @@ function Details({ row, span }: { row: RequestRow; span: number }) {
               </div>
             ))}
           </dl>
+          {mayRead && <TranscriptView id={row.id} />}
         </div>
       </td>
     </tr>

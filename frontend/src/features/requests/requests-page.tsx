@@ -1,36 +1,81 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { Activity } from "lucide-react";
+import { type InfiniteData, type UseInfiniteQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Activity, CircleSlash } from "lucide-react";
+import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Segmented } from "@/components/segmented";
 import { useTenant } from "@/features/session/queries";
+import { plural } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
-import { requestsQuery } from "./queries";
+import { recordingQuery, refusalsQuery, requestsQuery } from "./queries";
+import { RefusalTable } from "./refusal-table";
 import { RequestTable } from "./request-table";
 
+const VIEWS = [
+  { value: "served", label: "Reached an engine" },
+  { value: "refused", label: "Refused before" },
+] as const;
+
 export function RequestsPage() {
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(requestsQuery(useTenant()));
+  const [view, setView] = useState<(typeof VIEWS)[number]["value"]>("served");
+  const { data: recording } = useQuery(recordingQuery(useTenant()));
+  const kept = recording?.enabled ? `Prompts and answers are kept for ${plural(recording.days, "day")}.` : "Prompts and answers are not kept.";
+  return (
+    <Page
+      title="Requests"
+      note={`Every request as the engine counted it. ${kept}`}
+      actions={<Segmented label="Which requests" value={view} options={VIEWS} onChange={setView} />}
+    >
+      {view === "served" ? <Served /> : <Refused />}
+    </Page>
+  );
+}
+
+function Served() {
+  const query = useInfiniteQuery(requestsQuery(useTenant()));
+  return (
+    <Paged query={query} older="Load older requests" empty={<NoRequests />}>
+      {(rows) => <RequestTable rows={rows} />}
+    </Paged>
+  );
+}
+
+function Refused() {
+  const query = useInfiniteQuery(refusalsQuery(useTenant()));
+  return (
+    <Paged query={query} older="Load older refusals" empty={<NoRefusals />}>
+      {(rows) => <RefusalTable rows={rows} />}
+    </Paged>
+  );
+}
+
+interface PagedProps<Row> {
+  query: UseInfiniteQueryResult<InfiniteData<{ results: Row[] }>>;
+  older: string;
+  empty: ReactNode;
+  children: (rows: Row[]) => ReactNode;
+}
+
+function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   const rows = data?.pages.flatMap((page) => page.results);
   return (
-    <Page title="Requests" note="Every request as the engine counted it. Prompts and answers are not kept.">
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {!error && (
-        <Card>
-          {!rows && <SkeletonRows rows={8} />}
-          {rows?.length === 0 && <NoRequests />}
-          {rows && rows.length > 0 && <RequestTable rows={rows} />}
-          {hasNextPage && (
-            <div className="border-t p-2.5 text-center">
-              <Button size="sm" variant="ghost" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>
-                {isFetchingNextPage ? "Loading…" : "Load older requests"}
-              </Button>
-            </div>
-          )}
-        </Card>
+    <Card>
+      {!rows && <SkeletonRows rows={8} />}
+      {rows?.length === 0 && empty}
+      {rows && rows.length > 0 && children(rows)}
+      {hasNextPage && (
+        <div className="border-t p-2.5 text-center">
+          <Button size="sm" variant="ghost" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+            {isFetchingNextPage ? "Loading…" : older}
+          </Button>
+        </div>
       )}
-    </Page>
+    </Card>
   );
 }
 
@@ -38,6 +83,14 @@ function NoRequests() {
   return (
     <Empty icon={<Activity />} title="No requests yet" command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}>
       They appear here the moment they end. Send the first one from the playground, or with a key:
+    </Empty>
+  );
+}
+
+function NoRefusals() {
+  return (
+    <Empty icon={<CircleSlash />} title="Nothing was refused">
+      Requests that pass a limit, ask for what is not there, or are not understood are counted here by minute, key and reason, for 30 days.
     </Empty>
   );
 }

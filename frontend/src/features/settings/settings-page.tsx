@@ -7,6 +7,7 @@ import { Card, CardHeader } from "@/components/card";
 import { CopyButton } from "@/components/code";
 import { useSession, useTenant } from "@/features/session/queries";
 import { AccountCard } from "./account-card";
+import { RecordingCard } from "./recording-card";
 
 interface Choice<T> {
   value: T;
@@ -29,7 +30,7 @@ const DENSITIES: Choice<Density>[] = [
 export function SettingsPage() {
   const preferences = usePreferences();
   return (
-    <Page title="Settings" note="How the console looks on this browser, your account, and where the API is." narrow>
+    <Page title="Settings" note="How the console looks on this browser, your account, what is kept of requests, and where the API is." narrow>
       <div className="grid gap-4">
         <Card>
           <CardHeader title="Theme" />
@@ -40,6 +41,7 @@ export function SettingsPage() {
           <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
         </Card>
         <AccountCard />
+        <RecordingCard />
         <Addresses />
         <Shortcuts />
       </div>

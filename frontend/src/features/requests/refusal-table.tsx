@@ -1,0 +1,55 @@
+import type { RefusalRow } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { number } from "@/lib/format";
+
+const LIMITS: Record<string, string> = {
+  requests_per_minute: "requests per minute",
+  tokens_per_minute: "tokens per minute",
+  tokens_per_day: "tokens per day",
+  tokens_per_month: "tokens per month",
+  concurrency: "requests at once",
+};
+
+/** What was at fault: the limit, or the parameter. */
+function about({ limit, param }: RefusalRow): string {
+  return limit ? (LIMITS[limit] ?? limit) : param;
+}
+
+/** One row for each kind of refusal in a minute. */
+export function RefusalTable({ rows }: { rows: RefusalRow[] }) {
+  return (
+    <Table label="Refused requests">
+      <thead>
+        <tr>
+          <Th className="text-right">Count</Th>
+          <Th>Reason</Th>
+          <Th>Limit or parameter</Th>
+          <Th>Model</Th>
+          <Th className="hidden sm:table-cell">Asked by</Th>
+          <Th className="text-right">Last</Th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <Tr key={row.id}>
+            <Td className="tnum w-20 text-right font-medium">{number(row.count)}</Td>
+            <Td>
+              <span className="inline-flex items-center gap-2">
+                <Badge tone={row.status >= 500 ? "danger" : row.status === 429 ? "amber" : "neutral"}>{row.status}</Badge>
+                <span className="font-mono text-xs">{row.code}</span>
+              </span>
+            </Td>
+            <Td className="max-w-56 truncate">{about(row) || <span className="text-ink-3">–</span>}</Td>
+            <Td className="max-w-48 truncate">{row.model || <span className="text-ink-3">none named</span>}</Td>
+            <Td className="hidden max-w-40 truncate sm:table-cell">{row.key ?? "the console"}</Td>
+            <Td className="text-right text-ink-3">
+              <Ago at={row.last_at} />
+            </Td>
+          </Tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}

@@ -1,0 +1,132 @@
+import { screen } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import type { RefusalRow, RequestRow } from "@/api/types";
+import * as data from "../../../tests/data";
+import { openConsole } from "../../../tests/render";
+import { server } from "../../../tests/server";
+
+const tenant = "/api/tenants/acme";
+const row: RequestRow = {
+  id: "req_1",
+  created_at: "2026-05-04T10:00:00Z",
+  model: "support",
+  adapter: "support",
+  version: 1,
+  endpoint: "chat.completions",
+  streamed: true,
+  outcome: "finished",
+  error_code: "",
+  host: "gpu-1",
+  key: "backend",
+  prompt_tokens: 4,
+  cached_prompt_tokens: 0,
+  completion_tokens: 9,
+  queue_ms: 0,
+  adapter_load_ms: 0,
+  first_token_ms: 0,
+  prefill_ms: 0,
+  decode_ms: 12,
+};
+const refusal: RefusalRow = {
+  id: 1,
+  minute: "2026-05-04T10:00:00Z",
+  last_at: "2026-05-04T10:00:30Z",
+  count: 312,
+  status: 429,
+  code: "rate_limit_exceeded",
+  limit: "requests_per_minute",
+  endpoint: "chat.completions",
+  key: null,
+  model: "support",
+  param: "",
+};
+
+function serve({ enabled = true, capabilities = [] as string[] } = {}) {
+  const own = data.session.tenants[0];
+  const may = own && { ...own, capabilities: [...own.capabilities, ...capabilities] };
+  server.use(
+    http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [may] })),
+    http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [row], next_cursor: null })),
+    http.get(`${tenant}/refusals`, () => HttpResponse.json({ results: [refusal], next_cursor: null })),
+    http.get(`${tenant}/recording`, () => HttpResponse.json({ enabled, days: 7 })),
+  );
+}
+
+const text = { prompt: [{ role: "user", content: "Where is my parcel?" }], answers: ["On its way."], cut: true };
+
+describe("the request log", () => {
+  it("counts what was refused, by reason", async () => {
+    serve();
+    const { user } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByRole("radio", { name: "Refused before" }));
+    expect(await screen.findByText("312")).toBeVisible();
+    expect(screen.getByText("rate_limit_exceeded")).toBeVisible();
+    expect(screen.getByText("requests per minute")).toBeVisible();
+    expect(screen.getByText("the console")).toBeVisible();
+  });
+
+  it("shows a first token that took less than half a millisecond", async () => {
+    serve();
+    openConsole("/t/acme/requests");
+    expect(await screen.findByText("< 1 ms")).toBeInTheDocument();
+    expect(await screen.findByText(/Prompts and answers are kept for 7 days/)).toBeVisible();
+  });
+
+  it("shows the text to those who may read it", async () => {
+    serve({ capabilities: ["transcripts.read"] });
+    server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json(text)));
+    const { user } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
+    expect(await screen.findByText("Where is my parcel?")).toBeVisible();
+    expect(screen.getByText("On its way.")).toBeVisible();
+    expect(screen.getByText(/longer than is kept/)).toBeVisible();
+  });
+
+  it("says why there is none", async () => {
+    serve({ enabled: false, capabilities: ["transcripts.read"] });
+    const missing = { error: { code: "transcript_not_found", message: "No text.", fix: "Turn it on.", param: null, request_id: "" } };
+    server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json(missing, { status: 404 })));
+    const { user } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
+    expect(await screen.findByText(/Recording is off/)).toBeVisible();
+  });
+
+  it("asks for no text on behalf of those who may not", async () => {
+    serve();
+    const { user } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
+    expect(await screen.findByText("Cached prompt tokens")).toBeVisible();
+    expect(screen.queryByText(/not kept\. /)).not.toBeInTheDocument();
+  });
+});
+
+describe("the choice to keep text", () => {
+  it("is off until somebody turns it on", async () => {
+    serve({ enabled: false, capabilities: ["transcripts.write"] });
+    const sent: unknown[] = [];
+    server.use(
+      http.put(`${tenant}/recording`, async ({ request }) => {
+        sent.push(await request.json());
+        return HttpResponse.json({ enabled: true, days: 3 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/settings");
+    const days = await screen.findByTestId("recording-days");
+    await user.clear(days);
+    await user.type(days, "400");
+    await user.click(screen.getByTestId("recording-toggle"));
+    expect(await screen.findByText("Days from 1 to 365.")).toBeVisible();
+    await user.clear(days);
+    await user.type(days, "3");
+    await user.click(screen.getByTestId("recording-toggle"));
+    expect(await screen.findByText("kept for 3 days")).toBeVisible();
+    expect(sent).toEqual([{ enabled: true, days: 3 }]);
+  });
+
+  it("is not for everybody", async () => {
+    serve({ enabled: false });
+    openConsole("/t/acme/settings");
+    expect(await screen.findByText("Admins of the tenant can change this.")).toBeVisible();
+  });
+});

@@ -1,0 +1,54 @@
+import { useQuery } from "@tanstack/react-query";
+import { asApiError } from "@/api/errors";
+import type { Transcript } from "@/api/types";
+import { CopyButton } from "@/components/code";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { useTenant } from "@/features/session/queries";
+import { recordingQuery, transcriptQuery } from "./queries";
+
+/** What was asked and answered, where the tenant keeps it. */
+export function TranscriptView({ id }: { id: string }) {
+  const tenant = useTenant();
+  const { data, error, refetch } = useQuery(transcriptQuery(tenant, id));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (data === undefined) return <Skeleton className="h-16 w-full" />;
+  return data ? <Text transcript={data} /> : <NotKept />;
+}
+
+function NotKept() {
+  const { data } = useQuery(recordingQuery(useTenant()));
+  const why = data?.enabled
+    ? `It came in before recording began, or more than ${data.days} days ago.`
+    : "Recording is off; an admin can turn it on under Settings.";
+  return <p className="text-xs text-ink-3">The text of this request is not kept. {why}</p>;
+}
+
+function Text({ transcript }: { transcript: Transcript }) {
+  const several = transcript.answers.length > 1;
+  return (
+    <div className="grid min-w-0 gap-2" data-testid="transcript">
+      {transcript.prompt.map((message, index) => (
+        <Piece key={index} who={message.role} text={message.content} />
+      ))}
+      {transcript.answers.map((answer, index) => (
+        <Piece key={index} who={several ? `answer ${index + 1}` : "answer"} text={answer} answer />
+      ))}
+      {transcript.cut && <p className="text-xs text-amber-text">It was longer than is kept: the end of the prompt and the beginning of the answer are here.</p>}
+    </div>
+  );
+}
+
+function Piece({ who, text, answer = false }: { who: string; text: string; answer?: boolean }) {
+  return (
+    <figure className={answer ? "rounded-lg border border-line-2 bg-surface" : "rounded-lg border bg-fill"}>
+      <figcaption className="flex min-h-8 items-center justify-between border-b px-3 text-xs text-ink-3">
+        {who}
+        {text && <CopyButton text={text} label={`Copy ${who}`} />}
+      </figcaption>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
+      <div className="max-h-72 overflow-y-auto px-3 py-2 text-sm break-words whitespace-pre-wrap" tabIndex={0} role="region" aria-label={who}>
+        {text || <span className="text-ink-3">nothing</span>}
+      </div>
+    </figure>
+  );
+}

@@ -1,0 +1,102 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useForm } from "react-hook-form";
+import { asApiError } from "@/api/errors";
+import type { Recording } from "@/api/types";
+import { Status } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { recordingQuery, useDeleteTranscripts, useSetRecording } from "@/features/requests/queries";
+import { useCan, useTenant } from "@/features/session/queries";
+import { plural } from "@/lib/format";
+import { z } from "@/lib/zod";
+
+const SCHEMA = z.object({ days: z.string().check(z.regex(/^\s*([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-5])\s*$/, "Days from 1 to 365.")) });
+
+/** Whether this tenant keeps what is asked and answered. Off unless an admin turns it on. */
+export function RecordingCard() {
+  const { data, error, refetch } = useQuery(recordingQuery(useTenant()));
+  const may = useCan("transcripts.write");
+  return (
+    <Card>
+      <CardHeader
+        title="Prompts and answers"
+        note="Keep the text of requests beside their timings"
+        actions={data && <Status tone={data.enabled ? "amber" : "neutral"} label={data.enabled ? `kept for ${plural(data.days, "day")}` : "not kept"} />}
+      />
+      <div className="grid gap-4 p-4 text-sm">
+        <p className="max-w-prose text-ink-2">
+          While this is on, the prompt and the answer of every request of this tenant are stored, up to 32,768 characters of each. Admins and owners read them in the
+          details of a request. After the days below they are deleted. They never appear in usage, exports, webhooks or logs.
+        </p>
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && <Skeleton className="h-9 w-64" />}
+        {data && may && <Choose key={`${data.enabled}.${data.days}`} recording={data} />}
+        {data && !may && <p className="text-ink-3">Admins of the tenant can change this.</p>}
+      </div>
+    </Card>
+  );
+}
+
+function Choose({ recording }: { recording: Recording }) {
+  const set = useSetRecording(useTenant());
+  const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { days: String(recording.days) } });
+  const save = (enabled: boolean) =>
+    form.handleSubmit(({ days }) =>
+      set.mutate({ enabled, days: Number(days) }, { onSuccess: () => toast.good(enabled ? "Prompts and answers are kept" : "Prompts and answers are no longer kept") }),
+    );
+  return (
+    <form onSubmit={save(recording.enabled)} noValidate className="grid gap-3">
+      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <div className="flex flex-wrap items-start gap-3">
+        <div className="w-40">
+          <Field label="Days" hint="Then they are deleted." error={form.formState.errors.days?.message}>
+            {(control) => <Input {...control} {...form.register("days")} inputMode="numeric" autoComplete="off" data-testid="recording-days" />}
+          </Field>
+        </div>
+        <div className="flex flex-wrap gap-2 pt-6.5">
+          {recording.enabled && <Button type="submit">Save days</Button>}
+          <Button variant={recording.enabled ? "secondary" : "primary"} busy={set.isPending} onClick={() => void save(!recording.enabled)()} data-testid="recording-toggle">
+            {recording.enabled ? "Stop keeping them" : "Keep prompts and answers"}
+          </Button>
+          <DeleteAll />
+        </div>
+      </div>
+    </form>
+  );
+}
+
+function DeleteAll() {
+  const [asking, setAsking] = useState(false);
+  const remove = useDeleteTranscripts(useTenant());
+  const confirm = () =>
+    remove.mutate(undefined, {
+      onSuccess: () => {
+        toast.good("Deleted every prompt and answer");
+        setAsking(false);
+      },
+    });
+  return (
+    <>
+      <Button variant="danger" onClick={() => setAsking(true)} data-testid="recording-delete">
+        Delete what is kept
+      </Button>
+      <Confirm
+        open={asking}
+        onOpenChange={setAsking}
+        title="Delete every prompt and answer?"
+        description="All text that is kept of this tenant's requests is deleted now. Their usage and timings stay. New requests are kept or not as the setting says."
+        action="Delete all text"
+        busy={remove.isPending}
+        onConfirm={confirm}
+      >
+        {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
+      </Confirm>
+    </>
+  );
+}

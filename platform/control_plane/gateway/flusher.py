@@ -1,0 +1,41 @@
+"""Writing in batches: one task of the event loop that gathers for a moment what was put, then has it written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+RETRY_S = 1.0
+
+
+class Flusher:
+    """Calls ``flush`` a moment after ``wake``; again later, until it says that everything is written."""
+
+    def __init__(self, name: str, gather_s: float, flush: Callable[[], Awaitable[bool]]) -> None:
+        self._name, self._gather_s, self._flush = name, gather_s, flush
+        self._filled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def wake(self) -> None:
+        self._filled.set()
+
+    async def close(self) -> None:
+        """Write what is there, then stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._flush()
+
+    async def _run(self) -> None:
+        while True:
+            await self._filled.wait()
+            await asyncio.sleep(self._gather_s)
+            self._filled.clear()
+            if not await self._flush():
+                await asyncio.sleep(RETRY_S)
+                self._filled.set()

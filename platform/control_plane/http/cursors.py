@@ -1,0 +1,57 @@
+"""Pages of a growing table, newest first: a cursor goes on where a page ended, unmoved by newer rows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from django.db import models
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+
+from control_plane.errors import LorikeetError
+
+M = TypeVar("M", bound=models.Model)
+PAGE_PARAMETERS = [OpenApiParameter("limit", int, default=50), OpenApiParameter("cursor", str)]
+
+
+class PageQuery(serializers.Serializer[dict[str, object]]):
+    limit = serializers.IntegerField(min_value=1, max_value=200, default=50)
+    cursor = serializers.CharField(max_length=64, required=False, default=None, allow_null=True)
+
+
+@dataclass(frozen=True)
+class Page(Generic[M]):
+    results: list[M]
+    next_cursor: str | None
+
+
+def page_of(own: models.QuerySet[M], limit: int, cursor: str | None, *related: str) -> Page[M]:
+    """By `id`. Raises LorikeetError (bad_cursor)."""
+    before = own.filter(id__lt=_decode(cursor)) if cursor else own
+    # The ids first, which an index of tenant and id has: asked for whole rows, PostgreSQL may walk back through
+    # everybody's newer ones until it meets this tenant's.
+    ids = list(before.order_by("-id").values_list("id", flat=True)[: limit + 1])
+    rows = own.filter(id__in=ids[:limit]).select_related(*related).order_by("-id")
+    return Page(list(rows), _encode(ids[limit - 1]) if len(ids) > limit else None)
+
+
+def _encode(last_id: int) -> str:
+    return base64.urlsafe_b64encode(str(last_id).encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> int:
+    try:
+        number = int(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        if 0 <= number < 1 << 63:
+            return number
+    except (ValueError, binascii.Error):
+        pass
+    raise LorikeetError(
+        "bad_cursor",
+        "The cursor is not one that this address gave out.",
+        "Start again without a cursor.",
+        param="cursor",
+    )

@@ -1,0 +1,1 @@
+"""Requests that were refused before they reached an engine, counted."""

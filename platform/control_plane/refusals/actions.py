@@ -1,0 +1,88 @@
+"""Adding to the counts, and forgetting old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from control_plane.refusals.models import Refusal
+from control_plane.writes import announce
+
+KEPT = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What refusals are counted by. `minute` is of the epoch."""
+
+    tenant_id: UUID
+    api_key_id: UUID | None
+    endpoint: str
+    status: int
+    code: str
+    limit: str
+    minute: int
+
+    @property
+    def identity(self) -> str:
+        parts = (self.tenant_id, self.api_key_id or "-", self.endpoint, self.status, self.code, self.limit, self.minute)
+        return "/".join(map(str, parts))
+
+
+@dataclass
+class Count:
+    """How many, and what the last of them asked for."""
+
+    count: int = 0
+    last_at: float = 0.0
+    model: str = ""
+    param: str = ""
+
+
+def add(counts: Mapping[Reason, Count]) -> None:
+    """Add `counts` to what was counted before, by this process or another.
+
+    The rows tell of themselves and have no audit rows.
+    """
+    # In one order everywhere, so that two processes never wait for each other.
+    ordered = sorted(counts.items(), key=lambda item: item[0].identity)
+    with transaction.atomic():
+        Refusal.objects.bulk_create([_row(reason, count) for reason, count in ordered], ignore_conflicts=True)
+        for reason, count in ordered:
+            Refusal.objects.filter(identity=reason.identity).update(
+                count=F("count") + count.count,
+                last_at=_time(count.last_at),
+                model=count.model[:200],
+                param=count.param[:100],
+            )
+        for tenant_id in {reason.tenant_id for reason in counts}:
+            announce(tenant_id, "refusals.updated", dict)
+
+
+def forget(now: datetime | None = None) -> int:
+    """Delete counts of long ago. Returns how many rows."""
+    return Refusal.objects.filter(minute__lt=(now or timezone.now()) - KEPT).delete()[0]
+
+
+def _row(reason: Reason, count: Count) -> Refusal:
+    return Refusal(
+        tenant_id=reason.tenant_id,
+        api_key_id=reason.api_key_id,
+        endpoint=reason.endpoint,
+        status=reason.status,
+        code=reason.code[:64],
+        limit=reason.limit,
+        minute=_time(reason.minute * 60),
+        last_at=_time(count.last_at),
+        identity=reason.identity,
+    )
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)

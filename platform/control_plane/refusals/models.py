@@ -1,0 +1,42 @@
+"""Requests that never reached an engine, and so are not in the usage ledger: how many, by minute and reason.
+
+A flood of refusals is a few rows: one for each key, endpoint, code and limit in a minute.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Tenant
+from control_plane.tenants.scope import TenantQuerySet
+from control_plane.usage.models import Endpoint
+
+
+class Refusal(models.Model):
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="+")
+    endpoint = models.CharField(max_length=32, choices=Endpoint.choices)
+    status = models.PositiveSmallIntegerField()
+    code = models.CharField(max_length=64)
+    limit = models.CharField(max_length=32, blank=True, help_text="Which limit, if it was one.")
+    model = models.CharField(max_length=200, blank=True, help_text="Asked for by the last of them.")
+    param = models.CharField(max_length=100, blank=True, help_text="At fault in the last of them.")
+    minute = models.DateTimeField()
+    count = models.PositiveBigIntegerField(default=0)
+    last_at = models.DateTimeField()
+    # A unique constraint would take two rows without a key for different.
+    identity = models.CharField(max_length=240, unique=True)
+
+    objects = TenantQuerySet["Refusal"].as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="refusals_recent_by_tenant"),
+            models.Index(fields=["minute"], name="refusals_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} x {self.code}"

@@ -1,0 +1,13 @@
+"""Forgetting, as beat runs it."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control_plane.refusals import actions
+
+
+@shared_task(name="refusals.forget")
+def forget() -> None:
+    """Delete counts of long ago."""
+    actions.forget()

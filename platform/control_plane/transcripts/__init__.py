@@ -1,0 +1,1 @@
+"""The text of requests, kept only where a tenant asked for it."""

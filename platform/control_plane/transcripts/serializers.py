@@ -1,0 +1,23 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.transcripts.models import LONGEST_DAYS
+
+
+class RecordingSerializer(serializers.Serializer[Any]):
+    """Whether prompts and answers are kept with the requests, and for how long."""
+
+    enabled = serializers.BooleanField()
+    days = serializers.IntegerField(min_value=1, max_value=LONGEST_DAYS, help_text="Then they are deleted.")
+
+
+class MessageSerializer(serializers.Serializer[Any]):
+    role = serializers.CharField(help_text='As in the request; "text" or "token_ids" for a prompt without roles.')
+    content = serializers.CharField(allow_blank=True)
+
+
+class TranscriptSerializer(serializers.Serializer[Any]):
+    prompt = MessageSerializer(many=True)
+    answers = serializers.ListField(child=serializers.CharField(allow_blank=True), help_text="One for each choice.")
+    cut = serializers.BooleanField(help_text="It was longer than is kept.")

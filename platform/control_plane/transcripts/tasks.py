@@ -1,0 +1,13 @@
+"""Forgetting, as beat runs it."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control_plane.transcripts import actions
+
+
+@shared_task(name="transcripts.forget")
+def forget() -> None:
+    """Delete the texts whose time is over."""
+    actions.forget()

@@ -1,0 +1,61 @@
+"""Recording, and what was recorded, over HTTP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.tenants.roles import Capability
+from control_plane.tenants.views import TenantView
+from control_plane.transcripts import actions
+from control_plane.transcripts.queries import recording_of, transcript_of
+from control_plane.transcripts.serializers import RecordingSerializer, TranscriptSerializer
+
+
+class RecordingView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TRANSCRIPTS}
+
+    @extend_schema(operation_id="read_recording", responses=RecordingSerializer, tags=["requests"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Whether prompts and answers of this tenant's requests are kept. Every member may know."""
+        return Response(RecordingSerializer(recording_of(self.principal.tenant)).data)
+
+    @extend_schema(
+        operation_id="set_recording",
+        request=RecordingSerializer,
+        responses={200: RecordingSerializer, 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Begin or stop keeping them. In force within a second; what is kept already stays for `days`."""
+        body = RecordingSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        return Response(RecordingSerializer(actions.set_recording(acting=self.principal, **body.validated_data)).data)
+
+
+class TranscriptsView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": Capability.WRITE_TRANSCRIPTS}
+
+    @extend_schema(operation_id="delete_transcripts", responses={204: None}, tags=["requests"])
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Delete every prompt and answer that is kept, now."""
+        actions.delete_transcripts(acting=self.principal)
+        return Response(status=204)
+
+
+class TranscriptView(TenantView):
+    needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS}
+
+    @extend_schema(
+        operation_id="read_transcript",
+        responses={200: TranscriptSerializer, 404: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str, request_id: str) -> Response:
+        """Prompt and answer of one request, if they were kept."""
+        return Response(TranscriptSerializer(transcript_of(self.principal.tenant, request_id)).data)

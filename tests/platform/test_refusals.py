@@ -1,0 +1,104 @@
+"""Refused requests, counted by minute and reason."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from control_plane.gateway import refusal_log
+from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.refusal_log import RefusalLog
+from control_plane.refusals import actions
+from control_plane.refusals.actions import Count, Reason, add
+from control_plane.refusals.models import Refusal
+from control_plane.tenants.roles import Role
+
+pytestmark = pytest.mark.django_db
+MINUTE = int(time.time() // 60)
+
+
+def reason(org: Any, minute: int = MINUTE, **fields: Any) -> Reason:
+    plain = {"api_key_id": None, "endpoint": "chat.completions", "status": 429, "code": "rate_limit_exceeded"}
+    return Reason(tenant_id=org.tenant.pk, minute=minute, **{"limit": "requests_per_minute", **plain, **fields})
+
+
+def count(number: int, model: str = "support") -> Count:
+    return Count(number, time.time(), model)
+
+
+def test_counts_add_up(acme: Any) -> None:
+    key, _ = acme.key("backend")
+    add({reason(acme): count(3), reason(acme, api_key_id=key.pk): count(1)})
+    add({reason(acme): count(4, "pirate"), reason(acme, MINUTE + 1): count(1)})
+    rows = acme.client(Role.VIEWER).get(acme.path("refusals")).json()["results"]
+    assert sorted((row["count"], row["key"], row["model"]) for row in rows if row["key"] is None) == [
+        (1, None, "support"),
+        (7, None, "pirate"),
+    ]
+    assert next(row for row in rows if row["key"] == "backend")["count"] == 1
+    assert rows[0]["limit"] == "requests_per_minute"
+
+
+def test_pages(acme: Any, globex: Any) -> None:
+    add({reason(acme, MINUTE + number): count(1) for number in range(5)})
+    add({reason(globex): count(1)})
+    first = acme.client().get(acme.path("refusals?limit=3")).json()
+    second = acme.client().get(acme.path(f"refusals?limit=3&cursor={first['next_cursor']}")).json()
+    assert [len(first["results"]), len(second["results"]), second["next_cursor"]] == [3, 2, None]
+    assert acme.client().get(acme.path("refusals?cursor=nonsense!")).json()["error"]["code"] == "bad_cursor"
+
+
+def test_old_ones_are_forgotten(acme: Any) -> None:
+    add({reason(acme): count(1), reason(acme, MINUTE - 31 * 24 * 60): count(1)})
+    assert actions.forget() == 1
+    assert Refusal.objects.get().minute > timezone.now() - timedelta(days=1)
+
+
+def test_what_clients_make_up_is_no_new_row_and_never_too_long(acme: Any) -> None:
+    log = RefusalLog()
+    for number in range(1000):
+        log.note(acme.principal(), "completions", invalid("m", "f", f"p{number}" * 99), f"model-{number}" * 99)
+    (counted,) = log._counts.items()
+    with CaptureQueriesContext(connection) as queries:
+        add(dict([counted]))
+    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= 3
+    row = Refusal.objects.get()
+    assert (row.count, row.code, row.model[:9]) == (1000, "invalid_value", "model-999")
+
+
+def test_kinds_are_bounded(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusal_log, "MOST_WAITING", 2)
+    log = RefusalLog()
+    for code in ("a", "b", "c", "b"):
+        log.note(acme.principal(), "completions", invalid("m", "f", code=code), "")
+    assert [(kind.code, found.count) for kind, found in log._counts.items()] == [("a", 1), ("b", 2)]
+
+
+def test_a_database_that_is_away_loses_nothing(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    fails = [True, False]
+
+    async def run(_add: Any, counts: dict[Reason, Count]) -> None:
+        if fails.pop(0):
+            raise DatabaseError("away")
+        written.extend(found.count for found in counts.values())
+
+    monkeypatch.setattr(refusal_log, "run_db", run)
+    log, error = RefusalLog(), ApiError(429, "rate_limit_exceeded", "m", "f")
+    principal = acme.principal()
+    log.note(principal, "completions", error, "support")
+
+    async def twice() -> None:
+        assert not await log._write()
+        log.note(principal, "completions", error, "support")
+        assert await log._write()
+
+    asyncio.run(twice())
+    assert written in ([2], [1, 1])  # two, if the minute ended in between

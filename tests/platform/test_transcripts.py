@@ -1,0 +1,150 @@
+"""Text of requests: kept only where a tenant said so, shown only to those who may see it, gone in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from control_plane.audit.models import AuditEvent
+from control_plane.gateway.transcript_writer import MOST_KEPT, Taking, storable
+from control_plane.tenants.roles import Role
+from control_plane.transcripts import actions
+from control_plane.transcripts.actions import Taken, set_recording, store
+from control_plane.transcripts.models import Recording, Transcript
+from lora_engine.wire import engine_pb2 as pb
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+
+
+def taken(org: Any, request_id: str = "req_1", at: datetime = NOW, **fields: Any) -> Taken:
+    texts: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
+    return Taken(request_id=request_id, tenant_id=org.tenant.pk, created_at=at, **{**texts, **fields})
+
+
+def record_of(org: Any, days: int = 7) -> None:
+    set_recording(acting=org.principal(), enabled=True, days=days)
+
+
+def test_off_until_an_admin_turns_it_on(acme: Any) -> None:
+    assert acme.client(Role.VIEWER).get(acme.path("recording")).json() == {"enabled": False, "days": 7}
+    body = {"enabled": True, "days": 3}
+    assert acme.client(Role.DEVELOPER).put(acme.path("recording"), body, format="json").status_code == 403
+    assert acme.client(Role.ADMIN).put(acme.path("recording"), body, format="json").json() == body
+    row = AuditEvent.objects.get(action="recording.update")
+    assert row.detail == body
+    assert acme.client(Role.VIEWER).get(acme.path("recording")).json() == body
+
+
+@pytest.mark.parametrize("days", [0, 366, "a week"])
+def test_days_are_bounded(acme: Any, days: Any) -> None:
+    answer = acme.client().put(acme.path("recording"), {"enabled": True, "days": days}, format="json")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "days")
+
+
+def test_nothing_is_kept_for_those_who_did_not_ask(acme: Any, globex: Any) -> None:
+    record_of(acme)
+    assert store([taken(acme), taken(globex, "req_2")]) == 1
+    set_recording(acting=acme.principal(), enabled=False, days=7)
+    assert store([taken(acme, "req_3")]) == 0
+    assert list(Transcript.objects.values_list("request_id", flat=True)) == ["req_1"]
+
+
+def test_twice_is_once(acme: Any) -> None:
+    record_of(acme)
+    store([taken(acme)])
+    store([taken(acme, answers=["another"])])
+    assert Transcript.objects.get().answers == ["hello"]
+
+
+def test_who_may_read(acme: Any, globex: Any) -> None:
+    record_of(acme)
+    store([taken(acme)])
+    path = acme.path("requests/req_1/transcript")
+    shown = acme.client(Role.ADMIN).get(path).json()
+    assert shown == {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
+    for role in (Role.DEVELOPER, Role.VIEWER):
+        assert acme.client(role).get(path).status_code == 403
+    elsewhere = globex.client().get(globex.path("requests/req_1/transcript"))
+    assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "transcript_not_found")
+
+
+def test_gone_when_its_time_is_over_even_before_it_is_deleted(acme: Any, globex: Any) -> None:
+    record_of(acme, days=2)
+    record_of(globex, days=30)
+    old = NOW - timedelta(days=3)
+    store([taken(acme, "old", old), taken(acme, "new"), taken(globex, "theirs", old)])
+    assert acme.client().get(acme.path("requests/old/transcript")).status_code == 404
+    assert actions.forget() == 1
+    assert set(Transcript.objects.values_list("request_id", flat=True)) == {"new", "theirs"}
+
+
+def test_forgets_in_portions(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "FORGET_AT_ONCE", 2)
+    record_of(acme, days=1)
+    store([taken(acme, f"r{number}", NOW - timedelta(days=2)) for number in range(5)])
+    assert actions.forget() == 5
+
+
+def test_deleted_at_once(acme: Any, globex: Any) -> None:
+    record_of(acme)
+    record_of(globex)
+    store([taken(acme), taken(globex, "theirs")])
+    assert acme.client(Role.DEVELOPER).delete(acme.path("transcripts")).status_code == 403
+    assert acme.client(Role.ADMIN).delete(acme.path("transcripts")).status_code == 204
+    assert Transcript.objects.get().request_id == "theirs"
+    assert AuditEvent.objects.get(action="recording.delete").detail == {"transcripts": 1}
+    assert Recording.objects.get(tenant=acme.tenant).enabled
+
+
+def submit(**fields: Any) -> pb.Submit:
+    return pb.Submit(request_id="req_1", **fields)
+
+
+def chat(*contents: str) -> pb.Chat:
+    return pb.Chat(messages=[pb.ChatMessage(role="user", content=content) for content in contents])
+
+
+def taking(acme: Any, **fields: Any) -> Taking:
+    return Taking(acme.principal(), submit(**fields), NOW)
+
+
+def test_prompts_of_every_kind(acme: Any) -> None:
+    assert taking(acme, chat=chat("a", "b")).taken().prompt[1] == {"role": "user", "content": "b"}
+    assert taking(acme, text="once upon").taken().prompt == [{"role": "text", "content": "once upon"}]
+    tokens = taking(acme, token_ids=pb.TokenIds(ids=[7, 8])).taken().prompt
+    assert tokens == [{"role": "token_ids", "content": "7 8"}]
+
+
+def test_a_row_is_bounded(acme: Any) -> None:
+    long = taking(acme, chat=chat("first", "x" * MOST_KEPT, "last"))
+    for _ in range(3):
+        long.add(0, "y" * 20_000)
+    row = long.taken()
+    assert row.cut
+    # The end of what was asked, the beginning of what was answered.
+    assert [len(message["content"]) for message in row.prompt] == [MOST_KEPT - 4, 4]
+    assert row.prompt[-1]["content"] == "last"
+    assert row.answers == ["y" * MOST_KEPT]
+    assert not taking(acme, chat=chat("short")).taken().cut
+
+
+def test_choices_by_their_number(acme: Any) -> None:
+    several = taking(acme, text="t", sampling=pb.Sampling(n=3))
+    several.add(2, "c")
+    several.add(0, "a")
+    assert several.taken().answers == ["a", "", "c"]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b", "ab\U0001f99c"])
+def test_any_text_can_be_stored(acme: Any, text: str) -> None:
+    record_of(acme)
+    store([taken(acme, answers=[storable(text)])])
+    assert Transcript.objects.get().answers[0][0] == "a"
+
+
+def test_beat_forgets(acme: Any, settings: Any) -> None:
+    names = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert {"transcripts.forget", "refusals.forget"} <= names
