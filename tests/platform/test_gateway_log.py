@@ -1,4 +1,4 @@
-"""What a real web process writes behind requests: text where it is wanted, refusals by kind; and nothing into its log."""
+"""What a real web process writes behind requests: text where it is wanted, refusals by kind; nothing into its log."""
 
 from __future__ import annotations
 
