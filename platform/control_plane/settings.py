@@ -182,6 +182,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
+    "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},

@@ -28,6 +28,7 @@ from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
 from control_plane.adapters import actions, uploads, validate_process, validation
 from control_plane.adapters.aliases import set_alias, start_canary
+from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.incoming import SpooledFile
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.audit.actor import SYSTEM
@@ -262,6 +263,8 @@ def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str
     for pointed in (version, second):
         set_alias(acting=acme.principal(), version=pointed, name="beta")
     start_canary(acting=acme.principal(), version=version, name="beta", percent=10)
+    old = ready_version(acme, name="old", seed=2).adapter
+    archive_adapter(acting=acme.principal(), adapter=old)
     key, _ = acme.key()
     record_event(
         request_id="req_1",
@@ -288,6 +291,7 @@ def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str
         "request_id": "req_1",
         "number": 1,
         "alias": "beta",
+        "adapter_id": old.pk,
         "upload_id": upload_id,
         "key_id": key.pk,
         "webhook_id": endpoint.pk,

@@ -18,6 +18,7 @@ from rest_framework.test import APIClient
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
+from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.audit.actor import SYSTEM
 from control_plane.http.access import Access
 from control_plane.tenants.invitations import invitation_link
@@ -124,6 +125,16 @@ def adapter_files() -> list[SimpleUploadedFile]:
     return [SimpleUploadedFile(name, content) for name, content in peft_files.adapter_files(seed=9).items()]
 
 
+def unused(world: World) -> Sent:
+    Alias.objects.all().delete()
+    return {}
+
+
+def archived(world: World) -> Sent:
+    AdapterVersion.objects.filter(number=1).update(state=VersionState.ARCHIVED)
+    return {}
+
+
 _HOOK = {"url": "https://hooks.example.org/other", "description": "", "events": [], "active": True}
 _T = TENANT_PREFIX
 # What to send to every address that changes something, so that it does.
@@ -139,6 +150,11 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}adapters/<str:name>": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/archive": unused,
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/restore": archived,
+    f"DELETE {_T}adapters/<str:name>/versions/<int:number>": unused,
+    f"DELETE {_T}archived-adapters/<uuid:adapter_id>": lambda world: {},
+    f"POST {_T}archived-adapters/<uuid:adapter_id>/restore": lambda world: {},
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {"version": 1},
     f"DELETE {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {},
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>/canary": lambda world: {"version": 1, "percent": 20},

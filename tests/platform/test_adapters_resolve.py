@@ -9,8 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from control_plane.adapters.actions import mark_version_failed, promote_version
+from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.models import Alias
-from control_plane.adapters.placing import archive_adapter
 from control_plane.adapters.resolve import (
     ModelKind,
     ModelNotFoundError,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from control_plane.adapters.actions import mark_version_failed, promote_version
-from control_plane.adapters.placing import archive_adapter, restage_version
+from control_plane.adapters.archiving import archive_adapter
+from control_plane.adapters.placing import restage_version
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import SYSTEM
 from control_plane.audit.models import AuditEvent

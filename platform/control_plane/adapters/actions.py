@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.payloads import adapter_json
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import SYSTEM, Actor
@@ -28,10 +28,29 @@ class VersionNotReadyError(LorikeetError):
         )
 
 
+class VersionArchivedError(LorikeetError):
+    def __init__(self, version: AdapterVersion) -> None:
+        super().__init__(
+            "version_archived",
+            f"Version {version.number} is archived.",
+            "Restore it first.",
+            param="number",
+            status=409,
+        )
+
+
 def lock_version(version: AdapterVersion) -> AdapterVersion:
     """The version as it is now, locked until the transaction ends."""
     own = AdapterVersion.objects.for_tenant(version.tenant).select_for_update(of=("self",))
     return own.select_related("adapter", "tenant").get(pk=version.pk)
+
+
+def require_ready(version: AdapterVersion) -> None:
+    """Raises VersionNotReadyError or VersionArchivedError (409)."""
+    if version.state in OUT_OF_USE:
+        raise VersionArchivedError(version)
+    if version.state != VersionState.READY:
+        raise VersionNotReadyError(version)
 
 
 def tell_adapter(adapter: Adapter) -> None:
@@ -52,7 +71,7 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
     """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called."""
     with transaction.atomic():
         version = lock_version(version)
-        if version.state in (VersionState.READY, VersionState.ARCHIVED):
+        if version.state == VersionState.READY or version.state in OUT_OF_USE:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
@@ -70,6 +89,15 @@ def mark_version_failed(version: AdapterVersion, error: Mapping[str, Any]) -> Ad
     return version
 
 
+def unarchive_version(version: AdapterVersion, actor: Actor) -> None:
+    """Make an archived version one that is to be placed. Does nothing to others. Its caller has locked the adapter."""
+    if version.state != VersionState.ARCHIVED:
+        return
+    version.state, version.error, version.archived_at = VersionState.VALIDATED, None, None
+    version.save(update_fields=["state", "error", "archived_at"])
+    audit.record(actor, "version.restore", version, tenant=version.tenant, label=label_of(version))
+
+
 def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any] | None = None) -> None:
     before, version.state, version.error = version.state, state, dict(error) if error else None
     version.save(update_fields=["state", "error", "ready_at"])
@@ -82,12 +110,11 @@ def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any]
 def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE) -> Alias:
     """Point `alias` at `version`. Requests that run keep the version they started with.
 
-    Raises VersionNotReadyError (409).
+    Raises VersionNotReadyError or VersionArchivedError (409).
     """
     with transaction.atomic():
         version = lock_version(version)
-        if version.state != VersionState.READY:
-            raise VersionNotReadyError(version)
+        require_ready(version)
         return _point_alias(version, alias, acting.actor)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from control_plane.adapters.actions import VersionNotReadyError, lock_version, promote_version, tell_adapter
-from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.actions import lock_version, promote_version, require_ready, tell_adapter
+from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import SYSTEM, Actor
 from control_plane.errors import LorikeetError, NotFoundError
@@ -67,8 +68,7 @@ def start_canary(*, acting: Principal, version: AdapterVersion, name: str, perce
     with transaction.atomic():
         version = lock_version(version)
         alias = _lock(acting.tenant, version.adapter, name)
-        if version.state != VersionState.READY:
-            raise VersionNotReadyError(version)
+        require_ready(version)
         if alias.version_id == version.pk:
             raise AliasError("already_there", f"{label(alias)} is version {version.number}.", "Choose another version.")
         if alias.canary_id != version.pk:
@@ -101,13 +101,13 @@ def fail_canary(alias: Alias, reason: Mapping[str, Any]) -> bool:
 
 def roll_back(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
     """Point the alias at what it was before; again, and it is back. Raises AliasError (409) if there was nothing."""
-    with transaction.atomic():
-        alias = _lock(acting.tenant, adapter, name)
-        if alias.previous is None:
-            raise AliasError(
-                "nothing_before", f"{label(alias)} has not pointed at another version.", "Promote the one you want."
-            )
-        return promote_version(acting=acting, version=alias.previous, alias=name)
+    # Read without its lock: whoever points an alias at a version locks the version first.
+    alias = _find(_with_versions(acting.tenant), adapter, name)
+    if alias.previous is None:
+        raise AliasError(
+            "nothing_before", f"{label(alias)} has not pointed at another version.", "Promote the one you want."
+        )
+    return promote_version(acting=acting, version=alias.previous, alias=name)
 
 
 def label(alias: Alias) -> str:
@@ -115,9 +115,15 @@ def label(alias: Alias) -> str:
 
 
 def _lock(tenant: Tenant, adapter: Adapter, name: str) -> Alias:
-    own = Alias.objects.for_tenant(tenant).select_for_update(of=("self",))
-    related = own.select_related("tenant", "adapter", "version", "canary", "previous")
-    alias = related.filter(adapter=adapter, name=name).first()
+    return _find(_with_versions(tenant).select_for_update(of=("self",)), adapter, name)
+
+
+def _with_versions(tenant: Tenant) -> QuerySet[Alias]:
+    return Alias.objects.for_tenant(tenant).select_related("tenant", "adapter", "version", "canary", "previous")
+
+
+def _find(aliases: QuerySet[Alias], adapter: Adapter, name: str) -> Alias:
+    alias = aliases.filter(adapter=adapter, name=name).first()
     if alias is None:
         raise AliasNotFoundError(adapter, name)
     return alias

@@ -29,6 +29,7 @@ class Adapter(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     archived_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, help_text="After that it cannot be restored.")
 
     objects = TenantQuerySet["Adapter"].as_manager()
 
@@ -50,6 +51,11 @@ class VersionState(models.TextChoices):
     READY = "ready"
     FAILED = "failed"
     ARCHIVED = "archived"
+    DELETED = "deleted"
+
+
+# Neither callable nor on any host, and counted against no limit.
+OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
 
 
 class ImmutableVersionError(RuntimeError):
@@ -57,9 +63,9 @@ class ImmutableVersionError(RuntimeError):
 
 
 class AdapterVersion(models.Model):
-    """Immutable content, identified by its digest; only `state` and `error` move."""
+    """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
-    MUTABLE = frozenset({"state", "error", "ready_at"})
+    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
@@ -80,6 +86,7 @@ class AdapterVersion(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
 
     objects = TenantQuerySet["AdapterVersion"].as_manager()
 
@@ -87,7 +94,11 @@ class AdapterVersion(models.Model):
         ordering = ["-number"]
         constraints = [
             models.UniqueConstraint(fields=["adapter", "number"], name="version_number_once"),
-            models.UniqueConstraint(fields=["adapter", "digest"], name="version_digest_once_per_adapter"),
+            models.UniqueConstraint(
+                fields=["adapter", "digest"],
+                condition=~Q(state=VersionState.DELETED),
+                name="version_content_once_per_adapter",
+            ),
             models.CheckConstraint(condition=Q(number__gte=1), name="version_number_from_one"),
             models.CheckConstraint(condition=Q(digest__startswith="sha256:"), name="version_digest_is_sha256"),
             models.CheckConstraint(condition=Q(state__in=VersionState.values), name="version_state_known"),
@@ -167,6 +178,9 @@ class Upload(models.Model):
     files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
     folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
     report = models.JSONField(null=True, blank=True)
+    digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of its content, from before that is stored."
+    )
     version = models.ForeignKey(
         AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
     )
@@ -181,7 +195,10 @@ class Upload(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
-        indexes = [models.Index(fields=["state", "created_at"], name="upload_by_state")]
+        indexes = [
+            models.Index(fields=["state", "created_at"], name="upload_by_state"),
+            models.Index(fields=["digest"], name="upload_by_digest"),
+        ]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=UploadState.values), name="upload_state_known"),
             models.CheckConstraint(
@@ -191,3 +208,13 @@ class Upload(models.Model):
 
     def __str__(self) -> str:
         return f"{self.adapter_name} {self.state}"
+
+
+class Content(models.Model):
+    """A digest that the artifact store holds, or is about to. Its row is the lock of `contents.py`."""
+
+    digest = models.CharField(primary_key=True, max_length=71)
+    touched_at = models.DateTimeField(help_text="When an upload last brought it.")
+
+    def __str__(self) -> str:
+        return self.digest

@@ -10,7 +10,16 @@ from uuid import UUID
 from django.db import models
 from django.db.models import Prefetch
 
-from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias, Upload, VersionState
+from control_plane.adapters.models import (
+    LIVE,
+    NAME_FORM,
+    OUT_OF_USE,
+    Adapter,
+    AdapterVersion,
+    Alias,
+    Upload,
+    VersionState,
+)
 from control_plane.errors import NotFoundError
 from control_plane.fleet.models import Placement
 from control_plane.tenants.models import Tenant
@@ -61,7 +70,8 @@ class AdapterView:
 
     @property
     def shown(self) -> AdapterVersion | None:
-        return self.live or (self.versions[0] if self.versions else None)
+        in_use = (version for version in self.versions if version.state != VersionState.ARCHIVED)
+        return self.live or next(in_use, None) or (self.versions[0] if self.versions else None)
 
     @property
     def status(self) -> AdapterStatus:
@@ -114,16 +124,31 @@ class UploadNotFoundError(NotFoundError):
         )
 
 
-def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
-    versions: models.QuerySet[AdapterVersion] = (
-        AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("created_by")
-    )
+class ArchivedNotFoundError(NotFoundError):
+    def __init__(self, adapter_id: UUID) -> None:
+        super().__init__(
+            f"There is no archived adapter {adapter_id} in this tenant.",
+            "GET archived-adapters lists what can be restored.",
+            code="archived_adapter_not_found",
+            param="id",
+        )
+
+
+def known_versions(tenant: Tenant) -> models.QuerySet[AdapterVersion]:
+    """All but deleted ones, which only the ledger knows."""
+    return AdapterVersion.objects.for_tenant(tenant).exclude(state=VersionState.DELETED)
+
+
+def _with_versions(tenant: Tenant) -> models.QuerySet[Adapter]:
+    versions = known_versions(tenant).defer("report").select_related("created_by")
     aliases: models.QuerySet[Alias] = Alias.objects.for_tenant(tenant).select_related("version", "previous", "canary")
-    return (
-        Adapter.objects.for_tenant(tenant)
-        .filter(archived_at__isnull=True)
-        .prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases))
+    return Adapter.objects.for_tenant(tenant).prefetch_related(
+        Prefetch("versions", versions), Prefetch("aliases", aliases)
     )
+
+
+def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
+    return _with_versions(tenant).filter(archived_at__isnull=True)
 
 
 def _view(adapter: Adapter) -> AdapterView:
@@ -133,6 +158,12 @@ def _view(adapter: Adapter) -> AdapterView:
 def list_adapters(tenant: Tenant) -> list[AdapterView]:
     """All active adapters by name, in three queries whatever their number."""
     return [_view(adapter) for adapter in _active(tenant)]
+
+
+def list_archived(tenant: Tenant) -> list[AdapterView]:
+    """What can be restored, the latest first."""
+    archived = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
+    return [_view(adapter) for adapter in archived.order_by("-archived_at")]
 
 
 def get_adapter(tenant: Tenant, name: str) -> AdapterView:
@@ -147,7 +178,7 @@ def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
     """A version with its adapter, aliases and placements. Raises AdapterNotFoundError or VersionNotFoundError."""
     adapter = get_adapter(tenant, name).adapter
     version = (
-        AdapterVersion.objects.for_tenant(tenant)
+        known_versions(tenant)
         .select_related("adapter", "created_by")
         .prefetch_related(
             Prefetch("aliases", Alias.objects.for_tenant(tenant)),
@@ -183,6 +214,30 @@ def count_adapters(tenant: Tenant) -> dict[str, int]:
     active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
     ready = active.filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
     return {"total": active.count(), "ready": ready.count()}
+
+
+def stored_bytes(tenant: Tenant) -> int:
+    """What counts against the tenant's limit. Content that several versions share counts once."""
+    return _bytes_of(AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE))
+
+
+def archived_bytes(tenant: Tenant) -> int:
+    """What is kept for being restored and for nothing else."""
+    in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE)
+    archived = AdapterVersion.objects.for_tenant(tenant).filter(state=VersionState.ARCHIVED)
+    return _bytes_of(archived.exclude(digest__in=in_use.order_by().values("digest")))
+
+
+def bytes_by_adapter(tenant: Tenant) -> list[tuple[str, int, int]]:
+    """Name, versions and bytes of each active adapter, the largest first. Two may share content, which counts here
+    for each."""
+    rows = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).order_by()
+    grouped = rows.values_list("adapter__name").annotate(models.Count("pk"), models.Sum("bytes"))
+    return sorted(grouped, key=lambda row: (-row[2], row[0]))
+
+
+def _bytes_of(versions: models.QuerySet[AdapterVersion]) -> int:
+    return sum(dict(versions.order_by().values_list("digest", "bytes")).values())
 
 
 def staging_progress(version: AdapterVersion) -> int:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from django.db.models import Prefetch, Q, QuerySet
 
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
-from control_plane.adapters.queries import staging_progress
+from control_plane.adapters.queries import known_versions, staging_progress
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.fleet.models import EngineHost
@@ -122,7 +122,7 @@ def _canary(alias: Alias | None, name: str) -> Canary | None:
 def _find(tenant: Tenant, adapter_name: str, pointer: str) -> tuple[AdapterVersion | None, Alias | None]:
     active = Q(adapter__name=adapter_name, adapter__archived_at__isnull=True)
     if number := _VERSION.match(pointer):
-        versions = AdapterVersion.objects.for_tenant(tenant).select_related("adapter").defer("report")
+        versions = known_versions(tenant).select_related("adapter").defer("report")
         return versions.filter(active, number=int(number[1])).first(), None
     aliases = Alias.objects.for_tenant(tenant).select_related("version__adapter", "canary__adapter")
     alias = aliases.defer("version__report", "canary__report").filter(active, name=pointer).first()
@@ -145,13 +145,11 @@ def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
             _near(name, views, base),
             message=f'The adapter "{adapter_name}" has no version or alias "{pointer}".' if at else "",
         )
-    raise _not_ready(versions[0])
+    raise _not_ready(next((version for version in versions if version.state != VersionState.ARCHIVED), versions[0]))
 
 
 def _adapters_of(tenant: Tenant) -> list[Adapter]:
-    versions: QuerySet[AdapterVersion] = (
-        AdapterVersion.objects.for_tenant(tenant).defer("report").select_related("adapter")
-    )
+    versions = known_versions(tenant).defer("report").select_related("adapter")
     aliases: QuerySet[Alias] = Alias.objects.for_tenant(tenant)
     active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
     return list(active.prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases)))
@@ -167,6 +165,10 @@ def _near(name: str, adapters: list[Adapter], base: ServedBase | None) -> list[s
 
 def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
     name = f"{version.adapter.name}@v{version.number}"
+    if version.state == VersionState.ARCHIVED:
+        return ModelNotReadyError(
+            "model_archived", f'The model "{name}" is archived.', "Restore it, or call another version.", status=404
+        )
     if version.state == VersionState.FAILED:
         error = version.error or {}
         return ModelNotReadyError(

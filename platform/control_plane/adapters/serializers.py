@@ -1,15 +1,22 @@
 """JSON shapes of adapters, versions, placements and uploads, the same in answers and in live events."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from rest_framework import serializers
 
 from control_plane.adapters.models import NAME, AdapterVersion, UploadState, VersionState
-from control_plane.adapters.queries import AdapterStatus
+from control_plane.adapters.queries import AdapterStatus, AdapterView
+from control_plane.config import current
 from control_plane.fleet.models import Phase
 from control_plane.http.serializers import ProblemSerializer
 
 MODEL_KINDS = ["base", "adapter"]
+
+
+def kept_until(archived_at: datetime | None) -> datetime | None:
+    """When what was archived then is deleted."""
+    return archived_at + timedelta(seconds=current().archive_keep_s) if archived_at else None
 
 
 class PlacementSerializer(serializers.Serializer[Any]):
@@ -74,6 +81,10 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     error = ProblemSerializer(allow_null=True)
+    kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
+
+    def get_kept_until(self, version: AdapterVersion) -> datetime | None:
+        return kept_until(version.archived_at)
 
 
 class VersionSerializer(VersionSummarySerializer):
@@ -151,6 +162,37 @@ class AdapterSummarySerializer(serializers.Serializer[Any]):
 class AdapterSerializer(AdapterSummarySerializer):
     versions = VersionSummarySerializer(many=True)
     aliases = AliasSerializer(many=True)
+
+
+class ArchivedAdapterSerializer(serializers.Serializer[Any]):
+    """An adapter that can be restored, with what was archived with it."""
+
+    id = serializers.UUIDField(source="adapter.pk")
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    versions_count = serializers.IntegerField()
+    archived_at = serializers.DateTimeField(source="adapter.archived_at")
+    kept_until = serializers.SerializerMethodField()
+
+    def get_kept_until(self, view: AdapterView) -> datetime:
+        until = kept_until(view.adapter.archived_at)
+        assert until is not None
+        return until
+
+
+class AdapterBytesSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    versions = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+
+
+class StorageSerializer(serializers.Serializer[Any]):
+    """What a tenant keeps. Content that several versions share counts once, but for each adapter in the list."""
+
+    bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
+    limit_bytes = serializers.IntegerField(allow_null=True)
+    archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
+    adapters = AdapterBytesSerializer(many=True)
 
 
 class StagingSerializer(serializers.Serializer[Any]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -39,13 +40,17 @@ class ArtifactDamagedError(LorikeetError):
 
 
 class ArtifactStore(Protocol):
-    """Where adapter files live. `put` is atomic and idempotent."""
+    """Where adapter files live. `put` and `remove` are atomic and idempotent."""
 
     def put(self, folder: Path, expected_digest: str) -> StoredArtifact: ...
 
     def has(self, digest: str) -> bool: ...
 
     def uri(self, digest: str) -> str: ...
+
+    def remove(self, digest: str) -> None: ...
+
+    def digests(self) -> Iterator[str]: ...
 
 
 class FolderStore:
@@ -75,6 +80,19 @@ class FolderStore:
 
     def uri(self, digest: str) -> str:
         return self._folder(digest).absolute().as_uri()
+
+    def remove(self, digest: str) -> None:
+        """A host that reads the files at this moment reads them to their end."""
+        gone = self.root / "incoming" / f"gone-{uuid.uuid4().hex}"
+        gone.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder(digest).rename(gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)  # what stays is swept with other leftovers
+
+    def digests(self) -> Iterator[str]:
+        return (f"sha256:{path.name}" for path in self.root.glob("sha256/*/*"))
 
     def _folder(self, digest: str) -> Path:
         hexadecimal = digest.removeprefix("sha256:")

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from control_plane.adapters import canaries, resumable, uploads, validation
+from control_plane.adapters import archiving, canaries, contents, resumable, uploads, validation
 
 
 @shared_task(name="adapters.validate_upload")
@@ -24,3 +24,10 @@ def resume_uploads(orphans: bool = False) -> None:
 def judge_canaries() -> None:
     """End canaries whose figures speak against them."""
     canaries.judge_canaries()
+
+
+@shared_task(name="adapters.collect")
+def collect() -> None:
+    """Delete what was archived long ago, then remove content that nothing refers to any more."""
+    archiving.delete_expired()
+    contents.collect()

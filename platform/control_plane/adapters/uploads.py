@@ -14,8 +14,8 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from control_plane.adapters import incoming
-from control_plane.adapters.actions import label_of, tell_adapter
-from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState
+from control_plane.adapters.actions import label_of, tell_adapter, unarchive_version
+from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.payloads import upload_json
 from control_plane.adapters.store import StoredArtifact
 from control_plane.audit import actions as audit
@@ -26,7 +26,7 @@ from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.principal import Principal
-from control_plane.quotas.stored import require_room, require_room_for_content
+from control_plane.quotas.stored import require_room, require_room_for_contents
 from control_plane.writes import announce, enqueue
 
 Problem = Mapping[str, Any]
@@ -129,26 +129,28 @@ def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | 
         forget_after_commit(locked)
 
 
-def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> None:
+def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> bool:
     """Make the immutable version of what was stored, or find the one with the same content, and stage it.
 
-    Raises StoredLimitError if that would pass a limit of the tenant.
+    False if the upload was decided elsewhere. Raises StoredLimitError if that would pass a limit of the tenant.
     """
     with transaction.atomic():
         locked = lock_upload(upload.pk)
         if locked is None or locked.state != UploadState.VALIDATING:
-            return
-        require_room_for_content(locked.tenant, locked.adapter_name, stored.digest, stored.bytes)
+            return False
+        require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
         adapter = _adapter_for(locked)
         existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter, digest=stored.digest)
-        version = existing.first()
+        version = existing.exclude(state=VersionState.DELETED).first()
         locked.reused_version = version is not None
         version = version or _create_version(locked, adapter, stored, report, base)
+        unarchive_version(version, uploader_of(locked))
         locked.version, locked.report = version, dict(report)
         move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
         fleet.place_version(version)
         tell_adapter(adapter)
         forget_after_commit(locked)
+    return True
 
 
 def undecided_uploads(*, orphans: bool) -> list[UUID]:

@@ -4,15 +4,23 @@ from django.urls import path
 
 from control_plane.adapters import views
 
+_VERSION = "adapters/<str:name>/versions/<int:number>"
+
 urlpatterns = [
     path("adapters", views.AdaptersView.as_view(), name="adapters"),
     path("adapters/<str:name>", views.AdapterView.as_view(), name="adapter"),
-    path("adapters/<str:name>/versions/<int:number>", views.VersionView.as_view(), name="version"),
-    path("adapters/<str:name>/versions/<int:number>/promote", views.PromoteView.as_view(), name="version-promote"),
-    path("adapters/<str:name>/versions/<int:number>/restage", views.RestageView.as_view(), name="version-restage"),
+    path(_VERSION, views.VersionView.as_view(), name="version"),
+    path(f"{_VERSION}/promote", views.PromoteView.as_view(), name="version-promote"),
+    path(f"{_VERSION}/restage", views.RestageView.as_view(), name="version-restage"),
+    path(f"{_VERSION}/archive", views.ArchiveVersionView.as_view(), name="version-archive"),
+    path(f"{_VERSION}/restore", views.RestoreVersionView.as_view(), name="version-restore"),
     path("adapters/<str:name>/aliases/<str:alias>", views.AliasView.as_view(), name="alias"),
     path("adapters/<str:name>/aliases/<str:alias>/canary", views.CanaryView.as_view(), name="alias-canary"),
     path("adapters/<str:name>/aliases/<str:alias>/rollback", views.RollbackView.as_view(), name="alias-rollback"),
+    path("archived-adapters", views.ArchivedAdaptersView.as_view(), name="archived-adapters"),
+    path("archived-adapters/<uuid:adapter_id>", views.ArchivedAdapterView.as_view(), name="archived-adapter"),
+    path("archived-adapters/<uuid:adapter_id>/restore", views.RestoreAdapterView.as_view(), name="adapter-restore"),
+    path("storage", views.StorageView.as_view(), name="storage"),
     path("uploads", views.UploadsView.as_view(), name="uploads"),
     path("uploads/<uuid:upload_id>", views.UploadView.as_view(), name="upload"),
     path("models", views.ModelsView.as_view(), name="models"),

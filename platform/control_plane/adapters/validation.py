@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from control_plane.adapters import uploads
+from control_plane.adapters import contents, uploads
 from control_plane.adapters.models import Upload
 from control_plane.adapters.store import ArtifactDamagedError, artifact_store
 from control_plane.config import current
@@ -47,6 +47,8 @@ def validate(upload_id: str) -> None:
     if verdict.problem is not None or verdict.folder is None or verdict.report is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
         return
+    if not contents.hold_content(upload, verdict.digest):
+        return
     try:
         stored = artifact_store().put(verdict.folder, verdict.digest)
     except (OSError, ArtifactDamagedError):
@@ -54,16 +56,22 @@ def validate(upload_id: str) -> None:
         uploads.refuse_upload(upload, _not_stored(), verdict.report)
         return
     try:
-        uploads.accept_upload(upload, stored, verdict.report, base)
+        accepted = uploads.accept_upload(upload, stored, verdict.report, base)
     except StoredLimitError as full:
         uploads.refuse_upload(upload, full.body(), verdict.report)
+        return
+    if not accepted:
+        # Another worker decided it while this one stood still: what it may have stored too late must be found again.
+        contents.touch_content(stored.digest)
 
 
 def inspect(upload: Upload, base: ServedBase) -> Verdict:
     """Run the child on the upload's files."""
     folder = Path(upload.folder)
-    into = folder / "unpacked"
-    shutil.rmtree(into, ignore_errors=True)  # what an attempt that was cut short may have left
+    for left in folder.glob("unpacked-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # A folder of this attempt alone: the child of a worker that was killed may still write into its own.
+    into = folder / f"unpacked-{upload.attempts}"
     settings = current()
     request = {
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},

@@ -12,26 +12,30 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.adapters import actions, aliases, canaries, placing, queries, uploads
+from control_plane.adapters import actions, aliases, archiving, canaries, placing, queries, uploads
 from control_plane.adapters.resolve import list_models
 from control_plane.adapters.serializers import (
     AdapterSerializer,
     AdapterSummarySerializer,
     AliasTargetSerializer,
+    ArchivedAdapterSerializer,
     CanaryFormSerializer,
     CanarySerializer,
     ModelSerializer,
+    StorageSerializer,
     UploadFormSerializer,
     UploadSerializer,
     VersionSerializer,
 )
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.quotas.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 from control_plane.tenants.views import TenantView
 
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+_FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
 
 
 class AdaptersView(TenantView):
@@ -51,17 +55,75 @@ class AdapterView(TenantView):
 
     @extend_schema(operation_id="archive_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
-        """Archive the adapter: it can no longer be called, and its name is free."""
+        """Archive the adapter: it can no longer be called, and its name is free. It can be restored for a while."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
-        placing.archive_adapter(acting=self.principal, adapter=adapter)
+        archiving.archive_adapter(acting=self.principal, adapter=adapter)
         return Response(status=204)
 
 
+class ArchivedAdaptersView(TenantView):
+    @extend_schema(
+        operation_id="list_archived_adapters", responses=ArchivedAdapterSerializer(many=True), tags=["adapters"]
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What was archived and can be restored, the latest first."""
+        return Response(ArchivedAdapterSerializer(queries.list_archived(self.principal.tenant), many=True).data)
+
+
+class ArchivedAdapterView(TenantView):
+    needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="delete_archived_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
+        """Delete an archived adapter for good; its usage stays in the ledger."""
+        archiving.delete_archived_adapter(acting=self.principal, adapter_id=adapter_id)
+        return Response(status=204)
+
+
+class RestoreAdapterView(TenantView):
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restore_adapter",
+        request=None,
+        responses={202: AdapterSerializer, **_FULL_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
+        """Bring an archived adapter back, with its versions and aliases. Its versions are staged again."""
+        adapter = archiving.restore_adapter(acting=self.principal, adapter_id=adapter_id)
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, adapter.name)).data, status=202)
+
+
+class StorageView(TenantView):
+    @extend_schema(operation_id="read_storage", responses=StorageSerializer, tags=["adapters"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """What the tenant's adapters take."""
+        own = self.principal.tenant
+        rows = [{"name": name, "versions": count, "bytes": size} for name, count, size in queries.bytes_by_adapter(own)]
+        storage = {
+            "bytes": queries.stored_bytes(own),
+            "limit_bytes": tenant_limits(own).storage_bytes,
+            "archived_bytes": queries.archived_bytes(own),
+            "adapters": rows,
+        }
+        return Response(StorageSerializer(storage).data)
+
+
 class VersionView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
     @extend_schema(operation_id="read_version", responses={200: VersionSerializer, **_NOT_FOUND}, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """One version with its validation report and where it is staged."""
         return self.show(name, number)
+
+    @extend_schema(operation_id="delete_version", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Delete a version for good. Refused while an alias or a canary needs it; its usage stays in the ledger."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.delete_version(acting=self.principal, version=version)
+        return Response(status=204)
 
     def show(self, name: str, number: int, status: int = 200) -> Response:
         version = queries.get_version(self.principal.tenant, name, number)
@@ -83,6 +145,40 @@ class PromoteView(VersionView):
         version = queries.get_version(self.principal.tenant, name, number)
         actions.promote_version(acting=self.principal, version=version)
         return self.show(name, number)
+
+
+class ArchiveVersionView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="archive_version",
+        request=None,
+        responses={200: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Take a version out of use. Refused while an alias or a canary needs it. It can be restored for a while."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.archive_version(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class RestoreVersionView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restore_version",
+        request=None,
+        responses={202: VersionSerializer, **_FULL_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Bring an archived version back to the hosts."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.restore_version(acting=self.principal, version=version)
+        return self.show(name, number, status=202)
 
 
 class AliasView(TenantView):

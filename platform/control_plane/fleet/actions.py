@@ -9,8 +9,8 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from control_plane.adapters.actions import mark_version_failed, mark_version_ready, mark_version_staging
-from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.actions import lock_version, mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
 from control_plane.fleet import observed
 from control_plane.fleet.endpoint import Endpoint
@@ -69,6 +69,9 @@ def place_version(version: AdapterVersion) -> list[Placement]:
     Hosts that are offline keep the wish; the reconciler acts on it when they return.
     """
     with transaction.atomic():
+        version = lock_version(version)
+        if version.state in OUT_OF_USE:
+            return []  # archived at this moment
         for host in EngineHost.objects.filter(active=True):
             Placement.objects.get_or_create(version=version, host=host)
         wanted = version.placements.filter(host__active=True).exclude(ready_here())

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import F, Q, QuerySet, Sum
 
-from control_plane.adapters.models import Adapter, AdapterVersion, VersionState
+from control_plane.adapters.models import Adapter
 from control_plane.keys.models import ApiKey
 from control_plane.quotas.limiter import EPOCH, Period, Scope, Spent
 from control_plane.quotas.limits import UNLIMITED, Limits
@@ -60,12 +60,6 @@ def key_limits(tenant: Tenant) -> dict[UUID, Limits]:
 
 def count_adapters(tenant: Tenant) -> int:
     return Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True).count()
-
-
-def stored_bytes(tenant: Tenant) -> int:
-    """Content that several versions share counts once."""
-    versions = AdapterVersion.objects.for_tenant(tenant).exclude(state=VersionState.ARCHIVED).order_by()
-    return sum(dict(versions.values_list("digest", "bytes")).values())
 
 
 def spending(tenant_id: UUID | str, scopes: Iterable[str], period: Period) -> list[Spent]:

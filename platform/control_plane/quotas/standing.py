@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils import timezone
 
+from control_plane.adapters.queries import stored_bytes
 from control_plane.keys.models import ApiKey
 from control_plane.quotas.limiter import Limiter, LimiterUnavailableError, Reading, Scope, Spent, period_of
 from control_plane.quotas.limits import UNLIMITED, Counted, Limits
@@ -20,7 +21,6 @@ from control_plane.quotas.queries import (
     count_adapters,
     key_limits,
     spending,
-    stored_bytes,
     tenant_limits,
 )
 from control_plane.quotas.shared import with_limiter

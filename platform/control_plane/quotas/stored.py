@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from control_plane.adapters.models import Adapter, AdapterVersion, VersionState
+from collections.abc import Mapping
+
+from control_plane.adapters.models import OUT_OF_USE, Adapter, AdapterVersion
+from control_plane.adapters.queries import stored_bytes
 from control_plane.errors import LorikeetError
-from control_plane.quotas.queries import count_adapters, stored_bytes, tenant_limits
+from control_plane.quotas.queries import count_adapters, tenant_limits
 from control_plane.tenants.models import Tenant
 
 
@@ -23,19 +26,21 @@ def require_room(tenant: Tenant, name: str, size: int) -> None:
     if limits.storage_bytes is not None and (used := stored_bytes(tenant)) + size > limits.storage_bytes:
         raise StoredLimitError(
             "storage_limit_reached",
-            f"The upload's {size} bytes and the {used} stored would pass the tenant's limit of "
+            f"The {size} new bytes and the {used} stored would pass the tenant's limit of "
             f"{limits.storage_bytes} bytes.",
             "Archive versions that are not needed, or ask the operator for more storage.",
             "files",
         )
 
 
-def require_room_for_content(tenant: Tenant, name: str, digest: str, size: int) -> None:
-    """The same at the end of an upload, inside its transaction: of two that end at once, one sees the other's."""
+def require_room_for_contents(tenant: Tenant, name: str, sizes: Mapping[str, int]) -> None:
+    """The same where content (bytes by digest) comes into use, inside its transaction: of two that end at once, one
+    sees the other's. Content that is in use already takes no further room."""
     # Without touching keys: rows that refer to the tenant, as the ledger's do, need not wait.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    known = AdapterVersion.objects.for_tenant(tenant).exclude(state=VersionState.ARCHIVED).filter(digest=digest)
-    require_room(tenant, name, 0 if known.exists() else size)
+    in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).filter(digest__in=sizes)
+    known = set(in_use.values_list("digest", flat=True))
+    require_room(tenant, name, sum(size for digest, size in sizes.items() if digest not in known))
 
 
 def _require_adapter(tenant: Tenant, name: str, allowed: int) -> None:

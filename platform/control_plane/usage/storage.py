@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
-from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import StorageDay
 
@@ -25,7 +25,7 @@ def measure(now: datetime | None = None) -> int:
 
 def _stored() -> dict[UUID, int]:
     """Bytes by tenant; content that several versions share counts once."""
-    versions = AdapterVersion.objects.exclude(state=VersionState.ARCHIVED).order_by()
+    versions = AdapterVersion.objects.exclude(state__in=OUT_OF_USE).order_by()
     contents = versions.values_list("tenant_id", "digest").annotate(Max("bytes"))
     totals: dict[UUID, int] = {}
     for tenant, _, size in contents:

@@ -51,6 +51,8 @@ UNAUDITED_PLACES = {
     "reports/exports.py write": "the progress of an export that was asked for",
     "reports/exports.py _end": "the progress of an export that was asked for",
     "reports/exports.py forget": "what is too old",
+    "adapters/contents.py hold_content": "which content a validation is about to store",
+    "adapters/contents.py _lock": "what the store holds",
     "adapters/uploads.py undecided_uploads": "that a worker has taken an upload up",
 }
 # What models do for whoever saves them.
