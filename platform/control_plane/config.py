@@ -47,6 +47,8 @@ class Settings(BaseSettings):
 
     var_dir: Path = REPOSITORY / "var"
     artifact_dir: Path | None = None
+    artifact_url: str = ""
+    artifact_signed_s: int = Field(default=3600, gt=0, le=604_800)
     console_dir: Path = REPOSITORY / "frontend" / "dist"
     demo_dir: Path = REPOSITORY / "demo"
 
@@ -100,6 +102,8 @@ class Settings(BaseSettings):
         local = ("http://localhost", "http://127.0.0.1")
         if self.oidc_issuer and not self.oidc_issuer.startswith(("https://", *local)):
             raise SettingsError("LORIKEET_OIDC_ISSUER must begin with https://, as the provider's own pages show it.")
+        if self.artifact_url and not self.artifact_url.startswith("s3://"):
+            raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(
                 "LORIKEET_PASSWORD_LOGIN is off and there is no provider, so nobody could sign in. "

@@ -31,13 +31,15 @@ Progress = Callable[[int, int], None]
 class Artifact:
     """An adapter to fetch. ``uri`` is a ``file://`` folder or an ``http(s)://`` prefix of the two files.
 
-    ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` go with HTTP requests.
+    ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` go with HTTP requests. ``file_uris`` names
+    files that are elsewhere: with signed addresses, ``uri`` only says what they are signed for.
     """
 
     digest: str
     uri: str
     file_digests: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
+    file_uris: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise ``StageError`` unless the parts agree with each other."""
@@ -48,9 +50,16 @@ class Artifact:
         if actual != self.digest:
             message = f"The file digests make {actual}, but {self.digest} was asked for."
             raise StageError("digest_mismatch", message, _STAGE_AGAIN)
-        if urllib.parse.urlsplit(self.uri).scheme not in ("file", "http", "https"):
-            message = f"{self.uri!r} is no place to fetch from."
-            raise StageError("invalid_artifact", message, "Use a file:// folder or an http(s):// address.")
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            if self._place(name).scheme not in ("file", "http", "https"):
+                message = f"{self.uri!r} is no place to fetch from."
+                raise StageError("invalid_artifact", message, "Use a file:// folder or an http(s):// address.")
+
+    def _place(self, name: str) -> urllib.parse.SplitResult:
+        if name in self.file_uris:
+            return urllib.parse.urlsplit(self.file_uris[name])
+        parts = urllib.parse.urlsplit(self.uri)
+        return parts._replace(path=parts.path.rstrip("/") + "/" + name)
 
     def fetch(self, into: Path, max_bytes: int, progress: Progress) -> int:
         """Write both files into ``into``, checked and on disk; returns their bytes. Raises ``StageError``.
@@ -74,14 +83,13 @@ class Artifact:
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
         """The file's stream and its length (0 if unknown); what goes wrong with either becomes a ``StageError``."""
-        parts = urllib.parse.urlsplit(self.uri)
-        path = parts.path.rstrip("/") + "/" + name
+        parts = self._place(name)
         try:
             if parts.scheme == "file":
-                with Path(urllib.parse.unquote(path)).open("rb") as file:
+                with Path(urllib.parse.unquote(parts.path)).open("rb") as file:
                     yield file, os.fstat(file.fileno()).st_size
             else:
-                request = urllib.request.Request(parts._replace(path=path).geturl(), headers=dict(self.headers))
+                request = urllib.request.Request(parts.geturl(), headers=dict(self.headers))
                 with _opener.open(request, timeout=_TIMEOUT_S) as response:
                     yield response, int(response.headers.get("Content-Length") or 0)
         except FileNotFoundError:

@@ -284,7 +284,11 @@ class EngineHost:
 
     async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
         artifact = Artifact(
-            request.digest, request.source_uri, dict(request.file_digests), dict(request.source_headers)
+            request.digest,
+            request.source_uri,
+            dict(request.file_digests),
+            dict(request.source_headers),
+            dict(request.file_uris),
         )
         async for event in self._tiers.stage(artifact):
             if event.phase in (Phase.READY, Phase.FAILED):

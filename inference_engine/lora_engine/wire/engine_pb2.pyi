@@ -332,7 +332,7 @@ class UsageRecord(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
-    __slots__ = ("digest", "source_uri", "source_headers", "file_digests")
+    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris")
     class SourceHeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -347,15 +347,24 @@ class StageAdapterRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class FileUrisEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     SOURCE_URI_FIELD_NUMBER: _ClassVar[int]
     SOURCE_HEADERS_FIELD_NUMBER: _ClassVar[int]
     FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    FILE_URIS_FIELD_NUMBER: _ClassVar[int]
     digest: str
     source_uri: str
     source_headers: _containers.ScalarMap[str, str]
     file_digests: _containers.ScalarMap[str, str]
-    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    file_uris: _containers.ScalarMap[str, str]
+    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class StageEvent(_message.Message):
     __slots__ = ("phase", "bytes_done", "bytes_total", "error", "rank", "pool_pages")

@@ -61,7 +61,15 @@ def _lock(digest: str) -> None:
 def collect(settled: timedelta = SETTLED) -> int:
     """Remove from the store what nothing refers to. How many contents."""
     old = _unreferenced().filter(touched_at__lt=timezone.now() - settled)
-    return sum(_remove(digest) for digest in list(old.values_list("digest", flat=True)))
+    return sum(_removed(digest) for digest in list(old.values_list("digest", flat=True)))
+
+
+def _removed(digest: str) -> bool:
+    try:
+        return _remove(digest)
+    except OSError:
+        logger.warning("Content stays until the next run.", extra={"digest": digest}, exc_info=True)
+        return False
 
 
 def _remove(digest: str) -> bool:

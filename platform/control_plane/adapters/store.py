@@ -40,13 +40,18 @@ class ArtifactDamagedError(LorikeetError):
 
 
 class ArtifactStore(Protocol):
-    """Where adapter files live. `put` and `remove` are atomic and idempotent."""
+    """Where adapter files live. `put` and `remove` are atomic and idempotent. All raise OSError if it is away.
+
+    `uri` names the content; `file_uris` tells a host where each file is, if not below that.
+    """
 
     def put(self, folder: Path, expected_digest: str) -> StoredArtifact: ...
 
     def has(self, digest: str) -> bool: ...
 
     def uri(self, digest: str) -> str: ...
+
+    def file_uris(self, digest: str) -> dict[str, str]: ...
 
     def remove(self, digest: str) -> None: ...
 
@@ -80,6 +85,10 @@ class FolderStore:
 
     def uri(self, digest: str) -> str:
         return self._folder(digest).absolute().as_uri()
+
+    def file_uris(self, digest: str) -> dict[str, str]:
+        """None: hosts see the same folder."""
+        return {}
 
     def remove(self, digest: str) -> None:
         """A host that reads the files at this moment reads them to their end."""
@@ -136,4 +145,9 @@ def _sync_folder(folder: Path) -> None:
 
 def artifact_store() -> ArtifactStore:
     """The store that the settings name."""
-    return FolderStore(current().artifacts)
+    settings = current()
+    if settings.artifact_url:
+        from control_plane.adapters.s3_store import S3Store
+
+        return S3Store(settings.artifact_url, settings.artifact_signed_s)
+    return FolderStore(settings.artifacts)

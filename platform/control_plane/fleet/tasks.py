@@ -90,9 +90,22 @@ class Progress:
 
 
 def stage_request(version: AdapterVersion) -> pb.StageAdapterRequest:
-    return pb.StageAdapterRequest(
-        digest=version.digest, source_uri=artifact_store().uri(version.digest), file_digests=version.file_digests
-    )
+    """Raises HostError if the store is away."""
+    store, digest = artifact_store(), version.digest
+    try:
+        return pb.StageAdapterRequest(
+            digest=digest,
+            source_uri=store.uri(digest),
+            file_uris=store.file_uris(digest),
+            file_digests=version.file_digests,
+        )
+    except OSError as error:
+        raise HostError(
+            "artifact_store_unavailable",
+            f"The artifact store cannot be reached: {error}.",
+            "Check LORIKEET_ARTIFACT_URL and the store's credentials; it is tried again by itself.",
+            retry_after_s=5.0,
+        ) from error
 
 
 def endpoint_of(host: EngineHost) -> Endpoint:

@@ -1,0 +1,57 @@
+"""The collector against uploads of the same contents, as processes of their own on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from lorikeet_testing.web import ROOT, SOURCE_ROOTS
+
+DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
+SECONDS = "6"
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    name = f"collecting_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+        yield {
+            **{key: value for key, value in os.environ.items() if not key.startswith("LORIKEET_")},
+            "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS),
+            "LORIKEET_DATABASE_URL": f"{DATABASE_URL.rpartition('/')[0]}/{name}",
+            "LORIKEET_SECRET_KEY": "x" * 50,
+            "LORIKEET_VAR_DIR": str(tmp_path),
+            "LORIKEET_ENGINE_HOSTS": f"local=unix:{tmp_path}/none.sock",
+        }
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def begin(env: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lorikeet_testing.collecting", *arguments]
+    return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result(process: subprocess.Popen[str]) -> Any:
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error[-4000:]
+    return json.loads(out)
+
+
+def test_nothing_that_is_wanted_is_removed(env: dict[str, str]) -> None:
+    result(begin(env, "prepare"))
+    uploading = [begin(env, "upload", name, SECONDS) for name in ("one", "two")]
+    removed = result(begin(env, "collect", SECONDS))["removed"]
+    uploaded = [result(process)["uploads"] for process in uploading]
+    print(f"{removed} removed, {uploaded} uploaded")
+    assert removed > 3, "the collector has to have met contents that were wanted again later"
+    assert min(uploaded) > 3

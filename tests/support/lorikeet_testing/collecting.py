@@ -1,0 +1,125 @@
+"""Uploading and collecting the same few contents against each other, each in a process of its own.
+
+    python -m lorikeet_testing.collecting prepare
+    python -m lorikeet_testing.collecting upload NAME SECONDS     accepts, looks at the files, deletes, again
+    python -m lorikeet_testing.collecting collect SECONDS         removes whatever nothing refers to
+
+Each prints what it did as JSON; `upload` fails if the files of a version that it has are not all there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+CONTENTS = 2
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
+    import django
+
+    django.setup()
+    verb, *rest = sys.argv[1:]
+    print(json.dumps({"prepare": prepare, "upload": upload, "collect": collect}[verb](*rest)))
+
+
+def prepare() -> dict[str, Any]:
+    from django.core.management import call_command
+
+    from control_plane.audit.actor import SYSTEM
+    from control_plane.fleet import actions as fleet
+    from control_plane.fleet.endpoint import configured_endpoints
+    from control_plane.tenants.actions import create_tenant
+    from lora_engine.wire import engine_pb2 as pb
+    from lorikeet_testing.peft_files import GEOMETRY
+
+    call_command("migrate", verbosity=0)
+    create_tenant(actor=SYSTEM, slug="acme", name="Acme")
+    fleet.sync_hosts(configured_endpoints())
+    sizes = {name: getattr(GEOMETRY, name) for name in pb.BaseGeometry.DESCRIPTOR.fields_by_name}
+    base = {"base_model": GEOMETRY.name, "base_digest": GEOMETRY.digest, "max_lora_rank": 64}
+    fleet.record_boot("local", pb.EngineDescription(boot_id="b", geometry=pb.BaseGeometry(**sizes), **base))
+    return {}
+
+
+def upload(name: str, seconds: str) -> dict[str, Any]:
+    from control_plane.adapters.archiving import delete_version
+    from control_plane.adapters.store import FILES, artifact_store
+
+    in_this_process()
+    acting, rnd, done = caller(), random.Random(name), 0
+    store, end = artifact_store(), time.monotonic() + float(seconds)
+    while time.monotonic() < end:
+        version = send(acting, name, rnd.randrange(CONTENTS))
+        time.sleep(rnd.uniform(0, 0.02))
+        missing = [file for file in FILES if not store.has(version.digest)]
+        assert not missing, f"the files of {version.digest} are gone"
+        delete_version(acting=acting, version=version)
+        done += 1
+    return {"uploads": done}
+
+
+def caller() -> Any:
+    from control_plane.audit.actor import SYSTEM
+    from control_plane.principal import Principal
+    from control_plane.tenants.actions import add_member
+    from control_plane.tenants.models import Membership, Tenant
+    from control_plane.tenants.roles import Role
+
+    tenant = Tenant.objects.get(slug="acme")
+    from control_plane.accounts.actions import create_user
+
+    user = create_user(actor=SYSTEM, email=f"{os.getpid()}@acme.example", password="correct horse battery")
+    add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
+    return Principal.of_member(Membership.objects.select_related("tenant", "user").get(user=user))
+
+
+def send(acting: Any, name: str, seed: int) -> Any:
+    """An accepted version with the content of that seed."""
+    from control_plane.adapters import uploads, validation
+    from control_plane.adapters.incoming import SpooledFile
+    from control_plane.adapters.models import Upload
+    from lorikeet_testing.peft_files import adapter_files
+
+    files = []
+    for file, content in adapter_files(seed=seed).items():
+        spooled = SpooledFile(file, "application/octet-stream", len(content), None)
+        spooled.write(content)
+        spooled.flush()
+        files.append(spooled)
+    received = uploads.receive_upload(acting=acting, name=name, description="", files=list(files))
+    validation.validate(str(received.pk))
+    decided = Upload.objects.select_related("version").get(pk=received.pk)
+    assert decided.version is not None, decided.reason
+    return decided.version
+
+
+def in_this_process() -> None:
+    """Validate without a child, which costs a second each time."""
+    from control_plane.adapters import validate_process, validation
+
+    def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+        answer = json.dumps(validate_process.validate(json.loads(request)))
+        return subprocess.CompletedProcess([], 0, answer, "")
+
+    validation._run = run
+
+
+def collect(seconds: str) -> dict[str, Any]:
+    from control_plane.adapters import contents
+
+    removed, end = 0, time.monotonic() + float(seconds)
+    while time.monotonic() < end:
+        removed += contents.collect(timedelta(0))
+    return {"removed": removed}
+
+
+if __name__ == "__main__":
+    main()
