@@ -254,7 +254,7 @@ export interface paths {
         get: operations["read_adapter"];
         put?: never;
         post?: never;
-        /** @description Archive the adapter: it can no longer be called, and its name is free. */
+        /** @description Archive the adapter: it can no longer be called, and its name is free. It can be restored for a while. */
         delete: operations["archive_adapter"];
         options?: never;
         head?: never;
@@ -326,6 +326,24 @@ export interface paths {
         get: operations["read_version"];
         put?: never;
         post?: never;
+        /** @description Delete a version for good. Refused while an alias or a canary needs it; its usage stays in the ledger. */
+        delete: operations["delete_version"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Take a version out of use. Refused while an alias or a canary needs it. It can be restored for a while. */
+        post: operations["archive_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -360,6 +378,74 @@ export interface paths {
         put?: never;
         /** @description Bring this version to every host again. */
         post: operations["restage_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Bring an archived version back to the hosts. */
+        post: operations["restore_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/archived-adapters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What was archived and can be restored, the latest first. */
+        get: operations["list_archived_adapters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/archived-adapters/{adapter_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Delete an archived adapter for good; its usage stays in the ledger. */
+        delete: operations["delete_archived_adapter"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/archived-adapters/{adapter_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Bring an archived adapter back, with its versions and aliases. Its versions are staged again. */
+        post: operations["restore_adapter"];
         delete?: never;
         options?: never;
         head?: never;
@@ -833,6 +919,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What the tenant's adapters take. */
+        get: operations["read_storage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/transcripts": {
         parameters: {
             query?: never;
@@ -1058,6 +1161,11 @@ export interface components {
             versions: components["schemas"]["VersionSummary"][];
             versions_count: number;
         };
+        AdapterBytes: {
+            bytes: number;
+            name: string;
+            versions: number;
+        };
         AdapterCounts: {
             ready: number;
             total: number;
@@ -1137,6 +1245,18 @@ export interface components {
             /** Format: date-time */
             rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
+        };
+        /** @description An adapter that can be restored, with what was archived with it. */
+        ArchivedAdapter: {
+            /** Format: date-time */
+            archived_at: string;
+            description: string;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            readonly kept_until: string;
+            name: string;
+            versions_count: number;
         };
         /** @description Of requests that were answered, by what the engine measured, against the objective as it is now. */
         Attainment: {
@@ -2043,6 +2163,15 @@ export interface components {
          * @enum {string}
          */
         StatementLineKindEnum: "input" | "cached_input" | "output" | "storage";
+        /** @description What a tenant keeps. Content that several versions share counts once, but for each adapter in the list. */
+        Storage: {
+            adapters: components["schemas"]["AdapterBytes"][];
+            /** @description Of versions that are archived and can be restored. */
+            archived_bytes: number;
+            /** @description Of versions in use: what counts against the limit. */
+            bytes: number;
+            limit_bytes: number | null;
+        };
         /** @description Of one key. The tenant's limits hold besides. */
         TenantLimits: {
             /**
@@ -2296,6 +2425,11 @@ export interface components {
             digest: string;
             dtype: string;
             error: components["schemas"]["Problem"] | null;
+            /**
+             * Format: date-time
+             * @description An archived version can be restored until then.
+             */
+            readonly kept_until: string | null;
             num_parameters: number;
             number: number;
             placements: components["schemas"]["Placement"][];
@@ -2319,9 +2453,10 @@ export interface components {
          *     * `ready` - Ready
          *     * `failed` - Failed
          *     * `archived` - Archived
+         *     * `deleted` - Deleted
          * @enum {string}
          */
-        VersionState: "validated" | "staging" | "ready" | "failed" | "archived";
+        VersionState: "validated" | "staging" | "ready" | "failed" | "archived" | "deleted";
         VersionSummary: {
             base_model: string;
             bytes: number;
@@ -2331,6 +2466,11 @@ export interface components {
             digest: string;
             dtype: string;
             error: components["schemas"]["Problem"] | null;
+            /**
+             * Format: date-time
+             * @description An archived version can be restored until then.
+             */
+            readonly kept_until: string | null;
             num_parameters: number;
             number: number;
             rank: number;
@@ -3327,6 +3467,83 @@ export interface operations {
             };
         };
     };
+    delete_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    archive_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
     promote_version: {
         parameters: {
             query?: never;
@@ -3385,6 +3602,149 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Version"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    restore_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_archived_adapters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArchivedAdapter"][];
+                };
+            };
+        };
+    };
+    delete_archived_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                adapter_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    restore_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                adapter_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
             404: {
@@ -4500,6 +4860,27 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_storage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Storage"];
                 };
             };
         };

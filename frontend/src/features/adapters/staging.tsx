@@ -38,6 +38,7 @@ const WAITING: Record<Version["state"], string> = {
   ready: "Ready.",
   failed: "No host has it.",
   archived: "Archived versions are on no host.",
+  deleted: "Deleted.",
 };
 
 function HostStaging({ placement }: { placement: Placement }) {

@@ -1,13 +1,14 @@
 import type { AdapterSummary, VersionState } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 
-const TONES: Record<AdapterSummary["status"], Tone> = {
+const TONES: Record<AdapterSummary["status"] | VersionState, Tone> = {
   empty: "neutral",
   validated: "blue",
   staging: "blue",
   ready: "green",
   failed: "danger",
   archived: "neutral",
+  deleted: "neutral",
 };
 
 export function AdapterState({ state }: { state: AdapterSummary["status"] | VersionState }) {
