@@ -159,7 +159,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
-        "CONFIG": {"hosts": [LORIKEET.redis_url]},
+        # A socket waits five seconds at a time for its messages, which is also the client's own limit for any answer:
+        # without a longer one an idle socket would be cut when its answer comes a moment late.
+        "CONFIG": {"hosts": [{"address": LORIKEET.redis_url, "socket_timeout": 20}]},
     }
     if LORIKEET.redis_url
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}

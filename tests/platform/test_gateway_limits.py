@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import openai
-import psycopg
 import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.processes import two_processes
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
 
-DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
-REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 Limit = Callable[..., None]
 
 
@@ -237,24 +233,8 @@ async def test_two_hundred_requests_pass_fifty(web: WebProcess, console: Console
 
 @pytest.fixture(scope="module")
 def webs(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WebProcess]]:
-    name = f"limits_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-        url = DATABASE_URL.rpartition("/")[0] + "/" + name
-        env = {"LORIKEET_DATABASE_URL": url, "LORIKEET_REDIS_URL": REDIS_URL, "LORIKEET_SECRET_KEY": "s" * 50}
-        var = tmp_path_factory.mktemp("two") / "var"
-        hosts = f"local={engine_thread.engine.address}"
-        first = WebProcess(var, hosts, {**env, "LORIKEET_EMBEDDED": "1"})
-        first.seed()
-        second = WebProcess(var, hosts, env)
-        second.tenants = first.tenants
-        for web in (first, second):
-            web.start()
-        first.wait_until_ready("support")
-        yield [first, second]
-        for web in (first, second):
-            web.stop()
-        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    with two_processes(tmp_path_factory.mktemp("two"), f"local={engine_thread.engine.address}") as webs:
+        yield webs
 
 
 @pytest.mark.services

@@ -314,7 +314,7 @@ async def test_what_ended_meanwhile_is_sent_too(
     assert text_of((await collect(socket, {"g"}))["g"]) == expected("words 60")
 
 
-async def test_only_who_began_it_resumes_it_and_once(
+async def test_only_who_began_it_resumes_it_and_the_last_has_it(
     web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
 ) -> None:
     session, _ = await begin_resumable(web, acme, "words 2000", until=2)
@@ -325,9 +325,49 @@ async def test_only_who_began_it_resumes_it_and_once(
     assert (await resume(socket, session, {"g": 0}))["ids"] == ["g"]
     async with open_socket(web, acme.bearer) as second:
         await receive(second)
-        assert (await resume(second, session, {"g": 0}))["ids"] == []
-    await socket.send(json.dumps({"type": "cancel", "id": "g"}))
-    assert (await collect(socket, {"g"}))["g"][-1]["finish_reason"] == ["abort"]
+        assert (await resume(second, session, {"g": 0}))["ids"] == ["g"]
+        await second.send(json.dumps({"type": "cancel", "id": "g"}))
+        frames = (await collect(second, {"g"}))["g"]
+    assert frames[-1]["finish_reason"] == ["abort"]
+    assert [frame["seq"] for frame in frames[1:]] == list(range(1, len(frames)))
+
+
+async def test_a_client_may_be_back_before_the_server_knows_that_it_left(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    async with open_socket(web, acme.bearer) as dead:
+        session = (await receive(dead))["session"]
+        request = {"model": "support", "messages": [{"role": "user", "content": "words 300"}]}
+        await dead.send(json.dumps({"type": "generate", "id": "g", "resume": True, "request": request}))
+        frames = [await receive(dead) for _ in range(4)]
+        assert (await resume(socket, session, {"g": frames[-1]["seq"]}))["ids"] == ["g"]
+        rest = (await collect(socket, {"g"}))["g"]
+        assert text_of([*frames[1:], *rest[1:]]) == expected("words 300")
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await receive(dead)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 4409
+
+
+async def test_resumed_again_by_the_session_it_began_in(
+    web: WebProcess, acme: TenantAccess, engine: FakeEngine, socket: ClientConnection
+) -> None:
+    engine.behaviour.steps_per_second = 60
+    session, frames = await begin_resumable(web, acme, "words 60", until=3)
+    async with open_socket(web, acme.bearer) as second:
+        await receive(second)
+        await resume(second, session, {"g": frames[-1]["seq"]})
+        assert (await receive(second))["type"] == "accepted"
+        frames += [await receive(second) for _ in range(3)]
+    await resume(socket, session, {"g": frames[-1]["seq"]})
+    rest = (await collect(socket, {"g"}))["g"]
+    assert text_of([*frames[1:], *rest[1:]]) == expected("words 60")
+
+
+async def test_a_session_of_a_process_that_is_gone(socket: ClientConnection, engine: FakeEngine) -> None:
+    assert (await resume(socket, "0123456789ab.0123", {"g": 0}))["ids"] == []
+    error = (await receive(socket))["error"]
+    assert error["code"] == "resume_lost" and error["fix"]
 
 
 async def test_what_is_not_wanted_any_more_is_aborted(

@@ -89,19 +89,84 @@ describe("InferenceSocket", () => {
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(error);
   });
 
-  it("fails what was running when the link falls, and works again afterwards", () => {
+  function again(session = "t") {
+    vi.advanceTimersByTime(1000);
+    FakeSocket.last.accept();
+    FakeSocket.last.say({ type: "hello", session, resume_s: 30 });
+  }
+
+  it("goes on where the socket broke", () => {
+    const socket = connected();
+    const a = listener();
+    socket.generate({}, a);
+    expect(FakeSocket.last.of("generate")[0]).toMatchObject({ resume: true });
+    [delta("g1", 1, "on"), delta("g1", 2, "ce")].forEach((message) => FakeSocket.last.say(message));
+    FakeSocket.last.drop();
+    expect(a.onError).not.toHaveBeenCalled();
+    again();
+    expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
+    expect(FakeSocket.last.of("generate")).toEqual([]);
+    [{ type: "resumed", ids: ["g1"] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) => FakeSocket.last.say(message));
+    expect(a.text).toBe("once more");
+    expect(a.onDone).toHaveBeenCalledOnce();
+  });
+
+  it("resumes each generation in the session where it began", () => {
+    const socket = connected();
+    socket.generate({}, listener());
+    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.drop();
+    again("t");
+    socket.generate({}, listener());
+    FakeSocket.last.say(delta("g2", 1, "y"));
+    FakeSocket.last.drop();
+    again("u");
+    expect(FakeSocket.last.of("resume")).toEqual([
+      { type: "resume", session: "s", after: { g1: 1 } },
+      { type: "resume", session: "t", after: { g2: 1 } },
+    ]);
+  });
+
+  it("does not ask for what was stopped meanwhile, which ends it", () => {
+    const socket = connected();
+    const a = listener();
+    const stop = socket.generate({}, a);
+    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.drop();
+    stop();
+    again();
+    expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: {} }]);
+    expect(a.onError).not.toHaveBeenCalled();
+  });
+
+  it("gives up what the server keeps no longer, and works again afterwards", () => {
     const socket = connected();
     const a = listener();
     socket.generate({}, a);
     FakeSocket.last.drop();
+    vi.advanceTimersByTime(31_000);
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "connection_lost" }));
     const b = listener();
     socket.generate({}, b);
-    vi.advanceTimersByTime(1000);
-    FakeSocket.last.accept();
-    FakeSocket.last.say({ type: "hello", session: "t" });
+    again();
+    expect(FakeSocket.last.of("resume")).toEqual([]);
     FakeSocket.last.say(delta("g2", 1, "back"));
     expect(b.text).toBe("back");
+  });
+
+  it("says so when the rest is gone, and asks anew when nothing had come", () => {
+    const socket = connected();
+    const [a, b] = [listener(), listener()];
+    socket.generate({}, a);
+    socket.generate({}, b);
+    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.drop();
+    again();
+    const lost = { code: "resume_lost", message: "Nothing is left.", fix: "Send it again." };
+    ["g1", "g2"].forEach((id) => FakeSocket.last.say({ type: "error", id, seq: 0, error: lost }));
+    expect(a.onError).toHaveBeenCalledExactlyOnceWith(lost);
+    expect(b.onError).not.toHaveBeenCalled();
+    expect(FakeSocket.last.of("generate").map(({ id }) => id)).toEqual(["g2"]);
   });
 
   it("says so when the server wants no more connections", () => {

@@ -40,7 +40,8 @@ export interface GenerationHandlers {
 interface Running {
   handlers: GenerationHandlers;
   request: object;
-  sent: boolean;
+  /** Of the socket it was sent on; null until then. It stays the generation's own on later sockets. */
+  session: string | null;
   seq: number | null;
   cancelled: boolean;
 }
@@ -50,7 +51,7 @@ const SILENT: GenerationHandlers = { onText: () => {}, onDone: () => {}, onError
 
 const LOST: ErrorBody = {
   code: "connection_lost",
-  message: "The connection to the server was lost while the answer was streaming.",
+  message: "The connection to the server was lost and did not come back in time to go on with the answer.",
   fix: "The console reconnects by itself; send the message again once it has.",
 };
 const GAP: ErrorBody = {
@@ -64,7 +65,14 @@ const UNAVAILABLE: ErrorBody = {
   fix: "Sign in again, then reload the page.",
 };
 
-/** Many generations over one socket. Each one ends in exactly one of onDone or onError, or silently after cancel. */
+/** What the server keeps a generation for, unless its hello says something else. */
+const RESUME_MS = 30_000;
+
+/**
+ * Many generations over one socket. Each one ends in exactly one of onDone or onError, or silently after cancel.
+ *
+ * When the socket breaks they go on at the server: the next one asks for what was missed, in whatever process it ends up.
+ */
 export class InferenceSocket {
   readonly link: ReconnectingSocket;
   #running = new Map<string, Running>();
@@ -72,6 +80,9 @@ export class InferenceSocket {
   /** The server is about to stop: leave it once nothing runs there. */
   #moving = false;
   #refusal: ErrorBody | null = null;
+  #session: string | null = null;
+  #resumeMs = RESUME_MS;
+  #giveUp: ReturnType<typeof setTimeout> | undefined;
 
   constructor(options: LinkOptions) {
     this.link = new ReconnectingSocket(options, {
@@ -83,7 +94,7 @@ export class InferenceSocket {
   /** Start a generation; returns what stops it. Waits for the link when that is still opening. */
   generate(request: object, handlers: GenerationHandlers): () => void {
     const id = `g${++this.#count}`;
-    const running: Running = { handlers, request, sent: false, seq: null, cancelled: false };
+    const running: Running = { handlers, request, session: null, seq: null, cancelled: false };
     this.#running.set(id, running);
     if (this.link.state === "closed") this.link.open();
     this.#submit(id, running);
@@ -91,20 +102,23 @@ export class InferenceSocket {
   }
 
   close(): void {
+    clearTimeout(this.#giveUp);
     this.link.close();
     this.#running.clear();
   }
 
   #submit(id: string, running: Running): void {
-    running.sent = this.link.send({ type: "generate", id, request: running.request });
+    if (this.#session !== null && this.link.send({ type: "generate", id, resume: true, request: running.request })) running.session = this.#session;
   }
 
   #cancel(id: string): void {
     const running = this.#running.get(id);
     if (!running || running.cancelled) return;
-    // It stays known until the server's last word, which carries its usage; unsent ones are just forgotten.
+    // It stays known until the server's last word, which carries its usage; unsent ones are just forgotten. While the
+    // link is down nothing can be said: the next socket does not ask for it, which ends it.
     running.cancelled = true;
-    if (!running.sent || !this.link.send({ type: "cancel", id })) this.#running.delete(id);
+    if (running.session === null) this.#running.delete(id);
+    else this.link.send({ type: "cancel", id });
   }
 
   #receive(message: Record<string, unknown>): void {
@@ -115,13 +129,12 @@ export class InferenceSocket {
   }
 
   #idle(): boolean {
-    return ![...this.#running.values()].some(({ sent }) => sent);
+    return ![...this.#running.values()].some(({ session }) => session !== null);
   }
 
   #handle(message: Record<string, unknown>): void {
     if (message.type === "hello") {
-      this.#refusal = null;
-      this.#running.forEach((running, id) => running.sent || this.#submit(id, running));
+      this.#greeted(message);
       return;
     }
     const id = typeof message.id === "string" ? message.id : "";
@@ -129,9 +142,37 @@ export class InferenceSocket {
     if (running) this.#advance(id, running, message);
   }
 
+  #greeted({ session, resume_s }: Record<string, unknown>): void {
+    clearTimeout(this.#giveUp);
+    this.#refusal = null;
+    this.#session = String(session);
+    this.#resumeMs = typeof resume_s === "number" ? resume_s * 1000 : RESUME_MS;
+    this.#resume();
+    this.#running.forEach((running, id) => running.session ?? this.#submit(id, running));
+  }
+
+  /** Ask for the rest of what broke off, each in its own session; what was cancelled meanwhile is not asked for. */
+  #resume(): void {
+    const sessions = new Map<string, Record<string, number>>();
+    for (const [id, { session, seq, cancelled }] of [...this.#running]) {
+      if (session === null) continue;
+      const after = sessions.get(session) ?? {};
+      sessions.set(session, after);
+      if (cancelled) this.#running.delete(id);
+      else after[id] = seq ?? 0;
+    }
+    sessions.forEach((after, session) => this.link.send({ type: "resume", session, after }));
+  }
+
   #advance(id: string, running: Running, message: Record<string, unknown>): void {
     if (message.type === "accepted") {
       running.handlers.onAccepted?.(String(message.request_id));
+      return;
+    }
+    if (isUnheardOf(running, message)) {
+      // The socket broke before the server had it, or with everything it knew: nothing was shown, so ask anew.
+      running.session = null;
+      this.#submit(id, running);
       return;
     }
     const order = place(running.seq, message.seq);
@@ -142,7 +183,7 @@ export class InferenceSocket {
       running.handlers = SILENT;
       return;
     }
-    if (typeof message.seq === "number") running.seq = message.seq;
+    if (typeof message.seq === "number" && message.seq > 0) running.seq = message.seq;
     this.#dispatch(id, running, message);
   }
 
@@ -163,18 +204,30 @@ export class InferenceSocket {
 
   #fell(closed: boolean): void {
     this.#moving = false;
+    this.#session = null;
+    clearTimeout(this.#giveUp);
+    if (closed) this.#failAll(this.#refusal ?? UNAVAILABLE, () => true);
+    // What was never sent goes out after the reconnect, however late; the rest is kept for so long only.
+    else this.#giveUp = setTimeout(() => this.#failAll(LOST, ({ session }) => session !== null), this.#resumeMs);
+  }
+
+  #failAll(error: ErrorBody, which: (running: Running) => boolean): void {
     for (const [id, running] of [...this.#running]) {
-      // What was never sent goes out after the reconnect; what was running is gone with its socket.
-      if (!running.sent && !closed) continue;
+      if (!which(running)) continue;
       this.#running.delete(id);
-      if (!running.cancelled) running.handlers.onError(closed ? (this.#refusal ?? UNAVAILABLE) : LOST);
+      if (!running.cancelled) running.handlers.onError(error);
     }
   }
 }
 
-/** Where a number stands: the first one may be anything, each next must be one more. */
+/** Whether the server says that it knows nothing of a generation of which nothing was shown yet. */
+function isUnheardOf({ seq, cancelled }: Running, message: Record<string, unknown>): boolean {
+  return message.type === "error" && seq === null && !cancelled && (message.error as ErrorBody).code === "resume_lost";
+}
+
+/** Where a number stands: the first one may be anything, each next must be one more; 0 is of no generation's count. */
 function place(seen: number | null, seq: unknown): "next" | "old" | "gap" {
-  if (typeof seq !== "number" || seen === null || seq === seen + 1) return "next";
+  if (typeof seq !== "number" || seq === 0 || seen === null || seq === seen + 1) return "next";
   return seq <= seen ? "old" : "gap";
 }
 

@@ -6,29 +6,41 @@ within the generation. Tokens go from the engine's session to the socket directl
 its own socket.
 
 A generation that was started with ``"resume": true`` outlives its socket by ``RESUME_S``: the client connects again,
-sends ``resume`` with the session of the broken socket and the last numbers it saw, and gets what it missed.
+sends ``resume`` with the session in which it began and the last numbers it saw, and gets what it missed.
 """
 
 from __future__ import annotations
 
-import uuid
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from control_plane import config, drain
 from control_plane.errors import LorikeetError
 from control_plane.gateway import errors
+from control_plane.gateway.encoding import encode
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.parameters import read_json
-from control_plane.gateway.responses import encode
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.socket_generation import SocketGeneration, note_refusal
-from control_plane.gateway.socket_sessions import RESUME_S, Owner, forget_later
+from control_plane.gateway.socket_handover import Remote
+from control_plane.gateway.socket_sessions import (
+    RESUME_S,
+    Owner,
+    Session,
+    error_frame,
+    hand_over,
+    process_of,
+    resume_lost,
+)
 from control_plane.live.callers import KeyCaller
 from control_plane.live.held import CLOSE_UNAUTHENTICATED, HeldSocket
 from control_plane.live.sockets import header
 from control_plane.tenants.roles import Capability
 
 LONGEST_ID = 64
+CLOSE_TAKEN = 4409
 # Frames about no generation in particular.
 NO_ID = None
 
@@ -46,39 +58,57 @@ class InferenceConsumer(HeldSocket):
     needs: ClassVar = Capability.INFER
 
     async def connect(self) -> None:
-        self._session = uuid.uuid4().hex
-        self._generations: dict[str, SocketGeneration] = {}
-        # Over, but the client may not have all of it.
-        self._ended: dict[str, SocketGeneration] = {}
+        # What began on this socket, and what was resumed on it: from this process, from others.
+        self._own: Session | None = None
+        self._resumed: list[Session] = []
+        self._remotes: list[Remote] = []
         await super().connect()
         scheme, _, key = header(self.scope, "authorization").partition(" ")
         if scheme.lower() == "bearer":
             await self._authenticate(key.strip())
 
     async def disconnect(self, code: int) -> None:
-        """Ending a generation's task aborts it on the engine."""
-        if self.principal is not None:
-            self._keep_resumable()
-        self._end_all()
+        """What can be resumed goes on for a while; ending the others' tasks aborts them on the engine."""
+        for session in self._sessions():
+            session.release()
+        await self._leave_remotes(end=False)
         await super().disconnect(code)
 
     async def cut(self, error: LorikeetError) -> None:
         self._end_all()
         await super().cut(error)
+        await self._leave_remotes(end=True)
 
     async def tell_error(self, error: LorikeetError) -> None:
         await self._error(NO_ID, errors.from_platform(error))
 
-    def _end_all(self) -> None:
-        for generation in [*self._generations.values()]:
-            generation.end()
+    def lose(self, session: Session) -> None:
+        """Its client took the session up on another socket; this one is most likely dead."""
+        if session is self._own:
+            self._own = None
+            self._closing = asyncio.ensure_future(self.close(CLOSE_TAKEN))
+        else:
+            self._resumed.remove(session)
 
-    def _keep_resumable(self) -> None:
-        kept = {**self._ended, **{name: one for name, one in self._generations.items() if one.resumable}}
-        for name, generation in kept.items():
-            self._generations.pop(name, None)
-            generation.detach()
-        runtime().sessions.keep(self._session, self._owner, kept)
+    def _sessions(self) -> list[Session]:
+        return [*([self._own] if self._own is not None else []), *self._resumed]
+
+    def _end_all(self) -> None:
+        for session in self._sessions():
+            session.end()
+        self._own = None
+        self._resumed.clear()
+
+    async def _leave_remotes(self, *, end: bool) -> None:
+        remotes, self._remotes = self._remotes, []
+        await asyncio.gather(*(remote.close(end=end) for remote in remotes))
+
+    def _running(self) -> Iterator[str]:
+        """Ids, wherever they run."""
+        for session in self._sessions():
+            yield from (name for name, generation in session.generations.items() if not generation.over)
+        for remote in self._remotes:
+            yield from remote.ids
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         message_id: str | None = NO_ID
@@ -117,7 +147,7 @@ class InferenceConsumer(HeldSocket):
         elif kind == "generate":
             self._generate(message)
         elif kind == "cancel":
-            self._cancel(message)
+            await self._cancel(message)
         elif kind == "resume":
             await self._resume(message)
         else:
@@ -140,13 +170,18 @@ class InferenceConsumer(HeldSocket):
             await self._greet()
 
     async def _greet(self) -> None:
-        await self._send({"type": "hello", "session": self._session, "resume_s": RESUME_S})
+        self._own = runtime().sessions.open(self._owner, self)
+        await self._send({"type": "hello", "session": self._own.name, "resume_s": RESUME_S})
 
-    def _cancel(self, message: dict[str, Any]) -> None:
+    async def _cancel(self, message: dict[str, Any]) -> None:
         """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
-        generation = self._generations.get(str(message.get("id")))
-        if generation is not None:
-            generation.cancel()
+        name = str(message.get("id"))
+        for session in self._sessions():
+            if (generation := session.generations.get(name)) is not None:
+                generation.cancel()
+        for remote in self._remotes:
+            if name in remote.ids:
+                await remote.cancel(name)
 
     def _generate(self, message: dict[str, Any]) -> None:
         assert self.principal is not None  # else the message was refused
@@ -155,12 +190,10 @@ class InferenceConsumer(HeldSocket):
         except ApiError as error:
             note_refusal(self.principal, message.get("request"), error)
             raise
-        self._ended.pop(message_id, None)
+        assert self._own is not None  # opened by the greeting
         resumable = message.get("resume") is True
         generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
-        self._generations[message_id] = generation
-        generation.at_end = lambda: self._over(message_id)
-        generation.start()
+        self._own.start(message_id, generation)
 
     def _asked(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Id and body of a generation that may begin. Raises ``ApiError``."""
@@ -171,12 +204,13 @@ class InferenceConsumer(HeldSocket):
             )
         if not isinstance(body, dict):
             raise invalid("A generation needs a request object.", "Put the request's body there.", "request")
-        if message_id in self._generations:
+        running = set(self._running())
+        if message_id in running:
             raise invalid(f'A generation "{message_id}" is running.', "Use a new id for each.", "id", "duplicate_id")
         if drain.is_draining():
             raise ApiError(503, "server_draining", "This server is about to stop.", "Connect again.", retry_after_s=1.0)
         most = config.current().socket_max_generations
-        if len(self._generations) >= most:
+        if len(running) >= most:
             raise ApiError(
                 429,
                 "too_many_generations",
@@ -186,36 +220,38 @@ class InferenceConsumer(HeldSocket):
             )
         return message_id, body
 
-    def _over(self, name: str) -> None:
-        generation = self._generations.pop(name, None)
-        if generation is not None and generation.resumable:
-            self._ended[name] = generation
-            forget_later(lambda: self._ended.pop(name, None) if self._ended.get(name) is generation else None)
-
     async def _resume(self, message: dict[str, Any]) -> None:
         """Take the generations of a broken socket over, each from the frame that the client has."""
         session, after = message.get("session"), message.get("after")
         if not isinstance(session, str) or not isinstance(after, dict):
             raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
-        kept = runtime().sessions.take(session, self._owner)
-        for name in kept.keys() - after.keys():
-            kept.pop(name).end()  # the client does not want it any more
-        await self._send({"type": "resumed", "session": session, "ids": sorted(kept)})
-        for name, seq in after.items():
-            generation = kept.get(name)
-            if generation is None or not isinstance(seq, int) or not await self._adopt(name, generation, seq):
-                await self._error(name, _not_resumed(name))
+        clashing = after.keys() & set(self._running())
+        for name in clashing:
+            await self._error(name, resume_lost(name))
+        wanted = {name: seq for name, seq in after.items() if name not in clashing}
+        if process_of(session) == runtime().sessions.process:
+            await self._resume_here(session, wanted)
+        else:
+            await self._resume_from_elsewhere(session, wanted)
 
-    async def _adopt(self, name: str, generation: SocketGeneration, seq: int) -> bool:
-        if name in self._generations:
-            generation.end()
-            return False
-        (self._ended if generation.over else self._generations)[name] = generation
-        generation.at_end = lambda: self._over(name)
-        if await generation.attach(self.send_frame, seq):
-            return True
-        generation.end()
-        return False
+    async def _resume_here(self, name: str, after: Mapping[str, object]) -> None:
+        session = runtime().sessions.take(name, self._owner, self)
+        if session is not None and session not in self._sessions():
+            self._resumed.append(session)
+        with contextlib.suppress(OSError):  # broken again: its end comes next
+            await hand_over(session, name, after, self.send_frame)
+
+    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, object]) -> None:
+        remote = runtime().handover.remote(name, after, self.send_frame)
+        if remote is None:
+            await hand_over(None, name, after, self.send_frame)
+            return
+        self._remotes.append(remote)
+        remote.start(self._owner).add_done_callback(lambda _task: self._forget(remote))
+
+    def _forget(self, remote: Remote) -> None:
+        if remote in self._remotes:
+            self._remotes.remove(remote)
 
     @property
     def _owner(self) -> Owner:
@@ -231,16 +267,4 @@ class InferenceConsumer(HeldSocket):
         await self.send_frame(encode(message))
 
     async def _error(self, message_id: str | None, error: ApiError) -> None:
-        frame: dict[str, Any] = {"type": "error", "error": error.frame_body()}
-        if message_id is not None:
-            frame |= {"id": message_id, "seq": 0}
-        await self._send(frame)
-
-
-def _not_resumed(name: str) -> ApiError:
-    return ApiError(
-        404,
-        "resume_lost",
-        f'Nothing is left of the generation "{name[:LONGEST_ID]}" after that frame.',
-        f"Send the request again. Generations are kept for {RESUME_S:.0f} s, on the server where they began.",
-    )
+        await self.send_frame(error_frame(error, message_id))

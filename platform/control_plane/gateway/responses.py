@@ -5,19 +5,18 @@ Chunks are put together from prepared text; only the token's own text is encoded
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.request_ids import public_part
+from control_plane.gateway.encoding import encode
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from lora_engine.wire import engine_pb2 as pb
 
 DONE = b"data: [DONE]\n\n"
-encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def usage_json(records: Iterable[pb.UsageRecord]) -> dict[str, Any]:

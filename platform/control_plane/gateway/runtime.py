@@ -14,6 +14,7 @@ from control_plane.fleet.router import make_policy
 from control_plane.gateway.grants import Grants
 from control_plane.gateway.idempotency import Idempotency, make_answers
 from control_plane.gateway.refusal_log import RefusalLog
+from control_plane.gateway.socket_handover import Handover
 from control_plane.gateway.socket_sessions import Sessions
 from control_plane.gateway.transcript_writer import TranscriptWriter
 from control_plane.gateway.usage_writer import RequestContext, UsageWriter
@@ -32,6 +33,7 @@ class Runtime:
         self.transcripts = TranscriptWriter()
         self.grants = Grants()
         self.sessions = Sessions()
+        self.handover = Handover(self.sessions, settings.redis_url)
         self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
@@ -45,6 +47,7 @@ class Runtime:
         self.transcripts.start()
         self.reservations.start()
         self.fleet.start()
+        self.handover.start()
 
     def expect(self, request_id: str, context: RequestContext, reservation: Reservation | None) -> None:
         """An engine request is about to be sent."""
@@ -73,6 +76,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Running requests end with an error; usage that has arrived is stored and acknowledged first."""
+        await self.handover.close()
         self.sessions.close()
         await self.usage.close()
         await self.transcripts.close()

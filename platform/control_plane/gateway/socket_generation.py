@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from control_plane import drain
@@ -15,17 +15,18 @@ from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
 from control_plane.gateway.chat import ChatRequest
 from control_plane.gateway.completions import CompletionRequest
+from control_plane.gateway.encoding import encode
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.parameters import read_parameters
-from control_plane.gateway.responses import encode, usage_json
+from control_plane.gateway.responses import usage_json
 from control_plane.gateway.runtime import runtime
+from control_plane.gateway.socket_sessions import Send
 from control_plane.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-Send = Callable[[str], Awaitable[None]]
 MOST_KEPT_BYTES = 1 << 20
 
 
