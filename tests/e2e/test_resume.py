@@ -33,11 +33,15 @@ class Balancer:
     def break_all(self, then: int) -> None:
         """New connections go to target number ``then``."""
         self.target = then
-        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in self._open])
+        self._loop.call_soon_threadsafe(self._break)
+
+    def _break(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
 
     def close(self) -> None:
         self.break_all(self.target)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._loop.call_later, 0.2, self._loop.stop)
 
     def _run(self, work: object) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(5)  # type: ignore[arg-type]
