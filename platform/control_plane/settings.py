@@ -241,6 +241,10 @@ SPECTACULAR_SETTINGS = {
         "UploadState": "control_plane.adapters.models.UploadState",
         "VersionState": "control_plane.adapters.models.VersionState",
     },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "control_plane.gateway.schema.add_inference",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

@@ -33,7 +33,7 @@ PASSWORD = "correct horse battery"
 PUBLIC = {
     "livez", "readyz", "metrics", "api/session", "api/password/forgot", "api/password/reset",
     "api/invitations/read",
-    "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/<path:path>",
+    "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/^(?s:.*)$",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
 
+from control_plane.gateway.answers import ChatAnswer, CompletionAnswer, ErrorAnswer, ModelAnswer, ModelsAnswer
 from lora_engine.wire import engine_pb2 as pb
 
 SUPPORT = digest_of("acme", "support")
@@ -516,3 +517,33 @@ def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, 
         assert row["tenant_id"].replace("-", "") == record.tenant.replace("-", "")
         assert row["api_key_id"]
     assert not web.query("select name from pragma_table_info('usage_usageevent') where name like '%prompt_text%'")
+
+
+# -- the forms that the schema shows -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "more"),
+    [
+        ("chat/completions", ChatAnswer, {"messages": say("hello"), "n": 2}),
+        ("chat/completions", ChatAnswer, {"messages": say("hello"), "logprobs": True, "top_logprobs": 2}),
+        ("completions", CompletionAnswer, {"prompt": ["say one", "say two"]}),
+        ("completions", CompletionAnswer, {"prompt": "say one", "logprobs": 2}),
+        ("completions", CompletionAnswer, {"prompt": [1, 2], "user": "u", "metadata": {"a": "b"}}),
+    ],
+)
+def test_answers_have_the_form_that_the_schema_shows(
+    web: WebProcess, engine: FakeEngine, path: str, form: Any, more: dict[str, Any]
+) -> None:
+    bearer = web.tenants["acme"].bearer
+    answer = httpx.post(f"{web.url}/v1/{path}", json={"model": "support", **more}, headers=bearer, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    form.model_validate_json(answer.content)
+
+
+def test_models_have_the_form_that_the_schema_shows(web: WebProcess) -> None:
+    bearer = web.tenants["acme"].bearer
+    ModelsAnswer.model_validate_json(httpx.get(f"{web.url}/v1/models", headers=bearer, trust_env=False).content)
+    ModelAnswer.model_validate_json(httpx.get(f"{web.url}/v1/models/support", headers=bearer, trust_env=False).content)
+    refused = httpx.get(f"{web.url}/v1/models/nobody", headers=bearer, trust_env=False)
+    ErrorAnswer.model_validate_json(refused.content)

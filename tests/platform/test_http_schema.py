@@ -11,6 +11,9 @@ from django.urls import URLPattern, URLResolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
+from control_plane.gateway.chat import ChatRequest
+from control_plane.gateway.completions import CompletionRequest
+from control_plane.gateway.parameters import HARMLESS
 from control_plane.tenants.views import TenantView
 from control_plane.urls import urlpatterns
 
@@ -60,3 +63,17 @@ def test_names_are_for_people(schema: dict[str, Any]) -> None:
 
 def test_security_is_named(schema: dict[str, Any]) -> None:
     assert set(schema["components"]["securitySchemes"]) == {"apiKey", "session"}
+
+
+def test_inference_is_described_by_the_models_that_check_it(schema: dict[str, Any]) -> None:
+    described = {path: set(methods) for path, methods in schema["paths"].items() if path.startswith("/v1/")}
+    assert described == {
+        "/v1/chat/completions": {"post"},
+        "/v1/completions": {"post"},
+        "/v1/models": {"get"},
+        "/v1/models/{model}": {"get"},
+    }
+    for kind in (ChatRequest, CompletionRequest):
+        shown = schema["components"]["schemas"][f"Inference{kind.__name__}"]
+        assert set(shown["properties"]) == set(kind.model_fields) | HARMLESS
+        assert shown["required"] == [name for name, field in kind.model_fields.items() if field.is_required()]

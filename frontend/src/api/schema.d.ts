@@ -1127,6 +1127,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Answer a conversation. */
+        post: operations["create_chat_completion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Go on with a text. */
+        post: operations["create_completion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What `model` may be. */
+        get: operations["list_inference_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One of them. */
+        get: operations["read_inference_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1548,6 +1616,228 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
+        InferenceAssistantMessage: {
+            annotations: unknown[];
+            content: string;
+            /** @enum {unknown|null} */
+            refusal: null;
+            /** @enum {string} */
+            role: "assistant";
+        };
+        InferenceChatAnswer: {
+            choices: components["schemas"]["InferenceChatChoice"][];
+            /** @description Seconds since 1970. */
+            created: number;
+            id: string;
+            model: string;
+            /** @enum {string} */
+            object: "chat.completion";
+            /** @description Changes when the base model does. */
+            system_fingerprint: string;
+            usage: components["schemas"]["InferenceUsage"];
+        };
+        InferenceChatChoice: {
+            /** @enum {string} */
+            finish_reason: "stop" | "length";
+            index: number;
+            logprobs: components["schemas"]["InferenceChatLogprobs"] | null;
+            message: components["schemas"]["InferenceAssistantMessage"];
+        };
+        InferenceChatLogprobs: {
+            content: components["schemas"]["InferenceToken"][];
+            /** @enum {unknown|null} */
+            refusal: null;
+        };
+        InferenceChatRequest: {
+            frequency_penalty?: number | null;
+            ignore_eos?: boolean | null;
+            logit_bias?: {
+                [key: string]: number;
+            } | null;
+            logprobs?: boolean | null;
+            max_completion_tokens?: number | null;
+            max_tokens?: number | null;
+            messages: components["schemas"]["InferenceMessage"][];
+            /** @description Accepted, without effect. */
+            metadata?: unknown;
+            min_p?: number | null;
+            model: string;
+            n?: number | null;
+            /** @description Accepted, without effect. */
+            parallel_tool_calls?: unknown;
+            presence_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            prompt_cache_key?: unknown;
+            repetition_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            safety_identifier?: unknown;
+            seed?: number | null;
+            /** @description Accepted, without effect. */
+            service_tier?: unknown;
+            stop?: (string | string[]) | null;
+            stop_token_ids?: number[] | null;
+            /** @default false */
+            stream: boolean;
+            stream_options?: components["schemas"]["InferenceStreamOptions"] | null;
+            temperature?: number | null;
+            top_k?: number | null;
+            top_logprobs?: number | null;
+            top_p?: number | null;
+            /** @description Accepted, without effect. */
+            user?: unknown;
+        };
+        InferenceCompletionAnswer: {
+            choices: components["schemas"]["InferenceTextChoice"][];
+            /** @description Seconds since 1970. */
+            created: number;
+            id: string;
+            model: string;
+            /** @enum {string} */
+            object: "text_completion";
+            /** @description Changes when the base model does. */
+            system_fingerprint: string;
+            usage: components["schemas"]["InferenceUsage"];
+        };
+        InferenceCompletionRequest: {
+            echo?: boolean | null;
+            frequency_penalty?: number | null;
+            ignore_eos?: boolean | null;
+            logit_bias?: {
+                [key: string]: number;
+            } | null;
+            logprobs?: number | null;
+            max_tokens?: number | null;
+            /** @description Accepted, without effect. */
+            metadata?: unknown;
+            min_p?: number | null;
+            model: string;
+            n?: number | null;
+            /** @description Accepted, without effect. */
+            parallel_tool_calls?: unknown;
+            presence_penalty?: number | null;
+            prompt: string | string[] | number[] | number[][];
+            /** @description Accepted, without effect. */
+            prompt_cache_key?: unknown;
+            repetition_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            safety_identifier?: unknown;
+            seed?: number | null;
+            /** @description Accepted, without effect. */
+            service_tier?: unknown;
+            stop?: (string | string[]) | null;
+            stop_token_ids?: number[] | null;
+            /** @default false */
+            stream: boolean;
+            stream_options?: components["schemas"]["InferenceStreamOptions"] | null;
+            temperature?: number | null;
+            top_k?: number | null;
+            top_p?: number | null;
+            /** @description Accepted, without effect. */
+            user?: unknown;
+        };
+        InferenceErrorAnswer: {
+            error: components["schemas"]["InferenceProblem"];
+        };
+        /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
+        InferenceMessage: {
+            annotations?: unknown[] | null;
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            audio: null;
+            content: string | components["schemas"]["InferenceTextPart"][];
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            function_call: null;
+            name?: string | null;
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            refusal: null;
+            /** @enum {string} */
+            role: "system" | "developer" | "user" | "assistant";
+            tool_calls?: unknown[] | null;
+        };
+        InferenceModelAnswer: {
+            created: number;
+            id: string;
+            /** @enum {string} */
+            object: "model";
+            /**
+             * @description `tenant`: one of your adapters.
+             * @enum {string}
+             */
+            owned_by: "lorikeet" | "tenant";
+        };
+        InferenceModelsAnswer: {
+            data: components["schemas"]["InferenceModelAnswer"][];
+            /** @enum {string} */
+            object: "list";
+        };
+        /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
+        InferenceProblem: {
+            code: string;
+            /** @description What to do. */
+            fix: string;
+            /** @description What happened, and what to do: SDKs show nothing else. */
+            message: string;
+            param: string | null;
+            /** @description OpenAI's coarse class of error. */
+            type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        InferencePromptDetails: {
+            cached_tokens: number;
+        };
+        InferenceStreamOptions: {
+            /** @default false */
+            include_obfuscation: boolean;
+            /** @default false */
+            include_usage: boolean;
+        };
+        InferenceTextChoice: {
+            /** @enum {string} */
+            finish_reason: "stop" | "length";
+            index: number;
+            logprobs: components["schemas"]["InferenceTextLogprobs"] | null;
+            text: string;
+        };
+        InferenceTextLogprobs: {
+            text_offset: number[];
+            token_logprobs: number[];
+            tokens: string[];
+            top_logprobs: {
+                [key: string]: number;
+            }[];
+        };
+        InferenceTextPart: {
+            text: string;
+            /** @enum {string} */
+            type: "text";
+        };
+        InferenceToken: {
+            bytes: number[];
+            logprob: number;
+            token: string;
+            top_logprobs: components["schemas"]["InferenceTopToken"][];
+        };
+        InferenceTopToken: {
+            bytes: number[];
+            logprob: number;
+            token: string;
+        };
+        /** @description The engine's own count. */
+        InferenceUsage: {
+            completion_tokens: number;
+            prompt_tokens: number;
+            prompt_tokens_details: components["schemas"]["InferencePromptDetails"];
+            total_tokens: number;
+        };
         Invitation: {
             /** Format: date-time */
             created_at: string;
@@ -5335,6 +5625,254 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    create_chat_completion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InferenceChatRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceChatAnswer"];
+                    "text/event-stream": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+        };
+    };
+    create_completion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InferenceCompletionRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceCompletionAnswer"];
+                    "text/event-stream": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+        };
+    };
+    list_inference_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceModelsAnswer"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+        };
+    };
+    read_inference_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceModelAnswer"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorAnswer"];
                 };
             };
         };

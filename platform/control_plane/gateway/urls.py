@@ -1,6 +1,6 @@
 """HTTP addresses under /v1."""
 
-from django.urls import path
+from django.urls import path, re_path
 
 from control_plane.gateway import views
 
@@ -9,5 +9,6 @@ urlpatterns = [
     path("completions", views.completions, name="completions"),
     path("models", views.models, name="models"),
     path("models/<path:name>", views.model, name="model"),
-    path("<path:path>", views.not_found, name="v1-not-found"),
+    # Whatever it is: a path converter takes no line breaks.
+    re_path(r"^(?s:.*)$", views.not_found, name="v1-not-found"),
 ]

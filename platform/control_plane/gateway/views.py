@@ -126,7 +126,7 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 @public
-async def not_found(request: HttpRequest, path: str) -> HttpResponseBase:
+async def not_found(request: HttpRequest) -> HttpResponseBase:
     """Anything else below /v1."""
     fix = "Lorikeet serves /v1/chat/completions, /v1/completions and /v1/models."
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
