@@ -32,6 +32,7 @@ PAGES = {
     "audit": "/audit",
     "webhooks": "/webhooks",
     "operator": "/operator",
+    "operator-audit": "/operator/audit",
     "settings": "/settings",
 }
 THEMES = ("light", "dark")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
+import io
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -79,3 +83,46 @@ def test_operators_read_all(acme: Any, keys: None) -> None:
     set_operator(actor=SYSTEM, user=acme.users[Role.OWNER], operator=True)
     rows = client.get("/api/operator/audit", {"size": 200}).json()["events"]
     assert {row["tenant"] for row in rows} == {"acme", "globex", None}
+
+
+def rows_of(answer: Any) -> list[dict[str, str]]:
+    async def gather() -> bytes:
+        return b"".join([part async for part in answer.streaming_content])
+
+    return list(csv.DictReader(io.StringIO(asyncio.run(gather()).decode())))
+
+
+@pytest.fixture
+def operator(acme: Any) -> Any:
+    set_operator(actor=SYSTEM, user=acme.users[Role.VIEWER], operator=True)
+    return acme.client(Role.VIEWER)
+
+
+@pytest.mark.django_db(transaction=True)  # pages are read on threads of their own
+def test_as_csv(acme: Any, globex: Any, keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.audit.tables.PAGE", 3)
+    acme.key("=SUM(A1:A9)")
+    answer = acme.client(Role.ADMIN).get(acme.path("audit.csv"))
+    assert answer["Content-Disposition"].startswith('attachment; filename="audit-acme-')
+    rows = rows_of(answer)
+    assert len(rows) == len(read(acme, size=200)["events"])
+    assert rows[0]["target"] == "'=SUM(A1:A9)"
+    assert rows[0]["tenant"] == "acme" and json.loads(rows[0]["detail"])["prefix"]
+    assert not [row for row in rows if row["target"] == "foreign"]
+    revoked = rows_of(acme.client(Role.ADMIN).get(acme.path("audit.csv?action=key.revoke")))
+    assert [row["target"] for row in revoked] == ["four"]
+    assert acme.client(Role.DEVELOPER).get(acme.path("audit.csv")).status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_reads_one_tenant_none_or_all(acme: Any, globex: Any, keys: None, operator: Any) -> None:
+    def tenants(**filters: str) -> set[str | None]:
+        return {row["tenant"] for row in operator.get("/api/operator/audit", {**filters, "size": 200}).json()["events"]}
+
+    assert tenants() == {"acme", "globex", None}
+    assert tenants(tenant="globex") == {"globex"}
+    assert tenants(tenant="-") == {None}
+    assert tenants(tenant="nobody") == set()
+    rows = rows_of(operator.get("/api/operator/audit.csv?tenant=globex&action=key"))
+    assert [(row["tenant"], row["action"], row["target"]) for row in rows] == [("globex", "key.create", "foreign")]
+    assert operator.get("/api/operator/audit.csv?since=nonsense").status_code == 400

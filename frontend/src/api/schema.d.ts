@@ -52,6 +52,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/audit.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The same as CSV, all of it, newest first. */
+        get: operations["read_operator_audit_csv"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/prices": {
         parameters: {
             query?: never;
@@ -461,6 +478,23 @@ export interface paths {
         };
         /** @description Who changed what in this tenant, newest first. */
         get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/audit.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The same as CSV, all of it, newest first. */
+        get: operations["read_audit_csv"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2930,6 +2964,8 @@ export interface operations {
                 size?: number;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
+                /** @description A tenant's short name; "-" for what belongs to none. */
+                tenant?: string;
                 until?: string;
             };
             header?: never;
@@ -2944,6 +2980,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+        };
+    };
+    read_operator_audit_csv: {
+        parameters: {
+            query?: {
+                /** @description "key.create", or "key" for all of that noun. */
+                action?: string;
+                /** @description Part of who did it. */
+                actor?: string;
+                since?: string;
+                /** @description Part of the subject's name, or its id. */
+                target?: string;
+                /** @description A tenant's short name; "-" for what belongs to none. */
+                tenant?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };
@@ -4083,6 +4157,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+        };
+    };
+    read_audit_csv: {
+        parameters: {
+            query?: {
+                /** @description "key.create", or "key" for all of that noun. */
+                action?: string;
+                /** @description Part of who did it. */
+                actor?: string;
+                since?: string;
+                /** @description Part of the subject's name, or its id. */
+                target?: string;
+                until?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };

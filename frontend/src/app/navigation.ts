@@ -1,4 +1,4 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, Users, Webhook } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {
@@ -16,7 +16,8 @@ export interface Destination {
     | "/t/$tenant/audit"
     | "/t/$tenant/webhooks"
     | "/t/$tenant/settings"
-    | "/t/$tenant/operator";
+    | "/t/$tenant/operator"
+    | "/t/$tenant/operator/audit";
   label: string;
   icon: LucideIcon;
   /** Shown only to who may use it. */
@@ -54,6 +55,9 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
   },
   {
     title: "Operate",
-    items: [{ to: "/t/$tenant/operator", label: "All tenants", icon: Building2, needs: "operator" }],
+    items: [
+      { to: "/t/$tenant/operator", label: "All tenants", icon: Building2, needs: "operator" },
+      { to: "/t/$tenant/operator/audit", label: "Audit of all", icon: ShieldCheck, needs: "operator" },
+    ],
   },
 ];

@@ -165,13 +165,19 @@ const operator = createRoute({
   component: lazyRouteComponent(() => import("@/features/operator/operator-page"), "OperatorPage"),
 });
 
+const operatorAudit = createRoute({
+  getParentRoute: () => tenant,
+  path: "operator/audit",
+  component: lazyRouteComponent(() => import("@/features/operator/operator-audit-page"), "OperatorAuditPage"),
+});
+
 const tree = root.addChildren([
   home,
   login,
   forgotPassword,
   resetPassword,
   invitation,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator]),
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorAudit]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

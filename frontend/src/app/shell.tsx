@@ -115,7 +115,7 @@ function Navigation({ onNavigate }: { onNavigate?: () => void }) {
                   to={to}
                   params={{ tenant }}
                   onClick={onNavigate}
-                  activeOptions={{ exact: to === "/t/$tenant" }}
+                  activeOptions={{ exact: to === "/t/$tenant" || to === "/t/$tenant/operator" }}
                   className="flex h-8 items-center gap-2.5 rounded-lg px-2.5 text-sm text-ink-2 transition-colors hover:bg-fill hover:text-ink [&_svg]:size-4 [&_svg]:text-ink-3"
                   activeProps={{ className: "bg-fill-2 font-medium text-ink [&_svg]:text-accent-text" }}
                 >

@@ -10,6 +10,8 @@ from django.db.models import Q, QuerySet
 from control_plane.audit.models import AuditEvent
 from control_plane.tenants.models import Tenant
 
+NO_TENANT = "-"
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -21,6 +23,8 @@ class Filters:
     """Part of who did it."""
     target: str = ""
     """Part of the subject's name, or its whole id."""
+    tenant: str = ""
+    """A tenant's short name; ``NO_TENANT`` for what belongs to none, as sign-ins do. For operators."""
     since: datetime | None = None
     until: datetime | None = None
 
@@ -49,6 +53,8 @@ def _matching(rows: QuerySet[AuditEvent], filters: Filters) -> QuerySet[AuditEve
         rows = rows.filter(actor_label__icontains=filters.actor)
     if filters.target:
         rows = rows.filter(Q(target_label__icontains=filters.target) | Q(target_id=filters.target))
+    if filters.tenant:
+        rows = rows.filter(tenant=None) if filters.tenant == NO_TENANT else rows.filter(tenant__slug=filters.tenant)
     if filters.since:
         rows = rows.filter(created_at__gte=filters.since)
     if filters.until:

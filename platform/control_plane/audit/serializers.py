@@ -35,7 +35,7 @@ class AuditPageSerializer(serializers.Serializer[Any]):
     next = serializers.IntegerField(allow_null=True, help_text="Pass it as `before` for older rows.")
 
 
-class AuditFiltersSerializer(serializers.Serializer[Any]):
+class AuditMatchSerializer(serializers.Serializer[Any]):
     action = serializers.CharField(
         required=False, max_length=64, default="", help_text='"key.create", or "key" for all of that noun.'
     )
@@ -45,5 +45,26 @@ class AuditFiltersSerializer(serializers.Serializer[Any]):
     )
     since = serializers.DateTimeField(required=False, default=None)
     until = serializers.DateTimeField(required=False, default=None)
+
+
+class _OfAnyTenant(serializers.Serializer[Any]):
+    tenant = serializers.CharField(
+        required=False, max_length=48, default="", help_text='A tenant\'s short name; "-" for what belongs to none.'
+    )
+
+
+class _Paged(serializers.Serializer[Any]):
     before = serializers.IntegerField(required=False, default=None, min_value=1)
     size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=MOST_ROWS)
+
+
+class AuditFiltersSerializer(_Paged, AuditMatchSerializer):
+    """Of a page."""
+
+
+class OperatorAuditMatchSerializer(_OfAnyTenant, AuditMatchSerializer):
+    """Over all tenants."""
+
+
+class OperatorAuditFiltersSerializer(_Paged, OperatorAuditMatchSerializer):
+    """Of a page over all tenants."""

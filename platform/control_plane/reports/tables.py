@@ -1,15 +1,14 @@
-"""Rollup rows as CSV, page by page: the memory it takes does not grow with the answer."""
+"""Rollup rows as CSV."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
 from django.db.models import QuerySet
 
+from control_plane.http.csv_files import lines, safe
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, tokens_cost
 from control_plane.prices.periods import Period, periods
@@ -45,7 +44,7 @@ class UsageTable:
         return f"usage-{who}-{self._span.first}-{self._span.last}-by-{self._grain.value}.csv"
 
     def pages(self) -> Iterator[str]:
-        yield _lines([COLUMNS])
+        yield lines([COLUMNS])
         while page := self.next_page():
             yield page
 
@@ -55,7 +54,7 @@ class UsageTable:
         if not rows:
             return ""
         self._last = (rows[-1][1], rows[-1][0])
-        return _lines([self._line(row) for row in rows])
+        return lines([self._line(row) for row in rows])
 
     def _rows(self) -> list[tuple[Any, ...]]:
         rows: QuerySet[Any] = self._all().order_by("start", "id")
@@ -76,21 +75,10 @@ class UsageTable:
         prompt, cached, completion = rest[7:10]
         price = _price(self._prices, start if self._grain is Grain.DAY else start.date())
         cost = tokens_cost(price, prompt=prompt, cached=cached, completion=completion) if price else 0
-        texts = [_safe(value) for value in rest[:6]]
+        texts = [safe(value) for value in rest[:6]]
         currency, number = (price.currency, price.number) if price else ("", "")
         return (start.isoformat(), *texts, *rest[6:], micros(cost), currency, number)
 
 
 def _price(stretches: Sequence[Period], day: date) -> PriceVersion | None:
     return [stretch for stretch in stretches if stretch.first <= day][-1].price
-
-
-def _safe(value: Any) -> Any:
-    """A spreadsheet must not take a name that a tenant chose for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-
-
-def _lines(rows: Sequence[Sequence[Any]]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\r\n").writerows(rows)
-    return buffer.getvalue()

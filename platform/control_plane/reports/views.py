@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import date
 
-from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.db import run_db
+from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.reports.operator import operator_report
 from control_plane.reports.requests import SpanQuery
@@ -32,10 +29,6 @@ SPAN = [
 ]
 GRAIN = OpenApiParameter("grain", str, enum=["day", "hour"], default="day")
 MONTH = OpenApiParameter("month", str, description="Like 2026-05; by default the present month (UTC).")
-CSV: dict[tuple[int, str] | int, object] = {
-    (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR),
-    400: ErrorResponseSerializer,
-}
 
 
 def asked(request: Request) -> SpanQuery:
@@ -46,24 +39,6 @@ def asked(request: Request) -> SpanQuery:
 
 def month_asked(request: Request) -> str:
     return request.query_params.get("month") or f"{today():%Y-%m}"
-
-
-def csv_answer(table: UsageTable) -> StreamingHttpResponse:
-    return StreamingHttpResponse(
-        _pages(table),
-        content_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="{table.file_name}"',
-            "Cache-Control": "private, no-store",
-        },
-    )
-
-
-async def _pages(table: UsageTable) -> AsyncIterator[str]:
-    """Each page is a visit of its own to the database, so that a slow reader keeps no connection."""
-    pages = table.pages()
-    while (page := await run_db(next, pages, "")) != "":
-        yield page
 
 
 class UsageCsvView(TenantView):

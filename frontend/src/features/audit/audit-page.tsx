@@ -1,5 +1,5 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { ChevronRight, ScrollText } from "lucide-react";
+import { ChevronRight, Download, ScrollText } from "lucide-react";
 import { useDeferredValue, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { AuditEvent } from "@/api/types";
@@ -14,7 +14,7 @@ import { Ago } from "@/components/time";
 import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime } from "@/lib/format";
-import { type AuditFilters, auditQuery } from "./queries";
+import { type AuditFilters, auditQuery, csvAddress, type Scope } from "./queries";
 
 const NOUNS: [value: string, label: string][] = [
   ["", "All actions"],
@@ -26,7 +26,14 @@ const NOUNS: [value: string, label: string][] = [
   ["invitation", "Invitations"],
   ["webhook", "Webhooks"],
   ["export", "Exports"],
+  ["recording", "Prompts and answers"],
   ["tenant", "Tenant"],
+];
+const OF_OPERATORS: [value: string, label: string][] = [
+  ["session", "Sign-ins"],
+  ["user", "Accounts"],
+  ["password", "Passwords"],
+  ["prices", "Prices"],
 ];
 const SPANS: [days: number, label: string][] = [
   [0, "Any time"],
@@ -34,17 +41,32 @@ const SPANS: [days: number, label: string][] = [
   [7, "Last 7 days"],
   [30, "Last 30 days"],
 ];
-const NONE: AuditFilters = { action: "", actor: "", target: "", days: 0 };
+const NONE: AuditFilters = { tenant: "", action: "", actor: "", target: "", days: 0 };
 
 export function AuditPage() {
+  return (
+    <AuditLog scope={{ tenant: useTenant() }} title="Audit log" note="Every change in this tenant: who, what, when. Nothing here can be edited or removed." />
+  );
+}
+
+/** The log with its filters; an operator's has everybody's rows and says whose each is. */
+export function AuditLog({ scope, title, note }: { scope: Scope; title: string; note: string }) {
   const [filters, setFilters] = useState(NONE);
   const asked = useDeferredValue(filters);
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(auditQuery(useTenant(), asked));
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(auditQuery(scope, asked));
   const events = data?.pages.flatMap((page) => page.events);
   const filtered = Object.entries(filters).some(([name, value]) => value !== NONE[name as keyof AuditFilters]);
+  const all = scope === "everybody";
+  const download = (
+    <Button asChild>
+      <a href={csvAddress(scope, asked)} download>
+        <Download /> Download CSV
+      </a>
+    </Button>
+  );
   return (
-    <Page title="Audit log" note="Every change in this tenant: who, what, when. Nothing here can be edited or removed.">
-      <Filters filters={filters} onChange={setFilters} />
+    <Page title={title} note={note} actions={download}>
+      <Filters filters={filters} all={all} onChange={setFilters} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && (
         <Card>
@@ -53,7 +75,7 @@ export function AuditPage() {
           {events && events.length > 0 && (
             <ul className="divide-y" aria-label="Changes">
               {events.map((event) => (
-                <Row key={event.id} event={event} />
+                <Row key={event.id} event={event} all={all} />
               ))}
             </ul>
           )}
@@ -70,12 +92,21 @@ export function AuditPage() {
   );
 }
 
-function Filters({ filters, onChange }: { filters: AuditFilters; onChange: (filters: AuditFilters) => void }) {
+function Filters({ filters, all, onChange }: { filters: AuditFilters; all: boolean; onChange: (filters: AuditFilters) => void }) {
   const set = (change: Partial<AuditFilters>) => onChange({ ...filters, ...change });
   return (
-    <div role="search" aria-label="Audit log" className="mb-3 grid gap-2 sm:grid-cols-2 lg:grid-cols-4">
+    <div role="search" aria-label="Audit log" className={cn("mb-3 grid gap-2 sm:grid-cols-2", all ? "lg:grid-cols-5" : "lg:grid-cols-4")}>
+      {all && (
+        <Input
+          aria-label="Tenant"
+          placeholder="Tenant: its short name, - for none"
+          value={filters.tenant}
+          onChange={(event) => set({ tenant: event.target.value.trim() })}
+          data-testid="audit-tenant"
+        />
+      )}
       <Select aria-label="What" value={filters.action} onChange={(event) => set({ action: event.target.value })} data-testid="audit-action">
-        {NOUNS.map(([value, label]) => (
+        {[...NOUNS, ...(all ? OF_OPERATORS : [])].map(([value, label]) => (
           <option key={value} value={value}>
             {label}
           </option>
@@ -97,12 +128,12 @@ function Filters({ filters, onChange }: { filters: AuditFilters; onChange: (filt
 function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
   return (
     <Empty icon={<ScrollText />} title={filtered ? "Nothing matches" : "Nothing has happened yet"} action={filtered && <Button onClick={onClear}>Clear filters</Button>}>
-      {filtered ? "No change in this tenant fits these filters." : "The first change in this tenant appears here."}
+      {filtered ? "No change fits these filters." : "The first change appears here."}
     </Empty>
   );
 }
 
-function Row({ event }: { event: AuditEvent }) {
+function Row({ event, all }: { event: AuditEvent; all: boolean }) {
   const [open, setOpen] = useState(false);
   return (
     <li>
@@ -116,6 +147,7 @@ function Row({ event }: { event: AuditEvent }) {
         <span className="w-36 shrink-0 truncate">
           <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
         </span>
+        {all && <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">{event.tenant ?? <span className="text-ink-3">no tenant</span>}</span>}
         <span className="min-w-0 flex-1 truncate font-medium">{event.target.label}</span>
         <span className="hidden min-w-0 flex-1 truncate text-ink-3 sm:block">{event.actor.label}</span>
         <span className="w-24 shrink-0 text-right text-xs whitespace-nowrap text-ink-3">
@@ -129,6 +161,7 @@ function Row({ event }: { event: AuditEvent }) {
 
 function Detail({ event }: { event: AuditEvent }) {
   const rows = [
+    ["Tenant", event.tenant ?? "none"],
     ["When", fullTime(event.created_at)],
     ["Who", `${event.actor.label} (${event.actor.kind})`],
     ["Subject", `${event.target.kind} ${event.target.id}`],
