@@ -72,8 +72,8 @@ def main() -> None:
         began = time.thread_time()
         refused = engine.gate.recheck()
         plan = engine.scheduler.schedule()
-        work = engine.forecast.launched(plan.chunks.values())
-        engine.forecast.measured(work, 0.02)
+        engine.forecast.launched(plan.work)
+        engine.forecast.measured(plan.work, 0.02)
         planning.append(time.thread_time() - began)
         profiler.disable()
         assert not refused and not plan.failed

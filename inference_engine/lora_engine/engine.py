@@ -259,7 +259,8 @@ class Engine:
             self._fail(plan.chunks, error)
             return None
         self.device_time.launched(plan.chunks.values(), launched_at)
-        self._work.append((self.forecast.launched(plan.chunks.values()), self._merged is not None))
+        self.forecast.launched(plan.work)
+        self._work.append((plan.work, self._merged is not None))
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
             if chunk.samples and chunk.tokens > 1:

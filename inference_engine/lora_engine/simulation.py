@@ -255,7 +255,8 @@ class SimulatedEngine:
             return plan.chunks
         self.steps += 1
         duration = self.times.seconds(plan.chunks.values())
-        self.forecast.measured(self.forecast.launched(plan.chunks.values()), duration)
+        self.forecast.launched(plan.work)
+        self.forecast.measured(plan.work, duration)
         self.clock.now += duration
         self.busy_s += duration
         for chunk in plan.chunks.values():

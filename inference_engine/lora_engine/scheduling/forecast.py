@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .orders import Order
-from .sequence import Chunk, RequestState, Sequence
+from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
 _NEW = 0.05  # weight of the newest request in a tenant's habits
@@ -114,12 +114,10 @@ class Forecast:
 
     # What happens to steps.
 
-    def launched(self, chunks: Iterable[Chunk]) -> Work:
+    def launched(self, work: Work) -> None:
         self._steps += 1
-        work = Work.of(chunks)
         self._context = int(work.context_tokens)
         self._prompts_per_step += _NEW * (work.prompt_tokens - self._prompts_per_step)
-        return work
 
     def measured(self, work: Work, seconds: float) -> None:
         if seconds > 0:

@@ -26,6 +26,7 @@ from .forecast import Forecast, Room
 from .orders import Order, Outcome
 from .reclaim import Reclaimer
 from .sequence import Chunk, Sequence, State
+from .step_cost import Work
 
 
 @dataclass(slots=True)
@@ -34,10 +35,17 @@ class StepPlan:
 
     chunks: dict[Sequence, Chunk] = field(default_factory=dict)
     failed: list[tuple[Sequence, RequestError]] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
 
     def add(self, sequence: Sequence, tokens: int) -> Chunk:
         chunk = self.chunks[sequence] = Chunk(sequence, tokens)
+        self.work.add(tokens, sequence.num_computed)
         return chunk
+
+    def drop(self, sequence: Sequence) -> None:
+        """It gives way after all; its share of the step's budget is left unused."""
+        if chunk := self.chunks.pop(sequence, None):
+            self.work.add(chunk.tokens, sequence.num_computed, -1)
 
 
 class Scheduler:
@@ -117,15 +125,17 @@ class Scheduler:
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
         # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
         others: list[Sequence] = []
-        page_tokens = self._geometry.page_tokens
+        page_tokens, chunks, context = self._geometry.page_tokens, plan.chunks, 0
         for sequence, one_token in self.running.items():
             computed = sequence.num_computed
             decodes = computed + 1 == len(sequence.token_ids) and not (sequence.pending and sequence.ends_by_length)
             if decodes and budget and computed < len(sequence.pages) * page_tokens:
-                plan.chunks[sequence] = one_token  # the usual case: one token more, on a page it has
+                chunks[sequence] = one_token  # the usual case: one token more, on a page it has
+                context += computed
                 budget -= 1
             else:
                 others.append(sequence)
+        plan.work = Work(len(chunks), 0, context)
         for sequence in sorted(others, key=lambda s: s.remaining > 1):
             budget -= self._continue(sequence, plan, budget)
         return budget
@@ -147,7 +157,7 @@ class Scheduler:
             return True
         while self._allocator.free < needed and not self._reclaimer.free_up(needed):
             victim = self.waiting.victim(self.running)
-            plan.chunks.pop(victim, None)  # its share of the step's budget is left unused
+            plan.drop(victim)
             self._preempt(victim)
             if victim is sequence:
                 return False

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-
-from .sequence import Chunk
 
 _MEMORY = 0.998  # weight that an observation keeps with each newer one
 _REFIT_EVERY = 8
@@ -17,7 +14,7 @@ _RIDGE = 1e-3
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """What a step does: sequences that decode, prompt tokens, and cached tokens that the decoding ones read."""
 
@@ -25,16 +22,13 @@ class Work:
     prompt_tokens: float = 0.0
     context_tokens: float = 0.0
 
-    @classmethod
-    def of(cls, chunks: Iterable[Chunk]) -> Work:
-        decoding = prompt = context = 0
-        for chunk in chunks:
-            if chunk.tokens > 1:
-                prompt += chunk.tokens
-            else:
-                decoding += 1
-                context += chunk.sequence.num_computed
-        return cls(decoding, prompt, context)
+    def add(self, tokens: int, computed: int, times: int = 1) -> None:
+        """A sequence's ``tokens`` after ``computed`` cached ones; ``times=-1`` takes them out again."""
+        if tokens > 1:
+            self.prompt_tokens += times * tokens
+        else:
+            self.decoding += times
+            self.context_tokens += times * computed
 
 
 class StepCost:

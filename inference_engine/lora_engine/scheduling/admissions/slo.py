@@ -29,13 +29,18 @@ class MeetsTarget:
         target_ms = sequence.request.slo.first_token_ms
         if not target_ms or not self._forecast.cost.calibrated:
             return math.inf if not target_ms else now + _UNCALIBRATED_S
-        waited = now - sequence.parent.timeline.submitted
         # Who is about to queue must leave some room for error: refusing later helps nobody.
         part = 1.0 if sequence in self._forecast else _ENTRY
-        late_s = waited + self._forecast.seconds_to_first_token(sequence) - part * target_ms / 1000
+        late_s = self._from_submission(sequence, now) - part * target_ms / 1000
         if late_s > 0:
             return self._refusal(target_ms, late_s)
         return now + max(_SOONEST_S, -_PART * late_s)
+
+    def _from_submission(self, sequence: Sequence, now: float) -> float:
+        state = sequence.parent
+        if state.predicted_first_token is not None and sequence not in self._forecast:
+            return state.predicted_first_token  # it arrives, and was just predicted
+        return now - state.timeline.submitted + self._forecast.seconds_to_first_token(sequence)
 
     @staticmethod
     def _refusal(target_ms: int, late_s: float) -> RequestError:

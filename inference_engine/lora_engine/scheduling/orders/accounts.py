@@ -64,12 +64,6 @@ class Bill:
         What is computed again after pre-emption, or lent from the prefix cache, costs nothing.
         """
         sequence, account = chunk.sequence, self.account
-        computed = sequence.num_computed
-        if computed >= self.num_prompt and computed + 1 == len(sequence.token_ids):  # the usual case: it decodes
-            account.output_tokens += 1
-            account.service += self.output_price
-            account.counter += self.output_price / account.weight
-            return
         end = sequence.num_computed + chunk.tokens
         service = 0.0
         if end == len(sequence.token_ids):

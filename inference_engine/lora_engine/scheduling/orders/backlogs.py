@@ -20,26 +20,23 @@ class Backlogs:
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._rows: dict[Account, int] = {}
-        self._table = np.zeros((64, 5))
+        self._table = np.zeros((5, 64))  # counter, weight, sequences, prompt tokens, price of all that waits
         self._free: list[int] = []
-        # Since the table was last written, for others to add to. Counters move with every token, but little: they are
-        # written less often than queues.
-        self.changed: dict[Account, None] = {}
-        self.charged: dict[Account, None] = {}
+        self.changed: dict[Account, None] = {}  # since the table was last written, for others to add to
         self._asked = 0
 
     def ahead(self, account: Account, place: int) -> Backlog:
         """What goes before the tenant's sequence at ``place`` of its own queue (the queue's length: behind all)."""
         self._asked += 1
         if self._asked % _COUNTERS_EVERY == 0:
-            self.changed |= self.charged
-            self.charged.clear()
+            self._write_counters()
         self._write_changes()
-        counter, weight, sequences, prompt, cost = self._table.T
+        counter, weight, sequences, prompt, cost = self._table
         waiting = len(account.waiting)
         own = place / waiting if waiting else 0.0
         start = account.counter + own * self._cost(account) / account.weight
-        before = np.clip((start - counter) * weight / np.maximum(cost, 1e-9), 0.0, 1.0)
+        before = (start - counter) * weight / np.maximum(cost, 1e-9)
+        np.minimum(np.maximum(before, 0.0, out=before), 1.0, out=before)
         row = self._rows.get(account)
         if row is not None:
             before[row] = own
@@ -49,18 +46,24 @@ class Backlogs:
         waiting = account.waiting
         return waiting.prompt_tokens * self._prices.input + waiting.output_tokens * self._prices.output
 
+    def _write_counters(self) -> None:
+        """Counters move with every token, but little: they are written less often than queues."""
+        counters: memoryview[float] = memoryview(self._table[0])  # type: ignore[arg-type]
+        for account, row in self._rows.items():
+            counters[row] = account.counter
+
     def _write_changes(self) -> None:
         for account in self.changed:
             waiting = account.waiting
             if not waiting:
                 if (row := self._rows.pop(account, None)) is not None:
-                    self._table[row] = 0.0
+                    self._table[:, row] = 0.0
                     self._free.append(row)
                 continue
             row = self._rows.get(account)
             if row is None:
                 row = self._rows[account] = self._take_row()
-            self._table[row] = (
+            self._table[:, row] = (
                 account.counter, account.weight, len(waiting), waiting.prompt_tokens, self._cost(account)
             )  # fmt: skip
         self.changed.clear()
@@ -69,6 +72,6 @@ class Backlogs:
         if self._free:
             return self._free.pop()
         used = len(self._rows)
-        if used == self._table.shape[0]:
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        if used == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
         return used

@@ -82,11 +82,19 @@ class Fair:
             self.accounts.enlist(account)
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        running, charged = self._running, self._backlogs.charged
+        running = self._running
         for chunk in chunks:
-            bill = running.get(chunk.sequence) or self._open_bill(chunk.sequence)
-            bill.charge(chunk)
-            charged[bill.account] = None
+            sequence = chunk.sequence
+            bill = running.get(sequence) or self._open_bill(sequence)
+            computed = sequence.num_computed
+            if computed < bill.num_prompt or computed + 1 != len(sequence.token_ids):
+                bill.charge(chunk)
+                continue
+            # It decodes, as most do in every step; a call for each would cost as much again.
+            account = bill.account
+            account.output_tokens += 1
+            account.service += bill.output_price
+            account.counter += bill.output_price / account.weight
 
     def _open_bill(self, sequence: Sequence) -> Bill:
         """A sequence begins to run."""
