@@ -127,8 +127,8 @@ class Scheduler:
         others: list[Sequence] = []
         page_tokens, chunks, context = self._geometry.page_tokens, plan.chunks, 0
         for sequence, one_token in self.running.items():
-            computed = sequence.num_computed
-            decodes = computed + 1 == len(sequence.token_ids) and not (sequence.pending and sequence.ends_by_length)
+            computed, known = sequence.num_computed, len(sequence.token_ids)
+            decodes = computed + 1 == known and not (sequence.pending and known >= sequence.longest)
             if decodes and budget and computed < len(sequence.pages) * page_tokens:
                 chunks[sequence] = one_token  # the usual case: one token more, on a page it has
                 context += computed

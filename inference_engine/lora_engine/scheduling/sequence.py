@@ -96,14 +96,16 @@ class Sequence:
     passed_since: float | None = None  # since when others have gone before it although it was first
     held_by: Outcome | None = None  # why it did not run when it was last tried
     output_counts: Counter[int] = field(default_factory=Counter)
+    num_prompt: int = field(init=False)
+    longest: int = field(init=False)  # tokens it may come to, prompt and output
+
+    def __post_init__(self) -> None:
+        self.num_prompt = len(self.parent.request.prompt_token_ids)
+        self.longest = self.num_prompt + self.max_tokens
 
     @property
     def request(self) -> GenerationRequest:
         return self.parent.request
-
-    @property
-    def num_prompt(self) -> int:
-        return len(self.request.prompt_token_ids)
 
     @property
     def num_output(self) -> int:
@@ -113,7 +115,7 @@ class Sequence:
     @property
     def ends_by_length(self) -> bool:
         """Whether the tokens asked for are all it may generate: there is nothing more to schedule."""
-        return self.num_output >= self.max_tokens
+        return len(self.token_ids) >= self.longest
 
     @property
     def remaining(self) -> int:

@@ -42,6 +42,7 @@ class StepCost:
         self._rates = np.array([5e-3, 1e-3, 1e-2, 1e-3])
         self._squares = np.zeros((4, 4))
         self._products = np.zeros(4)
+        self._new: list[tuple[float, float, float, float]] = []  # since the last fit: the work, and seconds
 
     @property
     def calibrated(self) -> bool:
@@ -56,16 +57,24 @@ class StepCost:
         return float(self._rates @ _features(work))
 
     def observe(self, work: Work, seconds: float) -> None:
-        features = _features(work)
-        if self.calibrated:
-            seconds = min(seconds, _SURPRISE * float(self._rates @ features))
-        # In relative terms: a millisecond matters more to a short step.
-        weight = 1.0 / max(seconds, 1e-5)
-        self._squares = _MEMORY * self._squares + np.outer(features, features) * weight**2
-        self._products = _MEMORY * self._products + features * seconds * weight**2
+        self._new.append((work.decoding, work.prompt_tokens, work.context_tokens, seconds))
         self.observed += 1
         if self.observed % _REFIT_EVERY == 0:
+            self._take_in()
             self._refit()
+
+    def _take_in(self) -> None:
+        observed = np.array(self._new)
+        features = np.column_stack([np.ones(len(observed)), observed[:, :3]]) / _SCALE
+        seconds = observed[:, 3]
+        if self.calibrated:
+            seconds = np.minimum(seconds, _SURPRISE * features @ self._rates)
+        age = np.arange(len(observed))[::-1]
+        # In relative terms: a millisecond matters more to a short step.
+        weighted = features * (_MEMORY**age / np.maximum(seconds, 1e-5) ** 2)[:, None]
+        self._squares = _MEMORY ** len(observed) * self._squares + weighted.T @ features
+        self._products = _MEMORY ** len(observed) * self._products + weighted.T @ seconds
+        self._new.clear()
 
     def _refit(self) -> None:
         ridge = _RIDGE * np.maximum(np.diag(self._squares), 1.0)
