@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
@@ -31,7 +31,7 @@ from .request import (
 from .runner import InFlight, Runner
 from .scheduling.admissions import admissions
 from .scheduling.gate import Gate
-from .scheduling.mode import PRISTINE, modes
+from .scheduling.modes import PRISTINE, Applied, Batch, modes
 from .scheduling.observation import Observation, QueueReport, WaitingRequest
 from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
@@ -113,7 +113,7 @@ class Engine:
         self._clock = clock
         self._arrivals = 0
         self._requests: dict[str, RequestState] = {}
-        self._work: deque[tuple[Work, bool]] = deque()  # of the steps in flight, and whether they ran merged
+        self._work: deque[tuple[Work, Applied | None]] = deque()  # of the steps in flight, and how their adapters run
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
         self._merged: AdapterSlot | None = None  # in the second set of weights, held there as by a request
@@ -252,7 +252,7 @@ class Engine:
             return None
         launched_at = self._clock()
         try:
-            self._apply_mode(plan)
+            applied = self._apply_mode(plan)
             launched = self.runner.launch(plan.chunks.values(), self._merged)
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
@@ -260,20 +260,22 @@ class Engine:
             return None
         self.device_time.launched(plan.chunks.values(), launched_at)
         self.forecast.launched(plan.work)
-        self._work.append((plan.work, self._merged is not None))
+        self._work.append((plan.work, applied))
         for chunk in plan.chunks.values():
             chunk.sequence.advance(chunk.tokens)
             if chunk.samples and chunk.tokens > 1:
                 self.scheduler.remember_prefix(chunk.sequence)  # a prompt is complete: others may share it at once
         return launched
 
-    def _apply_mode(self, plan: StepPlan) -> None:
-        """Have that adapter merged which the mode wants for this step."""
-        if self.config.merges:
-            tokens: Counter[str] = Counter()
-            for chunk in plan.chunks.values():
-                tokens[chunk.sequence.request.adapter_digest] += chunk.tokens
-            self._merge(self.mode.choose(tokens, self._merged.digest if self._merged else PRISTINE))
+    def _apply_mode(self, plan: StepPlan) -> Applied | None:
+        """Have that adapter merged which the mode wants for this step. None if the engine never merges."""
+        if not self.config.merges:
+            return None
+        batch = Batch.of(plan.chunks.values())
+        before = self._merged.digest if self._merged else PRISTINE
+        self._merge(self.mode.choose(batch, before))
+        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (PRISTINE, 0)
+        return Applied(now, batch.lora(now, rank), switched=now != before)
 
     def _merge(self, digest: str) -> None:
         if digest == (self._merged.digest if self._merged else PRISTINE):
@@ -303,9 +305,10 @@ class Engine:
             self.prefixes.forget()
             return
         now = self._clock()
-        (work, merged), seconds = self._work.popleft(), self.device_time.ended(now)
+        (work, applied), seconds = self._work.popleft(), self.device_time.ended(now)
         self.forecast.measured(work, seconds)
-        self.mode.ran(merged, int(work.decoding + work.prompt_tokens), seconds)
+        if applied is not None:
+            self.mode.ran(applied, work, seconds)
         for sequence, token, logprob in sampled:
             if sequence.state is State.FINISHED:
                 continue

@@ -14,15 +14,16 @@ from typing import Any, cast
 import torch
 
 from .adapters.layout import AdapterLayout, PackedAdapter
-from .adapters.residency import AdapterResidency
+from .adapters.residency import AdapterResidency, AdapterSlot
 from .config import EngineConfig
 from .memory import EvictionQueue, PageAllocator, PagePool, PoolGeometry, PrefixCache, RestoreCosts
 from .request import GenerationRequest, RequestError, RequestUsage
 from .scheduling.admissions import admissions
 from .scheduling.gate import Gate
+from .scheduling.modes import PRISTINE, Applied, Batch, modes
 from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
-from .scheduling.scheduler import Scheduler
+from .scheduling.scheduler import Scheduler, StepPlan
 from .scheduling.sequence import Chunk, RequestState, Sequence, State, Timeline
 
 # Nothing runs and something is being loaded: how far the clock goes before the next look.
@@ -37,10 +38,13 @@ class StepTimes:
     sequence: float = 0.0
     prompt_token: float = 0.0
     context_token: float = 0.0
-    rank: float = 0.0  # per sequence and unit of its adapter's rank
+    rank: float = 0.0  # per token and unit of its adapter's rank
     distinct_rank: float = 0.0  # per distinct adapter and unit of its rank
+    lora: float = 0.0  # if LoRA kernels run at all
+    merge: float = 0.0  # an adapter is merged before the step
 
-    def seconds(self, chunks: Iterable[Chunk]) -> float:
+    def seconds(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> float:
+        """Tokens of a merged adapter need nothing for it; all others pay for their own and for taking it out."""
         sequences = prompt = context = rank = 0
         distinct: dict[int, int] = {}
         for chunk in chunks:
@@ -50,9 +54,12 @@ class StepTimes:
             else:
                 sequences += 1
                 context += sequence.num_computed
-            if sequence.slot is not None:
-                rank += sequence.slot.rank * chunk.tokens
-                distinct[sequence.slot.generation] = sequence.slot.rank
+            if sequence.slot is merged:
+                continue
+            for slot in (sequence.slot, merged):
+                if slot is not None:
+                    rank += slot.rank * chunk.tokens
+                    distinct[slot.generation] = slot.rank
         return (
             self.step
             + self.sequence * sequences
@@ -60,6 +67,7 @@ class StepTimes:
             + self.context_token * context
             + self.rank * rank
             + self.distinct_rank * sum(distinct.values())
+            + self.lora * bool(distinct)
         )
 
 
@@ -213,8 +221,11 @@ class SimulatedEngine:
         )
         self.forecast = self.scheduler.forecast
         self.gate = Gate(admissions.create(self.config.admission, context, self.forecast), self.forecast, self.clock)
+        self.mode = modes.create(self.config.mode)
         self.ended: list[Ended] = []
         self.steps = 0
+        self.merges = 0
+        self._merged: AdapterSlot | None = None
         self.busy_s = 0.0
         self._arrivals = 0
 
@@ -254,7 +265,12 @@ class SimulatedEngine:
             self.clock.now += _IDLE_STEP_S
             return plan.chunks
         self.steps += 1
-        duration = self.times.seconds(plan.chunks.values())
+        applied = self._apply_mode(plan)
+        duration = self.times.seconds(plan.chunks.values(), self._merged)
+        if applied.switched and applied.merged:
+            self.merges += 1
+            duration += self.times.merge
+        self.mode.ran(applied, plan.work, duration)
         self.forecast.launched(plan.work)
         self.forecast.measured(plan.work, duration)
         self.clock.now += duration
@@ -275,6 +291,19 @@ class SimulatedEngine:
             if self.has_work():
                 self.step()
         return self.ended
+
+    def _apply_mode(self, plan: StepPlan) -> Applied:
+        batch = Batch.of(plan.chunks.values())
+        before = self._merged.digest if self._merged else PRISTINE
+        wanted = self.mode.choose(batch, before)
+        if wanted != before:
+            if self._merged is not None:
+                self.residency.release_merged(self._merged)
+            self._merged = self.residency.get(wanted) if wanted else None
+            if self._merged is not None:
+                self.residency.acquire_merged(self._merged)
+        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (PRISTINE, 0)
+        return Applied(now, batch.lora(now, rank), switched=now != before)
 
     def _commit(self, chunk: Chunk) -> None:
         sequence, samples = chunk.sequence, chunk.samples

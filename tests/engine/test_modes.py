@@ -16,7 +16,10 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.scheduling.mode import PRISTINE, Auto, Merged, dominant
+from lora_engine.scheduling.modes import PRISTINE, Applied, Batch, modes
+from lora_engine.scheduling.modes.credits import Credits
+from lora_engine.scheduling.modes.thresholds import Thresholds
+from lora_engine.scheduling.step_cost import Work
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +60,14 @@ def run(engine: Engine, folder: Path, names: list[str], new_tokens: int = 12) ->
 
 
 MIX = ["attention-r8"] * 12 + ["", "mlp-r5", "patterns"] * 2 + ["down-r256"] * 6 + ["", "one-layer-r64", "v-only-r1"]
+LONG = MIX + ["attention-r8"] * 60 + ["patterns", "down-r256", "", "patterns", "down-r256"] * 2  # auto measures first
 
 
-@pytest.mark.parametrize("mode", ["merged", "auto"])
+@pytest.mark.parametrize("mode", ["merged", "dlora", "auto"])
 def test_merged_steps_give_the_tokens_of_unmerged_ones(folder: Path, mode: str) -> None:
-    wanted = run(build(folder, "unmerged"), folder, MIX)
+    wanted = run(build(folder, "unmerged"), folder, LONG)
     engine = build(folder, mode)
-    assert run(engine, folder, MIX) == wanted
+    assert run(engine, folder, LONG) == wanted
     assert engine.switches
 
 
@@ -77,11 +81,11 @@ def test_the_triton_backend_takes_a_merged_adapter_out_of_other_rows(folder: Pat
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("mode", ["merged", "auto"])
+@pytest.mark.parametrize("mode", ["merged", "dlora", "auto"])
 def test_merged_steps_on_a_gpu(folder: Path, mode: str, graphs: bool) -> None:
-    wanted = run(build(folder, "unmerged"), folder, MIX)
+    wanted = run(build(folder, "unmerged"), folder, LONG)
     engine = build(folder, mode, device="cuda", dtype="float32", cuda_graphs=graphs)
-    assert run(engine, folder, MIX) == wanted
+    assert run(engine, folder, LONG) == wanted
     assert engine.switches
 
 
@@ -106,37 +110,115 @@ def test_a_merged_adapter_can_be_dropped(folder: Path) -> None:
     engine.check()
 
 
-def test_auto_merges_a_lone_adapter_and_leaves_it_when_others_come() -> None:
-    mode, merged = Auto(), PRISTINE
-    for _ in range(Auto.PATIENCE):
-        merged = mode.choose(Counter({"a": 8}), merged)
-    assert merged == "a"
-    assert mode.choose(Counter({"a": 6, "b": 2}), merged) == "a"  # three quarters: they ride along
-    assert mode.choose(Counter({"a": 2, "b": 6}), merged) == PRISTINE
+def batch(**tokens: int) -> Batch:
+    """Adapters of rank 16; ``base`` is without one."""
+    return Batch((PRISTINE, 0, n) if name == "base" else (name, 16, n) for name, n in tokens.items())
 
 
-def test_auto_learns_from_what_merging_brought() -> None:
-    eager, wary = Auto(), Auto()
+def test_what_lora_kernels_are_left_with() -> None:
+    mixed = batch(a=6, b=2, base=2)
+    assert mixed.lora(PRISTINE, 0) == 16 * 8
+    assert mixed.lora("a", 16) == 16 * (2 + 2 + 2)  # b twice, the base once
+    assert mixed.lora("gone", 16) == 16 * (8 + 10)
+    assert (mixed.dominant(), mixed.share("a"), batch(base=3).dominant()) == ("a", 0.6, PRISTINE)
+
+
+def test_thresholds_merge_a_lone_adapter_and_leave_it_when_others_come() -> None:
+    mode = Thresholds()
+    assert mode.choose(batch(a=7, b=1), PRISTINE) == PRISTINE
+    assert mode.choose(batch(a=8), PRISTINE) == "a"
+    assert mode.choose(batch(a=6, b=2), "a") == "a"  # three quarters: they ride along
+    assert mode.choose(batch(a=2, b=6), "a") == PRISTINE
+
+
+def test_thresholds_learn_from_what_merging_brought() -> None:
+    eager, wary = Thresholds(), Thresholds()
     for mode, merged_s in ((eager, 0.5), (wary, 2.0)):
         for _ in range(5):
-            merged = PRISTINE
-            for _ in range(Auto.PATIENCE):
-                merged = mode.choose(Counter({"a": 8}), merged)
-                mode.ran(False, 8, 1.0)
+            merged = mode.choose(batch(a=8, b=8), PRISTINE)
+            mode.ran(Applied(merged, 128, False), Work(8), 1.0)
             for _ in range(10):
-                merged = mode.choose(Counter({"a": 8}), merged)
-                mode.ran(True, 8, merged_s)
-            mode.choose(Counter({"b": 4, "c": 4}), merged)
+                merged = mode.choose(batch(a=8), merged)
+                mode.ran(Applied(merged, 0, False), Work(8), merged_s)
+            mode.choose(batch(b=4, c=4), merged)
     assert eager.enter < wary.enter
     assert eager.leave < wary.leave
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 9)), max_size=60))
-def test_policies_only_merge_what_the_batch_uses(steps: list[dict[str, int]]) -> None:
-    for mode in (Merged(), Auto()):
-        merged = PRISTINE
+class Device:
+    """Steps of 10 ms, and what LoRA kernels and merging add."""
+
+    def __init__(self, mode: Credits, per_unit: float, merge_s: float) -> None:
+        self.mode, self.per_unit, self.merge_s = mode, per_unit, merge_s
+        self.merged, self.merges, self.seconds = PRISTINE, 0, 0.0
+
+    def step(self, now: Batch) -> None:
+        before, self.merged = self.merged, self.mode.choose(now, self.merged)
+        switched = self.merged != before
+        rank = 16 if self.merged else 0
+        merges = switched and self.merged != PRISTINE
+        self.merges += merges
+        seconds = 0.010 + self.per_unit * now.lora(self.merged, rank) + self.merge_s * merges
+        self.seconds += seconds
+        self.mode.ran(Applied(self.merged, now.lora(self.merged, rank), switched), Work(now.total), seconds)
+
+    def run(self, mixes: list[Batch], steps: int) -> None:
+        for number in range(steps):
+            self.step(mixes[number % len(mixes)])
+
+
+def mixes(share: float, seed: int = 1) -> list[Batch]:
+    """Batches of 32 to 64 tokens of which about ``share`` use one adapter, the rest four others."""
+    rnd = random.Random(seed)
+    found = []
+    for _ in range(64):
+        total = rnd.randint(32, 64)
+        mine = sum(rnd.random() < share for _ in range(total))
+        others = Counter(rnd.choice("bcde") for _ in range(total - mine))
+        found.append(batch(a=mine, **others))
+    return found
+
+
+@pytest.mark.parametrize(("share", "stays"), [(0.95, "a"), (0.7, "a"), (0.25, PRISTINE)])
+def test_credits_end_where_steps_are_shorter(share: float, stays: str) -> None:
+    device = Device(Credits(), per_unit=4e-6, merge_s=0.030)
+    device.run(mixes(share), 2000)
+    assert device.merged == stays
+    assert device.merges <= 5
+    if stays:
+        assert device.mode.merge_s == pytest.approx(0.030, rel=0.3)
+
+
+def test_credits_stop_merging_when_it_was_measured_to_bring_nothing() -> None:
+    device = Device(Credits(), per_unit=0.0, merge_s=0.030)
+    device.run(mixes(0.9), 3000)
+    tried = device.merges
+    device.run(mixes(0.9), 3000)
+    assert device.merges - tried <= 1
+
+
+@pytest.mark.parametrize("period", [3, 10, 20, 30, 100, 1000])
+def test_changing_majorities_cost_little_more_than_pristine_weights(period: int) -> None:
+    device = Device(Credits(), per_unit=4e-6, merge_s=0.030)
+    device.run(mixes(0.9), 500)  # learns what a merge takes
+    began, steps = device.seconds, 6000
+    for number in range(steps):
+        device.step(batch(a=48) if number // period % 2 else batch(b=48))
+    pristine = steps * (0.010 + 4e-6 * 48 * 16)
+    assert device.seconds - began <= 1.03 * pristine
+    if period >= 100:
+        assert device.seconds - began <= 0.9 * pristine
+
+
+used = st.dictionaries(st.sampled_from(["base", "a", "b", "c"]), st.integers(1, 9))
+
+
+@given(st.lists(used, max_size=80))
+def test_policies_only_merge_what_is_used(steps: list[dict[str, int]]) -> None:
+    for name in ("merged", "dlora", "auto"):
+        mode, merged = modes.create(name), PRISTINE
         for step in steps:
-            tokens = Counter(step)
-            merged = mode.choose(tokens, merged)
-            assert merged == PRISTINE or tokens[merged] or merged == dominant(tokens)
-            mode.ran(bool(merged), tokens.total(), 1.0)
+            now = batch(**step)
+            before, merged = merged, mode.choose(now, merged)
+            assert merged in (PRISTINE, before) or now.tokens[merged]
+            mode.ran(Applied(merged, now.lora(merged, 16 if merged else 0), merged != before), Work(now.total), 1.0)

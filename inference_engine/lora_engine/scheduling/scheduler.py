@@ -22,6 +22,7 @@ from lora_engine.adapters.source import AdapterSource
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
 from lora_engine.request import RequestError
 
+from .decoders import Decoders
 from .forecast import Forecast, Room
 from .orders import Order, Outcome
 from .reclaim import Reclaimer
@@ -68,6 +69,8 @@ class Scheduler:
     ) -> None:
         self.waiting = order
         self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
+        self._decoders = Decoders(geometry.page_tokens)
+        self._others: dict[Sequence, None] = {}  # running sequences that are not among the decoders
         self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens)
         self._allocator = allocator
         self._geometry = geometry
@@ -77,7 +80,7 @@ class Scheduler:
         self._source = source
         self._prefetch = prefetch
         self._step_tokens = step_tokens
-        self._max_running = max_running
+        self._max_running = min(max_running, step_tokens)  # each has a token in every step
         self._clock = clock
 
     def schedule(self) -> StepPlan:
@@ -85,7 +88,6 @@ class Scheduler:
         plan = StepPlan()
         self._residency.collect_arrivals()
         budget = self._continue_running(plan, self._step_tokens)
-        self.waiting.served(plan.chunks.values())
         self._admit_waiting(plan, budget)
         self._prefetch_adapters()
         return plan
@@ -124,21 +126,33 @@ class Scheduler:
 
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
         # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
-        others: list[Sequence] = []
-        page_tokens, chunks, context = self._geometry.page_tokens, plan.chunks, 0
-        for sequence, one_token in self.running.items():
-            computed, known = sequence.num_computed, len(sequence.token_ids)
-            decodes = computed + 1 == known and not (sequence.pending and known >= sequence.longest)
-            if decodes and budget and computed < len(sequence.pages) * page_tokens:
-                chunks[sequence] = one_token  # the usual case: one token more, on a page it has
-                context += computed
-                budget -= 1
+        for sequence in self._decoders.begin_step():
+            if self._allocator.free and not sequence.ends_by_length:
+                sequence.pages += self._allocator.allocate(1)
+                self._decoders.renew(sequence)
             else:
-                others.append(sequence)
-        plan.work = Work(len(chunks), 0, context)
-        for sequence in sorted(others, key=lambda s: s.remaining > 1):
+                self._decoders.remove(sequence)
+                self.waiting.pauses(sequence)
+                self._others[sequence] = None
+        plan.chunks.update(self._decoders.chunks)
+        plan.work = Work(len(self._decoders), 0, self._decoders.context)
+        budget -= len(self._decoders)
+        others = sorted(self._others, key=lambda s: s.remaining > 1)
+        for sequence in others:
             budget -= self._continue(sequence, plan, budget)
+        self.waiting.stepped()
+        served = [chunk for sequence in others if (chunk := plan.chunks.get(sequence))]
+        self.waiting.served(served)
+        for chunk in served:
+            self._keep_decoding(chunk)
         return budget
+
+    def _keep_decoding(self, chunk: Chunk) -> None:
+        """A sequence that decodes in this step will go on, as far as that is sure."""
+        sequence = chunk.sequence
+        if sequence.remaining == 1 and self._decoders.add(self.running[sequence]):
+            del self._others[sequence]
+            self.waiting.decodes(sequence)
 
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan a running sequence's next tokens; how many they are."""
@@ -303,6 +317,7 @@ class Scheduler:
             self.forecast.loaded_from_disk(self._clock() - sequence.parent.timeline.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
         self.running[sequence] = Chunk(sequence, 1)
+        self._others[sequence] = None
         self.forecast.entered(sequence)
         return True
 
@@ -314,6 +329,8 @@ class Scheduler:
 
     def _leave_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        if not self._decoders.remove(sequence):
+            del self._others[sequence]
         self.waiting.left(sequence)
         self.forecast.left(sequence)
         self.remember_prefix(sequence)

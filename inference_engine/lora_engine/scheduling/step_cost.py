@@ -12,6 +12,7 @@ _SURPRISE = 4.0  # a step this many times as long as predicted tells of somethin
 _RIDGE = 1e-3
 # Sizes of a usual step, so that the four coefficients are of like size.
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
+_FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3])
 
 
 @dataclass(slots=True)
@@ -31,33 +32,36 @@ class Work:
             self.context_tokens += times * computed
 
 
-class StepCost:
-    """Seconds of a step as a constant plus a rate for each kind of work: least squares that forgets slowly.
+class LinearCost:
+    """Seconds as a sum of rates times features: least squares that forgets slowly.
 
     Each fit is pulled a little towards the one before, so that a rate which recent steps say nothing about stays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: np.ndarray, scale: np.ndarray) -> None:
+        """``scale``: sizes of usual features; ``first``: the seconds thought to be due to each at that size."""
         self.observed = 0
-        self._rates = np.array([5e-3, 1e-3, 1e-2, 1e-3])
-        self._squares = np.zeros((4, 4))
-        self._products = np.zeros(4)
-        self._new: list[tuple[float, float, float, float]] = []  # since the last fit: the work, and seconds
+        self._scale = scale
+        self._rates = first
+        self._squares = np.zeros((len(scale), len(scale)))
+        self._products = np.zeros(len(scale))
+        self._new: list[tuple[float, ...]] = []  # since the last fit: features, and seconds
 
     @property
     def calibrated(self) -> bool:
         return self.observed >= 4 * _REFIT_EVERY
 
     @property
-    def prompt_token(self) -> float:
-        """Seconds that one prompt token adds."""
-        return float(self._rates[2] / _SCALE[2])
+    def rates(self) -> np.ndarray:
+        """Seconds for one unit of each feature."""
+        rates: np.ndarray = self._rates / self._scale
+        return rates
 
-    def seconds(self, work: Work) -> float:
-        return float(self._rates @ _features(work))
+    def predict(self, features: tuple[float, ...]) -> float:
+        return float(self._rates @ (np.array(features) / self._scale))
 
-    def observe(self, work: Work, seconds: float) -> None:
-        self._new.append((work.decoding, work.prompt_tokens, work.context_tokens, seconds))
+    def observe(self, features: tuple[float, ...], seconds: float) -> None:
+        self._new.append((*features, seconds))
         self.observed += 1
         if self.observed % _REFIT_EVERY == 0:
             self._take_in()
@@ -65,8 +69,7 @@ class StepCost:
 
     def _take_in(self) -> None:
         observed = np.array(self._new)
-        features = np.column_stack([np.ones(len(observed)), observed[:, :3]]) / _SCALE
-        seconds = observed[:, 3]
+        features, seconds = observed[:, :-1] / self._scale, observed[:, -1]
         if self.calibrated:
             seconds = np.minimum(seconds, _SURPRISE * features @ self._rates)
         age = np.arange(len(observed))[::-1]
@@ -82,6 +85,23 @@ class StepCost:
         self._rates = np.maximum(fitted, 0.0)
 
 
-def _features(work: Work) -> np.ndarray:
-    features: np.ndarray = np.array([1.0, work.decoding, work.prompt_tokens, work.context_tokens]) / _SCALE
-    return features
+class StepCost:
+    """Seconds of a step as a constant plus a rate for each kind of work."""
+
+    def __init__(self) -> None:
+        self._cost = LinearCost(_FIRST, _SCALE)
+
+    @property
+    def calibrated(self) -> bool:
+        return self._cost.calibrated
+
+    @property
+    def prompt_token(self) -> float:
+        """Seconds that one prompt token adds."""
+        return float(self._cost.rates[2])
+
+    def seconds(self, work: Work) -> float:
+        return self._cost.predict((1.0, work.decoding, work.prompt_tokens, work.context_tokens))
+
+    def observe(self, work: Work, seconds: float) -> None:
+        self._cost.observe((1.0, work.decoding, work.prompt_tokens, work.context_tokens), seconds)

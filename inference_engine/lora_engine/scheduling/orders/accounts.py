@@ -27,26 +27,80 @@ class Prices:
         return self.input * factor, self.output * factor
 
 
+@dataclass(slots=True)
+class Steps:
+    """How many steps the engine has planned."""
+
+    count: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Account:
-    """One tenant: ``counter`` is the priced service it has received, per unit of weight, lifted when it returns."""
+    """One tenant, and what it has been served.
+
+    What its sequences are charged as they decode is the same in every step, so it is added up when somebody asks.
+    """
 
     tenant: str
     number: int
     waiting: TenantQueue
-    counter: float = 0.0
+    steps: Steps
     weight: float = 1.0
     max_running: int = 0  # 0 = no cap
     running: int = 0
     listed: bool = False  # in the heap of those that may be served
     input_tokens: int = 0
-    output_tokens: int = 0
-    service: float = 0.0  # priced tokens, whatever the weight
     departed: int = 0  # sequences that left the queue, for places in it
+    _counter: float = 0.0
+    _service: float = 0.0
+    _output_tokens: int = 0
+    _decoding: int = 0  # sequences, and what a step of them costs
+    _step_price: float = 0.0
+    _settled: int = 0  # the step up to which all of this is added up
 
     @property
     def may_run(self) -> bool:
         return bool(self.waiting) and not (self.max_running and self.running >= self.max_running)
+
+    @property
+    def counter(self) -> float:
+        """Priced service received, per unit of weight, lifted when the tenant returns."""
+        self._settle()
+        return self._counter
+
+    @property
+    def service(self) -> float:
+        """Priced tokens, whatever the weight."""
+        self._settle()
+        return self._service
+
+    @property
+    def output_tokens(self) -> int:
+        self._settle()
+        return self._output_tokens
+
+    def charge(self, service: float, output_tokens: int) -> None:
+        self._service += service
+        self._counter += service / self.weight
+        self._output_tokens += output_tokens
+
+    def decode(self, sequences: int, step_price: float) -> None:
+        """So many sequences more (less) decode from here on, at so much a step."""
+        self._settle()
+        self._decoding += sequences
+        self._step_price = self._step_price + step_price if self._decoding else 0.0
+
+    def reweigh(self, weight: float) -> None:
+        self._settle()
+        self.weight = weight
+
+    def lift(self, counter: float) -> None:
+        self._counter = max(self.counter, counter)
+
+    def _settle(self) -> None:
+        since, self._settled = self.steps.count - self._settled, self.steps.count
+        if since and self._decoding:
+            self.charge(since * self._step_price, since * self._decoding)
 
 
 @dataclass(slots=True)
@@ -57,6 +111,14 @@ class Bill:
     num_prompt: int
     input_price: float
     output_price: float
+    decoding: bool = False
+
+    def decodes(self, decoding: bool) -> None:
+        """Whether every step from here on is charged an output token, without ``charge``."""
+        if decoding != self.decoding:
+            self.decoding = decoding
+            sign = 1 if decoding else -1
+            self.account.decode(sign, sign * self.output_price)
 
     def charge(self, chunk: Chunk) -> None:
         """Count what is new in the chunk: prompt tokens not seen before, and the token it yields.
@@ -65,10 +127,8 @@ class Bill:
         """
         sequence, account = chunk.sequence, self.account
         end = sequence.num_computed + chunk.tokens
-        service = 0.0
-        if end == len(sequence.token_ids):
-            account.output_tokens += 1
-            service = self.output_price
+        yields = end == len(sequence.token_ids)
+        service = self.output_price if yields else 0.0
         if sequence.charged < self.num_prompt:
             fresh = min(end, self.num_prompt) - max(sequence.num_computed, sequence.charged)
             if fresh > 0:
@@ -76,8 +136,7 @@ class Bill:
                 service += fresh * self.input_price
         if end > sequence.charged:
             sequence.charged = end
-        account.service += service
-        account.counter += service / account.weight
+        account.charge(service, int(yields))
 
 
 class Accounts:
@@ -87,6 +146,7 @@ class Accounts:
     """
 
     def __init__(self, open_queue: Callable[[], TenantQueue]) -> None:
+        self.steps = Steps()
         self._open_queue = open_queue
         self._accounts: dict[str, Account] = {}
         self._heap: list[tuple[float, int, Account]] = []
@@ -107,13 +167,15 @@ class Accounts:
             if len(self._accounts) >= self._sweep_at:
                 self._forget_idle()
             self._opened += 1
-            account = self._accounts[tenant] = Account(tenant, self._opened, self._open_queue())
+            account = self._accounts[tenant] = Account(
+                tenant, self._opened, self._open_queue(), self.steps, _settled=self.steps.count
+            )
         return account
 
     def lift(self, account: Account) -> None:
         """A tenant returns to the queue: what it did not use while away is not owed to it."""
         least = self.least()
-        account.counter = max(account.counter, self._last_left if least is None else least.counter)
+        account.lift(self._last_left if least is None else least.counter)
 
     def enlist(self, account: Account) -> None:
         """Let the account be found by ``least``, if it may run."""

@@ -88,6 +88,15 @@ class ByArrival:
     def served(self, chunks: Iterable[Chunk]) -> None:
         """Service is not counted."""
 
+    def decodes(self, sequence: Sequence) -> None:
+        """Service is not counted."""
+
+    def pauses(self, sequence: Sequence) -> None:
+        """Service is not counted."""
+
+    def stepped(self) -> None:
+        """Service is not counted."""
+
     def left(self, sequence: Sequence) -> None:
         """Service is not counted."""
 

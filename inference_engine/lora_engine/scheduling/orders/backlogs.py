@@ -48,9 +48,10 @@ class Backlogs:
 
     def _write_counters(self) -> None:
         """Counters move with every token, but little: they are written less often than queues."""
-        counters: memoryview[float] = memoryview(self._table[0])  # type: ignore[arg-type]
+        counters: memoryview[float] = memoryview(self._table[0])
         for account, row in self._rows.items():
-            counters[row] = account.counter
+            if account.running:
+                counters[row] = account.counter
 
     def _write_changes(self) -> None:
         for account in self.changed:

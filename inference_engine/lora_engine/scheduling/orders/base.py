@@ -54,6 +54,15 @@ class Order(Protocol):
     def served(self, chunks: Iterable[Chunk]) -> None:
         """These tokens are being processed: of the running batch, or of a sequence just being admitted."""
 
+    def decodes(self, sequence: Sequence) -> None:
+        """From the next step on it yields a token in each, without being named to ``served``, until it ``pauses``."""
+
+    def pauses(self, sequence: Sequence) -> None:
+        """It is named to ``served`` again. One that ``left`` has paused."""
+
+    def stepped(self) -> None:
+        """A step is planned: every sequence that ``decodes`` is served a token."""
+
     def left(self, sequence: Sequence) -> None:
         """A sequence stopped running: it ended, or is about to be pushed again."""
 

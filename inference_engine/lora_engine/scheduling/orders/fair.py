@@ -46,7 +46,7 @@ class Fair:
     def push(self, sequence: Sequence) -> None:
         slo = sequence.request.slo
         account = self.accounts.open(sequence.request.tenant)
-        account.weight = slo.weight
+        account.reweigh(slo.weight)
         account.max_running = slo.max_running or self._default_cap
         if not account.waiting:
             self.accounts.lift(account)
@@ -82,19 +82,18 @@ class Fair:
             self.accounts.enlist(account)
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        running = self._running
         for chunk in chunks:
-            sequence = chunk.sequence
-            bill = running.get(sequence) or self._open_bill(sequence)
-            computed = sequence.num_computed
-            if computed < bill.num_prompt or computed + 1 != len(sequence.token_ids):
-                bill.charge(chunk)
-                continue
-            # It decodes, as most do in every step; a call for each would cost as much again.
-            account = bill.account
-            account.output_tokens += 1
-            account.service += bill.output_price
-            account.counter += bill.output_price / account.weight
+            bill = self._running.get(chunk.sequence) or self._open_bill(chunk.sequence)
+            bill.charge(chunk)
+
+    def decodes(self, sequence: Sequence) -> None:
+        self._running[sequence].decodes(True)
+
+    def pauses(self, sequence: Sequence) -> None:
+        self._running[sequence].decodes(False)
+
+    def stepped(self) -> None:
+        self.accounts.steps.count += 1
 
     def _open_bill(self, sequence: Sequence) -> Bill:
         """A sequence begins to run."""
@@ -104,8 +103,11 @@ class Fair:
         return bill
 
     def left(self, sequence: Sequence) -> None:
-        account = self._running.pop(sequence).account
+        bill = self._running.pop(sequence)
+        bill.decodes(False)
+        account = bill.account
         account.running -= 1
+        self._backlogs.changed[account] = None
         self.accounts.enlist(account)
 
     def upcoming(self, count: int) -> list[Sequence]:
