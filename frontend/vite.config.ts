@@ -28,6 +28,8 @@ export default defineConfig({
     environmentOptions: { jsdom: { url: "http://console.test/" } },
     setupFiles: ["./tests/setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
+    // Its package names the browser's build in a field that only bundlers read.
+    alias: { "tus-js-client": path("./node_modules/tus-js-client/lib.esm/browser/index.js") },
     restoreMocks: true,
     testTimeout: 30_000,
   },

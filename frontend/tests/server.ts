@@ -10,6 +10,7 @@ export const server = setupServer(
   http.post(`${tenant}/socket-ticket`, () => HttpResponse.json({ ticket: "once", expires_in: 30 }, { status: 201 })),
   http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),
   http.get(`${tenant}/adapters`, () => HttpResponse.json([data.adapter])),
+  http.get(`${tenant}/uploads`, () => HttpResponse.json([])),
   http.get(`${tenant}/models`, () => HttpResponse.json(data.models)),
   http.get(`${tenant}/usage`, () => HttpResponse.json(data.usage)),
   http.get(`${tenant}/keys`, () => HttpResponse.json([data.key])),

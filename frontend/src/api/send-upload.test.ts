@@ -1,59 +1,87 @@
 import { http, HttpResponse } from "msw";
-import { describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { adapterFiles } from "../../tests/adapter-files";
-import * as data from "../../tests/data";
 import { refusal, server } from "../../tests/server";
+import { serveTus } from "../../tests/tus-server";
 import { setCsrfToken } from "./client";
+import type { ApiError } from "./errors";
 import { rateMeter, sendUpload, type UploadInput } from "./send-upload";
 
-const URL_ = "/api/tenants/acme/uploads";
-const input = (): UploadInput => ({ tenant: "acme", name: "fresh", description: "", files: adapterFiles() });
-const never = new AbortController().signal;
+const RESUMABLE = "/api/tenants/acme/uploads/resumable";
+const files = adapterFiles();
+const input = (changes: Partial<UploadInput> = {}): UploadInput => ({ tenant: "acme", name: "fresh", description: "für Ada", files, ...changes });
+
+/** Send to the end, or to the error. */
+function sent(given = input()) {
+  const watch = { onProgress: vi.fn(), onRetry: vi.fn() };
+  const ended = new Promise<string>((onDone, onError: (error: ApiError) => void) => {
+    void sendUpload(given, { ...watch, onDone, onError });
+  });
+  return { ...watch, ended };
+}
 
 describe("sendUpload", () => {
-  it("sends name, files and the CSRF token, and reports progress", async () => {
+  beforeEach(() => localStorage.clear());
+
+  it("sends two files as one archive, with the CSRF token, and reports progress", async () => {
     setCsrfToken("csrf-9");
-    const seen = vi.fn();
-    server.use(
-      http.post(URL_, async ({ request }) => {
-        const form = await request.formData();
-        seen(request.headers.get("x-csrftoken"), form.get("name"), form.getAll("files").length);
-        return HttpResponse.json(data.upload, { status: 202 });
-      }),
-    );
-    const progress = vi.fn();
-    await expect(sendUpload(input(), progress, never)).resolves.toMatchObject({ id: "up-1" });
-    expect(seen).toHaveBeenCalledWith("csrf-9", "fresh", 2);
-    expect(progress).toHaveBeenCalled();
+    const { seen, length } = serveTus();
+    const { ended, onProgress } = sent();
+    await expect(ended).resolves.toBe("up-1");
+    expect(seen.created[0]).toMatchObject({ adapter: "fresh", filename: "fresh.tar" });
+    expect(seen.tokens).toEqual(["csrf-9"]);
+    expect(seen.offset).toBe(length());
+    expect(onProgress).toHaveBeenLastCalledWith(expect.objectContaining({ sent: length(), total: length() }));
+    expect(localStorage.length).toBe(0);
+  });
+
+  it("sends an archive as it is", async () => {
+    const { seen, length } = serveTus();
+    await sent(input({ files: [new File(["zip"], "mine.zip")] })).ended;
+    expect(seen.created[0]?.filename).toBe("mine.zip");
+    expect(length()).toBe(3);
+  });
+
+  it("goes on where an earlier attempt at the same files stopped", async () => {
+    const { seen } = serveTus();
+    server.use(http.patch(`${RESUMABLE}/up-1`, () => refusal(403, "forbidden", "Not now.", "Ask."), { once: true }));
+    await expect(sent().ended).rejects.toMatchObject({ code: "forbidden" });
+    seen.offset = 700;
+    await expect(sent().ended).resolves.toBe("up-1");
+    expect(seen.created).toHaveLength(1);
+    expect(seen.offset).toBeGreaterThan(700);
+    await sent(input({ name: "other" })).ended;
+    expect(seen.created).toHaveLength(2);
+  });
+
+  it("tries again when the connection breaks", async () => {
+    serveTus();
+    server.use(http.patch(`${RESUMABLE}/up-1`, () => HttpResponse.error(), { once: true }));
+    const { ended, onRetry } = sent();
+    await expect(ended).resolves.toBe("up-1");
+    expect(onRetry).toHaveBeenCalledTimes(1);
   });
 
   it("passes a refusal on in the server's words", async () => {
-    server.use(http.post(URL_, () => refusal(413, "upload_too_large", "The upload is 3 GB.", "Send at most 2 GB.")));
-    await expect(sendUpload(input(), () => {}, never)).rejects.toMatchObject({
-      code: "upload_too_large",
-      message: "The upload is 3 GB.",
-      fix: "Send at most 2 GB.",
-      requestId: "req_7",
-      status: 413,
-    });
+    server.use(http.post(RESUMABLE, () => refusal(413, "body_too_large", "The upload is 3 GB.", "Send at most 2 GB.")));
+    await expect(sent().ended).rejects.toMatchObject({ code: "body_too_large", fix: "Send at most 2 GB.", requestId: "req_7", status: 413 });
   });
 
   it("explains an answer that is no JSON", async () => {
-    server.use(http.post(URL_, () => new HttpResponse("<html>Bad gateway</html>", { status: 502 })));
-    await expect(sendUpload(input(), () => {}, never)).rejects.toMatchObject({ code: "unexpected_answer" });
+    server.use(http.post(RESUMABLE, () => new HttpResponse("<html>Gone</html>", { status: 404 })));
+    await expect(sent().ended).rejects.toMatchObject({ code: "unexpected_answer" });
   });
 
-  it("explains a server that is away", async () => {
-    server.use(http.post(URL_, () => HttpResponse.error()));
-    await expect(sendUpload(input(), () => {}, never)).rejects.toMatchObject({ code: "unreachable" });
-  });
-
-  it("can be cancelled", async () => {
-    server.use(http.post(URL_, () => new Promise<never>(() => {})));
-    const abort = new AbortController();
-    const sending = sendUpload(input(), () => {}, abort.signal);
-    abort.abort();
-    await expect(sending).rejects.toMatchObject({ code: "cancelled" });
+  it("is given up on the server too", async () => {
+    const { seen } = serveTus();
+    server.use(http.patch(`${RESUMABLE}/up-1`, () => new Promise<never>(() => {})));
+    const created = vi.fn();
+    const transfer = await sendUpload(input(), { onProgress: created, onRetry: vi.fn(), onDone: vi.fn(), onError: vi.fn() });
+    await vi.waitFor(() => expect(seen.created).toHaveLength(1));
+    await vi.waitFor(() => expect(localStorage.length).toBe(1));
+    await transfer.cancel();
+    expect(seen.deleted).toBe(true);
+    expect(localStorage.length).toBe(0);
   });
 });
 

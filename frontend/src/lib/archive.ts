@@ -10,11 +10,19 @@ export interface ArchiveEntry {
 /** Thrown for archives the browser cannot look into; the server has the last word on those. */
 export class ArchiveError extends Error {}
 
-export const isZip = (name: string) => /\.zip$/i.test(name);
-export const isTarGz = (name: string) => /\.(tar\.gz|tgz)$/i.test(name);
+const isZip = (name: string) => /\.zip$/i.test(name);
+const isTarGz = (name: string) => /\.(tar\.gz|tgz)$/i.test(name);
+const isTar = (name: string) => /\.tar$/i.test(name);
+export const isArchive = (name: string) => isZip(name) || isTarGz(name) || isTar(name);
+
+/** Regular files of an archive that a browser can look into. */
+export const entriesOf = (file: File): AsyncGenerator<ArchiveEntry> => (isZip(file.name) ? zipEntries(file) : tarEntries(unpacked(file)));
+
+const unpacked = (file: File): ReadableStream<Uint8Array> =>
+  isTarGz(file.name) ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
 
 /** Files of a .zip in directory order, each inflated only as far as it is read. */
-export async function* zipEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
+async function* zipEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
   for (const entry of await centralDirectory(file)) {
     if (entry.name.endsWith("/")) continue;
     yield { name: entry.name, size: entry.size, reader: new ByteReader(await inflated(file, entry)) };
@@ -78,9 +86,9 @@ async function inflated(file: Blob, entry: ZipRecord): Promise<ReadableStream<Ui
   throw new ArchiveError(`${entry.name} is compressed with a method the browser does not know.`);
 }
 
-/** Regular files of a .tar.gz in archive order. What an entry's reader leaves unread is skipped. */
-export async function* tarGzEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
-  const reader = new ByteReader(file.stream().pipeThrough(new DecompressionStream("gzip")));
+/** Regular files of a .tar in archive order. What an entry's reader leaves unread is skipped. */
+export async function* tarEntries(stream: ReadableStream<Uint8Array>): AsyncGenerator<ArchiveEntry> {
+  const reader = new ByteReader(stream);
   for (let block = await reader.read(512); block.length === 512 && block[0] !== 0; block = await reader.read(512)) {
     const size = octal(block.subarray(124, 136));
     const end = reader.position + Math.ceil(size / 512) * 512;
@@ -101,6 +109,6 @@ function tarName(block: Uint8Array): string {
 
 function octal(field: Uint8Array): number {
   const value = parseInt(text(field).trim() || "0", 8);
-  if (!Number.isSafeInteger(value) || value < 0) throw new ArchiveError("A size in this .tar.gz makes no sense.");
+  if (!Number.isSafeInteger(value) || value < 0) throw new ArchiveError("A size in this .tar makes no sense.");
   return value;
 }

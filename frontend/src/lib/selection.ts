@@ -1,4 +1,4 @@
-import { ArchiveError, isTarGz, isZip, tarGzEntries, zipEntries, type ArchiveEntry } from "./archive";
+import { ArchiveError, entriesOf, isArchive, type ArchiveEntry } from "./archive";
 import { ByteReader } from "./byte-reader";
 import { type AdapterConfig, type Finding, type Inspection, inspectAdapter } from "./peft";
 import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
@@ -25,7 +25,7 @@ const depth = (file: File) => pathOf(file).split("/").length;
 
 /** Look at chosen files without sending anything. Never rejects: every trouble becomes a finding. */
 export async function inspectSelection(chosen: File[], servedBase?: string): Promise<Selection> {
-  const archive = chosen.length === 1 ? chosen.find((file) => isZip(file.name) || isTarGz(file.name)) : undefined;
+  const archive = chosen.length === 1 ? chosen.find(({ name }) => isArchive(name)) : undefined;
   const selection = archive ? archiveSelection(archive) : looseSelection(chosen);
   if (selection.findings.length > 0) return selection;
   try {
@@ -77,7 +77,7 @@ function missingFiles(chosen: File[], config?: File, weights?: File): Finding[] 
     finding(
       "missing_file",
       `${missing.join(" and ")} ${missing.length === 1 ? "is" : "are"} missing.`,
-      "Choose the whole folder that PEFT wrote, both files, or one .zip or .tar.gz of them.",
+      "Choose the whole folder that PEFT wrote, both files, or one .zip, .tar or .tar.gz of them.",
     ),
   ];
 }
@@ -96,7 +96,7 @@ async function readLoose(files: File[]): Promise<{ config: AdapterConfig; header
 async function readArchive(file: File): Promise<{ config: AdapterConfig; header: SafetensorsHeader }> {
   let config: AdapterConfig | undefined;
   let header: SafetensorsHeader | undefined;
-  for await (const entry of isZip(file.name) ? zipEntries(file) : tarGzEntries(file)) {
+  for await (const entry of entriesOf(file)) {
     if (base(entry.name) === CONFIG_FILE) config ??= parseConfig(await entryText(entry));
     if (base(entry.name) === WEIGHTS_FILE) header ??= await readHeader(entry.reader, entry.size);
     if (config && header) return { config, header };

@@ -1,8 +1,15 @@
-import { queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api, csrfHeader, unwrap } from "@/api/client";
+import { errorFrom } from "@/api/errors";
 import type { Upload } from "@/api/types";
 
 const decided = (upload: Upload | undefined) => upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
+
+export const uploadsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "uploads"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/uploads", { params: { path: { tenant } } })),
+  });
 
 export const uploadQuery = (tenant: string, id: string) =>
   queryOptions({
@@ -10,3 +17,28 @@ export const uploadQuery = (tenant: string, id: string) =>
     queryFn: (): Promise<Upload> => unwrap(api.GET("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
     refetchInterval: ({ state }) => (decided(state.data) ? false : 2000),
   });
+
+/** The resumable form of an upload speaks tus, which the schema of the API does not know. */
+async function tus(method: "HEAD" | "DELETE", tenant: string, id: string): Promise<Response> {
+  const headers = { "Tus-Resumable": "1.0.0", ...csrfHeader() };
+  const answer = await fetch(`/api/tenants/${encodeURIComponent(tenant)}/uploads/resumable/${id}`, { method, headers });
+  if (!answer.ok) throw errorFrom(await answer.json().catch(() => null), answer.status);
+  return answer;
+}
+
+/** How many bytes of an upload have arrived. */
+export const arrivedQuery = (tenant: string, id: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "uploads", id, "arrived"],
+    queryFn: async () => Number((await tus("HEAD", tenant, id)).headers.get("Upload-Offset")),
+    refetchInterval: 5000,
+    retry: false,
+  });
+
+export function useGiveUp(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => tus("DELETE", tenant, id),
+    onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
+  });
+}

@@ -1,11 +1,11 @@
-import { isTarGz, isZip } from "@/lib/archive";
+import { isArchive } from "@/lib/archive";
 
 /** A valid adapter name out of the folder's or archive's name; empty when there is none to go by. */
 export function suggestName(files: File[]): string {
   const [first] = files;
   if (!first) return "";
   const folder = first.webkitRelativePath.split("/").at(-2) ?? "";
-  const source = isZip(first.name) || isTarGz(first.name) ? first.name.replace(/\.(zip|tgz|tar\.gz)$/i, "") : folder;
+  const source = isArchive(first.name) ? first.name.replace(/\.(zip|tgz|tar|tar\.gz)$/i, "") : folder;
   return source
     .toLowerCase()
     .replace(/[^a-z0-9._-]+/g, "-")

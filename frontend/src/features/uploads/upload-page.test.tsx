@@ -1,11 +1,12 @@
 import { act, screen, waitFor } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
-import { describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { adapterFiles } from "../../../tests/adapter-files";
 import * as data from "../../../tests/data";
 import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
+import { serveTus } from "../../../tests/tus-server";
 
 const T = "/api/tenants/acme";
 
@@ -19,11 +20,13 @@ async function choose(files: File[], name = "fresh") {
 }
 
 const accept = (changes: object) => {
-  server.use(http.post(`${T}/uploads`, () => HttpResponse.json(data.upload, { status: 202 })));
+  serveTus();
   server.use(http.get(`${T}/uploads/up-1`, () => HttpResponse.json({ ...data.upload, ...changes })));
 };
 
 describe("upload page", () => {
+  beforeEach(() => localStorage.clear());
+
   it("shows what the browser read before anything is sent", async () => {
     await choose(adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }));
     expect(await screen.findByText("meta-llama/Llama-3.2-1B")).toBeVisible();
@@ -45,12 +48,37 @@ describe("upload page", () => {
   });
 
   it("shows a refusal of the form with its fix", async () => {
-    server.use(http.post(`${T}/uploads`, () => refusal(413, "upload_too_large", "The upload is too large.", "Send at most 2 GB.")));
+    server.use(http.post(`${T}/uploads/resumable`, () => refusal(413, "upload_too_large", "The upload is too large.", "Send at most 2 GB.")));
     const user = await choose(adapterFiles());
     await screen.findByText(/Nothing wrong/);
     await user.click(screen.getByTestId("upload-submit"));
     expect(await screen.findByText("Send at most 2 GB.")).toBeVisible();
     expect(screen.getByTestId("upload-dropzone")).toBeVisible();
+  });
+
+  it("pauses and goes on", async () => {
+    const { seen } = serveTus();
+    server.use(http.get(`${T}/uploads/up-1`, () => HttpResponse.json(data.upload)));
+    server.use(http.patch(`${T}/uploads/resumable/up-1`, () => new Promise<never>(() => {}), { once: true }));
+    const user = await choose(adapterFiles());
+    await screen.findByText(/Nothing wrong/);
+    await user.click(screen.getByTestId("upload-submit"));
+    await waitFor(() => expect(seen.created).toHaveLength(1));
+    await user.click(screen.getByRole("button", { name: "Pause" }));
+    expect(screen.getByText(/stays on the server for a day/)).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Go on" }));
+    expect(await screen.findByText(/Checking names, shapes/)).toBeVisible();
+    expect(seen.created).toHaveLength(1);
+  });
+
+  it("shows what did not finish, and gives it up", async () => {
+    const { seen } = serveTus();
+    seen.offset = 250;
+    server.use(http.get(`${T}/uploads`, () => HttpResponse.json(seen.deleted ? [] : [{ ...data.upload, state: "arriving" }, data.upload])));
+    const { user } = openConsole("/t/acme/upload");
+    expect(await screen.findByText(/250 B of/)).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Give up the upload of fresh" }));
+    await waitFor(() => expect(screen.queryByText("Not finished")).not.toBeInTheDocument());
   });
 
   it("shows every problem of the report with its fix", async () => {

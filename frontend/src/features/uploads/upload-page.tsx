@@ -1,10 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { Upload as UploadIcon, X } from "lucide-react";
-import { useState } from "react";
+import { Pause, Play, Upload as UploadIcon, X } from "lucide-react";
+import { lazy, Suspense, useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
-import type { Progress as Sent } from "@/api/send-upload";
+import type { Progress as Numbers } from "@/api/send-upload";
 import { Page } from "@/app/page";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
@@ -17,11 +17,14 @@ import { bytes, eta, percent, rate } from "@/lib/format";
 import { inspectSelection, type Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
 import { Dropzone } from "./dropzone";
-import { Follow } from "./follow";
 import { InspectionCard } from "./inspection";
 import { suggestName } from "./suggest-name";
-import { useSend } from "./use-send";
+import { Unfinished } from "./unfinished";
+import { type Sent, useSend } from "./use-send";
 import { WhatFits } from "./what-fits";
+
+// What comes after an upload is fetched while it is on its way.
+const Follow = lazy(() => import("./follow").then(({ Follow }) => ({ default: Follow })));
 
 export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });
@@ -34,7 +37,9 @@ export function UploadPage() {
       note="It is looked at here first, checked against the base model by the server, and then brought to every host."
     >
       <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
-        {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+        <Suspense fallback={<Skeleton className="h-56 w-full" />}>
+          {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+        </Suspense>
         <WhatFits />
       </div>
     </Page>
@@ -52,7 +57,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
   const tenant = useTenant();
   const { name: asked } = useSearch({ from: "/t/$tenant/upload" });
   const { selection, inspecting, choose } = useSelection();
-  const { progress, error, send, cancel } = useSend();
+  const { sent, error, send, ...transfer } = useSend();
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: asked ?? "", description: "" } });
 
   const name = useWatch({ control: form.control, name: "name" });
@@ -63,17 +68,17 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
     if (!form.getValues("name")) form.setValue("name", suggestName(files));
   };
   const submit = form.handleSubmit((values) => {
-    if (selection?.files.length) send({ tenant, ...values, files: selection.files }, (upload) => onSent(upload.id));
+    if (selection?.files.length) send({ tenant, ...values, files: selection.files }, onSent);
   });
 
   if (!useCan("adapters.write")) return <NotAllowed />;
   return (
     <form onSubmit={submit} noValidate className="grid gap-5">
-      {!progress && <Dropzone onFiles={take} compact={selection !== null} />}
+      {!sent && <Dropzone onFiles={take} compact={selection !== null} />}
       {inspecting && <Skeleton className="h-32 w-full" />}
       {selection && !inspecting && <InspectionCard selection={selection} />}
       <Card>
-        <fieldset disabled={progress !== null} className="grid gap-4 p-4 sm:grid-cols-2">
+        <fieldset disabled={sent !== null} className="grid gap-4 p-4 sm:grid-cols-2">
           <legend className="sr-only">Name and description</legend>
           <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
             {(control) => (
@@ -85,8 +90,9 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
           </Field>
         </fieldset>
       </Card>
-      {error && error.code !== "cancelled" && <ErrorNotice error={error} />}
-      {progress ? <Sending progress={progress} onCancel={cancel} /> : <Submit selection={selection} />}
+      {error && <ErrorNotice error={error} />}
+      {sent ? <Sending sent={sent} {...transfer} /> : <Submit selection={selection} />}
+      {!sent && <Unfinished />}
     </form>
   );
 }
@@ -131,22 +137,45 @@ function Submit({ selection }: { selection: Selection | null }) {
   );
 }
 
-function Sending({ progress, onCancel }: { progress: Sent; onCancel: () => void }) {
-  const { sent, total, rate: speed } = progress;
-  const arrived = sent >= total && total > 0;
+interface SendingProps {
+  sent: Sent;
+  pause: () => void;
+  resume: () => void;
+  cancel: () => void;
+}
+
+function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingProps) {
+  const arrived = progress.sent >= progress.total && progress.total > 0;
+  const paused = phase === "paused";
   return (
     <Card className="grid gap-3 p-4">
       <div className="flex items-center justify-between gap-3 text-sm">
-        <p className="font-medium">{arrived ? "Waiting for the server…" : `Sending, ${percent(sent, total)}`}</p>
-        <Button size="sm" onClick={onCancel}>
-          <X /> Cancel
-        </Button>
+        <p className="font-medium" aria-live="polite">
+          {arrived ? "Waiting for the server…" : `${HEADINGS[phase]} ${percent(progress.sent, progress.total)}`}
+        </p>
+        <span className="flex gap-2">
+          <Button size="sm" onClick={paused ? resume : pause} disabled={arrived && !paused}>
+            {paused ? <Play /> : <Pause />} {paused ? "Go on" : "Pause"}
+          </Button>
+          <Button size="sm" onClick={cancel}>
+            <X /> Cancel
+          </Button>
+        </span>
       </div>
-      <Progress label="Upload" value={sent} max={total} className="h-2!" data-testid="upload-progress" />
+      <Progress label="Upload" value={progress.sent} max={progress.total} className="h-2!" data-testid="upload-progress" />
       <p className="tnum text-xs text-ink-3">
-        {bytes(sent)} of {bytes(total)}
-        {speed > 0 && !arrived && ` · ${rate(speed)} · ${eta((total - sent) / speed)}`}
+        {bytes(progress.sent)} of {bytes(progress.total)}
+        {phase === "sending" && !arrived && speed(progress)}
+        {paused && " · what has arrived stays on the server for a day, also if you leave this page"}
       </p>
     </Card>
   );
 }
+
+const HEADINGS: Record<Sent["phase"], string> = {
+  sending: "Sending,",
+  retrying: "The connection broke; trying again at",
+  paused: "Paused at",
+};
+
+const speed = ({ rate: now, sent, total }: Numbers) => (now > 0 ? ` · ${rate(now)} · ${eta((total - sent) / now)}` : "");

@@ -1,39 +1,79 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { asApiError, type ApiError } from "@/api/errors";
-import { type Progress, sendUpload, type UploadInput } from "@/api/send-upload";
-import type { Upload } from "@/api/types";
+import { type Progress, sendUpload, type Transfer, type UploadInput } from "@/api/send-upload";
 import { rereadSession } from "@/app/query-client";
 
+export interface Sent {
+  phase: "sending" | "retrying" | "paused";
+  progress: Progress;
+}
+
 interface Sending {
-  progress: Progress | null;
+  /** Null before and after. */
+  sent: Sent | null;
   error: ApiError | null;
-  send: (input: UploadInput, onDone: (upload: Upload) => void) => void;
+  send: (input: UploadInput, onDone: (id: string) => void) => void;
+  pause: () => void;
+  resume: () => void;
   cancel: () => void;
 }
 
-/** One upload on its way. Leaving the page stops it: half an adapter is of no use. */
+/** Something that may pass: the upload waits where it is. Any other refusal is an answer, and the form comes back. */
+const mayPass = ({ status }: ApiError) => status === 0 || status === 409 || status === 423 || status >= 500;
+
+/** One upload on its way. Leaving the page pauses it; choosing the same files again goes on with it. */
 export function useSend(): Sending {
   const client = useQueryClient();
-  const [progress, setProgress] = useState<Progress | null>(null);
+  const [sent, setSent] = useState<Sent | null>(null);
   const [error, setError] = useState<ApiError | null>(null);
-  const abort = useRef<AbortController | null>(null);
-  useEffect(() => () => abort.current?.abort(), []);
+  const transfer = useRef<Transfer | null>(null);
+  const here = useRef(true);
+  useEffect(() => {
+    here.current = true;
+    return () => {
+      here.current = false;
+      transfer.current?.pause();
+    };
+  }, []);
 
-  const send: Sending["send"] = (input, onDone) => {
-    abort.current = new AbortController();
-    setError(null);
-    setProgress({ sent: 0, total: input.files.reduce((sum, file) => sum + file.size, 0), rate: 0 });
-    sendUpload(input, setProgress, abort.current.signal)
-      .then((upload) => {
-        client.setQueryData(["t", input.tenant, "uploads", upload.id], upload);
-        onDone(upload);
-      })
-      .catch((cause: unknown) => {
-        rereadSession(client, cause);
-        setError(asApiError(cause));
-      })
-      .finally(() => setProgress(null));
+  const move = (change: Partial<Sent>) => setSent((now) => now && { ...now, ...change });
+  const failed = (cause: unknown) => {
+    const refusal = asApiError(cause);
+    rereadSession(client, refusal);
+    setError(refusal);
+    if (mayPass(refusal)) move({ phase: "paused" });
+    else setSent(null);
   };
-  return { progress, error, send, cancel: () => abort.current?.abort() };
+  const send: Sending["send"] = (input, onDone) => {
+    setError(null);
+    setSent({ phase: "sending", progress: { sent: 0, total: input.files.reduce((sum, file) => sum + file.size, 0), rate: 0 } });
+    sendUpload(input, {
+      onProgress: (progress) => move({ phase: "sending", progress }),
+      onRetry: () => move({ phase: "retrying" }),
+      onError: failed,
+      onDone: (id) => {
+        setSent(null);
+        onDone(id);
+      },
+    }).then((begun) => {
+      transfer.current = begun;
+      if (!here.current) begun.pause();
+    }, failed);
+  };
+  const pause = () => {
+    transfer.current?.pause();
+    move({ phase: "paused" });
+  };
+  const resume = () => {
+    setError(null);
+    move({ phase: "sending" });
+    transfer.current?.resume();
+  };
+  const cancel = () => {
+    setSent(null);
+    setError(null);
+    transfer.current?.cancel().catch(failed);
+  };
+  return { sent, error, send, pause, resume, cancel };
 }
