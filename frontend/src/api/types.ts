@@ -52,6 +52,9 @@ export type HostAdapter = Schemas["ResidentAdapter"];
 export type Member = Schemas["Member"];
 export type Overview = Schemas["Overview"];
 export type AdapterDetail = Schemas["Adapter"];
+export type Alias = Schemas["Alias"];
+export type VersionStanding = Schemas["VersionStanding"];
+export type ArchivedAdapter = Schemas["ArchivedAdapter"];
 
 /** `rate`, bytes per second, comes with live events only. */
 export type Placement = Schemas["Placement"] & { rate?: number };

@@ -16,7 +16,9 @@ import { Ago } from "@/components/time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { bytes, params, shortDigest } from "@/lib/format";
+import { bytes, day, params, shortDigest } from "@/lib/format";
+import { Aliases } from "./aliases";
+import { Disposal } from "./disposal";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ReportView } from "./report";
 import { Staging } from "./staging";
@@ -89,7 +91,7 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Archive ${name}?`}
-      description="It can no longer be called, leaves every host, and its name becomes free. Its usage stays in the ledger."
+      description="It can no longer be called, leaves every host, and its name becomes free. For a while it can be restored as it is; then it is deleted. Its usage stays in the ledger."
       action="Archive adapter"
       busy={archive.isPending}
       onConfirm={confirm}
@@ -106,11 +108,9 @@ function Content({ adapter }: { adapter: AdapterDetail }) {
   if (!selected) return <NoVersions adapter={adapter} />;
   return (
     <div className="grid items-start gap-5 lg:grid-cols-[17rem_minmax(0,1fr)]">
-      <div className="grid gap-5">
-        <Versions adapter={adapter} selected={selected.number} />
-        <Aliases adapter={adapter} />
-      </div>
+      <Versions adapter={adapter} selected={selected.number} />
       <div className="grid min-w-0 gap-5">
+        <Aliases adapter={adapter} />
         <VersionCard adapter={adapter} summary={selected} />
         <CallIt adapter={adapter} version={selected} />
       </div>
@@ -165,25 +165,6 @@ function Versions({ adapter, selected }: { adapter: AdapterDetail; selected: num
   );
 }
 
-function Aliases({ adapter }: { adapter: AdapterDetail }) {
-  return (
-    <Card>
-      <CardHeader title="Aliases" />
-      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. Promoting a version sets “live”.</p>}
-      <ul className="divide-y">
-        {adapter.aliases.map((alias) => (
-          <li key={alias.name} className="flex h-row items-center justify-between gap-2 px-4">
-            <code className="truncate font-mono text-xs">
-              {adapter.name}@{alias.name}
-            </code>
-            <Badge>v{alias.version}</Badge>
-          </li>
-        ))}
-      </ul>
-    </Card>
-  );
-}
-
 function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: VersionSummary }) {
   const { data, error, refetch } = useQuery(versionQuery(useTenant(), adapter.name, summary.number));
   return (
@@ -195,7 +176,13 @@ function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: Ve
             {summary.number === adapter.live_version && <Badge tone="green">live</Badge>}
           </span>
         }
-        actions={<Promote adapter={adapter} version={summary} />}
+        note={summary.kept_until ? `Archived. It can be restored until ${day(summary.kept_until)}.` : undefined}
+        actions={
+          <>
+            <Promote adapter={adapter} version={summary} />
+            <Disposal adapter={adapter} version={summary} />
+          </>
+        }
       />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}

@@ -18,6 +18,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, plural } from "@/lib/format";
 import { adaptersQuery } from "./queries";
 import { AdapterState } from "./status";
+import { Archived, Storage } from "./storage";
 
 export function AdaptersPage() {
   const tenant = useTenant();
@@ -39,6 +40,10 @@ export function AdaptersPage() {
       )}
       {data?.length === 0 && <NoAdapters upload={upload} tenant={tenant} />}
       {data && data.length > 0 && <List adapters={data} />}
+      <div className="mt-5 grid items-start gap-5 empty:hidden">
+        <Storage />
+        <Archived />
+      </div>
     </Page>
   );
 }

@@ -31,13 +31,33 @@ export const modelsQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/models", { params: { path: { tenant } } })),
   });
 
-/** A write on one adapter; afterwards everything that shows adapters is read again. */
+export const canaryQuery = (tenant: string, name: string, alias: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "adapters", name, "canary", alias],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { params: { path: { tenant, name, alias } } })),
+    refetchInterval: 5000,
+  });
+
+export const storageQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "storage"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/storage", { params: { path: { tenant } } })),
+  });
+
+export const archivedQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "archived-adapters"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/archived-adapters", { params: { path: { tenant } } })),
+  });
+
+const SHOWN_IN = ["adapters", "archived-adapters", "storage", "models", "overview"];
+
+/** A write on adapters; afterwards everything that shows adapters is read again. */
 function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: write,
-    onSuccess: () =>
-      Promise.all(["adapters", "models", "overview"].map((noun) => client.invalidateQueries({ queryKey: ["t", tenant, noun] }))),
+    onSuccess: () => Promise.all(SHOWN_IN.map((noun) => client.invalidateQueries({ queryKey: ["t", tenant, noun] }))),
   });
 }
 
@@ -53,3 +73,58 @@ export const useRestage = (tenant: string, name: string) =>
 
 export const useArchive = (tenant: string, name: string) =>
   useAdapterWrite(tenant, () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })));
+
+export const useSetAlias = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, ({ alias, version }: { alias: string; version: number }) =>
+    unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { params: { path: { tenant, name, alias } }, body: { version } })),
+  );
+
+export const useRemoveAlias = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (alias: string) =>
+    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { params: { path: { tenant, name, alias } } })),
+  );
+
+export const useRollBack = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (alias: string) =>
+    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback", { params: { path: { tenant, name, alias } } })),
+  );
+
+export const useSetCanary = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, ({ alias, version, percent }: { alias: string; version: number; percent: number }) =>
+    unwrap(
+      api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
+        params: { path: { tenant, name, alias } },
+        body: { version, percent },
+      }),
+    ),
+  );
+
+export const useStopCanary = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (alias: string) =>
+    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { params: { path: { tenant, name, alias } } })),
+  );
+
+export const useArchiveVersion = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (number: number) =>
+    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/archive", { params: { path: { tenant, name, number } } })),
+  );
+
+export const useRestoreVersion = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (number: number) =>
+    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restore", { params: { path: { tenant, name, number } } })),
+  );
+
+export const useDeleteVersion = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (number: number) =>
+    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/versions/{number}", { params: { path: { tenant, name, number } } })),
+  );
+
+export const useRestoreAdapter = (tenant: string) =>
+  useAdapterWrite(tenant, (id: string) =>
+    unwrap(api.POST("/api/tenants/{tenant}/archived-adapters/{adapter_id}/restore", { params: { path: { tenant, adapter_id: id } } })),
+  );
+
+export const useDeleteAdapter = (tenant: string) =>
+  useAdapterWrite(tenant, (id: string) =>
+    unwrap(api.DELETE("/api/tenants/{tenant}/archived-adapters/{adapter_id}", { params: { path: { tenant, adapter_id: id } } })),
+  );

@@ -1,0 +1,126 @@
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { describe, expect, it } from "vitest";
+import type { AdapterDetail, Alias } from "@/api/types";
+import * as data from "../../../tests/data";
+import { openConsole } from "../../../tests/render";
+import { refusal, server } from "../../../tests/server";
+
+const T = "/api/tenants/acme/adapters/support";
+const AT = "2026-05-04T10:00:00Z";
+const live: Alias = { name: "live", version: 1, updated_at: AT, previous: null, canary: null, canary_percent: null, canary_since: null, rolled_back: null };
+const version = (number: number, changes = {}) => ({ ...data.version, adapter: "support", number, state: "ready" as const, aliases: [], ...changes });
+const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): AdapterDetail => ({ ...data.adapter, versions, aliases: [{ ...live, ...alias }] });
+
+function serve(shown: AdapterDetail) {
+  server.use(
+    http.get(T, () => HttpResponse.json(shown)),
+    http.get(`${T}/versions/:number`, ({ params }) => HttpResponse.json(shown.versions.find(({ number }) => number === Number(params.number)))),
+  );
+}
+
+describe("adapter page", () => {
+  it("starts a canary with the share that was chosen", async () => {
+    serve(adapter());
+    let asked: unknown;
+    server.use(
+      http.put(`${T}/aliases/live/canary`, async ({ request }) => {
+        asked = await request.json();
+        return HttpResponse.json(adapter({ canary: 2, canary_percent: 20, canary_since: AT }));
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    await user.click(await screen.findByRole("button", { name: "Try a canary" }));
+    fireEvent.change(screen.getByRole("slider", { name: "Share of the requests" }), { target: { value: "20" } });
+    await user.click(screen.getByRole("button", { name: "Start canary" }));
+    await waitFor(() => expect(asked).toEqual({ version: 2, percent: 20 }));
+  });
+
+  it("shows a canary beside the alias's own version, and promotes it", async () => {
+    serve(adapter({ canary: 2, canary_percent: 20, canary_since: AT }));
+    const standing = { requests: 40, failed: 2, first_token_ms: 81.4, inter_token_ms: null };
+    let promoted: unknown;
+    server.use(
+      http.get(`${T}/aliases/live/canary`, () => HttpResponse.json({ canary: standing, own: { ...standing, failed: 0 }, least_requests: 20 })),
+      http.put(`${T}/aliases/live`, async ({ request }) => {
+        promoted = await request.json();
+        return HttpResponse.json(adapter({ version: 2, previous: 1 }));
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    const row = (await screen.findByRole("cell", { name: "v2, canary" })).closest("tr")!;
+    expect(within(row).getByText("2 (5%)")).toBeVisible();
+    expect(within(row).getByText("81 ms")).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Promote v2" }));
+    await waitFor(() => expect(promoted).toEqual({ version: 2 }));
+  });
+
+  it("says why a canary ended, and leads back", async () => {
+    serve(adapter({ version: 2, previous: 1, rolled_back: { version: 3, at: AT, code: "error_rate", message: "6 of 22 requests failed." } }));
+    let back = false;
+    server.use(
+      http.post(`${T}/aliases/live/rollback`, () => {
+        back = true;
+        return HttpResponse.json(adapter());
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    expect(await screen.findByText(/6 of 22 requests failed/)).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Back to v1" }));
+    await waitFor(() => expect(back).toBe(true));
+  });
+
+  it("explains why a version that is in use stays", async () => {
+    serve(adapter());
+    const { user } = openConsole("/t/acme/adapters/support?version=1");
+    await user.click(await screen.findByRole("button", { name: "Delete v1" }));
+    expect(screen.getByText("support@live points at it")).toBeVisible();
+    expect(screen.queryByRole("button", { name: "Delete version" })).not.toBeInTheDocument();
+  });
+
+  it("archives a version, and shows the server's refusal", async () => {
+    serve(adapter());
+    server.use(http.post(`${T}/versions/2/archive`, () => refusal(409, "version_in_use", "support@v2 is in use: somebody was faster.", "Look again.")));
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    await user.click(await screen.findByRole("button", { name: "Archive v2" }));
+    await user.click(screen.getByRole("button", { name: "Archive version" }));
+    expect(await screen.findByText(/somebody was faster/)).toBeVisible();
+  });
+
+  it("restores what is archived", async () => {
+    serve(adapter({}, [version(2, { state: "archived", kept_until: "2026-06-04T10:00:00Z", placements: [] }), version(1)]));
+    let restored = false;
+    server.use(
+      http.post(`${T}/versions/2/restore`, () => {
+        restored = true;
+        return HttpResponse.json(version(2, { state: "staging" }), { status: 202 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    expect(await screen.findByText("Archived. It can be restored until 4 Jun.")).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Restore" }));
+    await waitFor(() => expect(restored).toBe(true));
+  });
+});
+
+describe("adapters page", () => {
+  it("shows storage and what can be restored", async () => {
+    const archived = { id: "a-1", name: "old", description: "", versions_count: 2, archived_at: AT, kept_until: "2026-06-03T10:00:00Z" };
+    let restored = false;
+    server.use(
+      http.get("/api/tenants/acme/storage", () =>
+        HttpResponse.json({ bytes: 3000, limit_bytes: 10_000, archived_bytes: 500, adapters: [{ name: "support", versions: 3, bytes: 3000 }] }),
+      ),
+      http.get("/api/tenants/acme/archived-adapters", () => HttpResponse.json([archived])),
+      http.post("/api/tenants/acme/archived-adapters/a-1/restore", () => {
+        restored = true;
+        return HttpResponse.json(adapter(), { status: 202 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters");
+    expect(await screen.findByText(/^Storage: 3/)).toBeVisible();
+    expect(screen.getByText(/500 B more are archived/)).toBeVisible();
+    await user.click(await screen.findByRole("button", { name: "Restore old" }));
+    await waitFor(() => expect(restored).toBe(true));
+  });
+});

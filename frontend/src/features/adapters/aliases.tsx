@@ -1,0 +1,167 @@
+import { Plus, TriangleAlert, Undo2, X } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { AdapterDetail, Alias } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { Canary, StartCanary } from "./canary";
+import { useRemoveAlias, useRollBack, useSetAlias } from "./queries";
+
+/** Where each name leads, and the way forward and back. */
+export function Aliases({ adapter }: { adapter: AdapterDetail }) {
+  const may = useCan("adapters.write");
+  const [adding, setAdding] = useState(false);
+  return (
+    <Card aria-label="Aliases">
+      <CardHeader
+        title="Aliases"
+        note={`“${adapter.name}” alone is ${adapter.name}@live. Requests that run keep the version they started with.`}
+        actions={
+          may && (
+            <Button size="sm" onClick={() => setAdding(true)} disabled={ready(adapter).length === 0}>
+              <Plus /> New alias
+            </Button>
+          )
+        }
+      />
+      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. The first version that is ready becomes “live”.</p>}
+      <ul className="divide-y">
+        {adapter.aliases.map((alias) => (
+          <AliasRow key={alias.name} adapter={adapter} alias={alias} may={may} />
+        ))}
+      </ul>
+      {adding && <NewAlias adapter={adapter} onClose={() => setAdding(false)} />}
+    </Card>
+  );
+}
+
+/** Versions that an alias can point at. */
+export const ready = (adapter: AdapterDetail) => adapter.versions.filter(({ state }) => state === "ready");
+
+interface RowProps {
+  adapter: AdapterDetail;
+  alias: Alias;
+  may: boolean;
+}
+
+function AliasRow({ adapter, alias, may }: RowProps) {
+  return (
+    <li className="grid gap-3 px-4 py-3" aria-label={`${adapter.name}@${alias.name}`}>
+      <div className="flex flex-wrap items-center gap-x-3 gap-y-2">
+        <code className="truncate font-mono text-xs">
+          {adapter.name}@{alias.name}
+        </code>
+        <Badge tone="green">v{alias.version}</Badge>
+        <span className="text-xs text-ink-3">
+          since <Ago at={alias.updated_at} />
+        </span>
+        {may && <AliasActions adapter={adapter} alias={alias} />}
+      </div>
+      {alias.canary !== null && <Canary adapter={adapter} alias={alias} may={may} />}
+      {alias.canary === null && alias.rolled_back && <RolledBack alias={alias} />}
+    </li>
+  );
+}
+
+function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
+  const tenant = useTenant();
+  const rollBack = useRollBack(tenant, adapter.name);
+  const remove = useRemoveAlias(tenant, adapter.name);
+  const [trying, setTrying] = useState(false);
+  const others = ready(adapter).filter(({ number }) => number !== alias.version);
+  return (
+    <span className="ml-auto flex flex-wrap items-center gap-2">
+      {alias.previous !== null && (
+        <Button
+          size="sm"
+          busy={rollBack.isPending}
+          onClick={() =>
+            rollBack.mutate(alias.name, { onSuccess: () => toast.good(`${adapter.name}@${alias.name} is v${alias.previous} again`), onError: toast.bad })
+          }
+        >
+          <Undo2 /> Back to v{alias.previous}
+        </Button>
+      )}
+      {alias.canary === null && others.length > 0 && (
+        <Button size="sm" onClick={() => setTrying(true)}>
+          Try a canary
+        </Button>
+      )}
+      {alias.name !== "live" && (
+        <Button
+          size="icon"
+          variant="ghost"
+          aria-label={`Remove the alias ${alias.name}`}
+          title="Remove"
+          busy={remove.isPending}
+          onClick={() => remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`), onError: toast.bad })}
+        >
+          <X />
+        </Button>
+      )}
+      {trying && <StartCanary adapter={adapter} alias={alias} versions={others} onClose={() => setTrying(false)} />}
+    </span>
+  );
+}
+
+function RolledBack({ alias: { rolled_back: ended } }: { alias: Alias }) {
+  if (!ended) return null;
+  return (
+    <p className="flex gap-2 rounded-lg bg-amber-soft px-3 py-2 text-sm">
+      <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
+      <span>
+        The canary v{ended.version} was ended <Ago at={ended.at} />: {ended.message}
+      </span>
+    </p>
+  );
+}
+
+function NewAlias({ adapter, onClose }: { adapter: AdapterDetail; onClose: () => void }) {
+  const versions = ready(adapter);
+  const [alias, setAlias] = useState("");
+  const [version, setVersion] = useState(versions[0]?.number ?? 1);
+  const set = useSetAlias(useTenant(), adapter.name);
+  const done = () => {
+    toast.good(`${adapter.name}@${alias} is v${version}`);
+    onClose();
+  };
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Point an alias at a version" description="An alias that exists is moved; its canary ends.">
+      <form
+        className="grid gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          set.mutate({ alias, version }, { onSuccess: done });
+        }}
+      >
+        <Field label="Alias" hint={`Callers write ${adapter.name}@${alias || "prod"}.`}>
+          {(control) => <Input {...control} value={alias} onChange={({ target }) => setAlias(target.value)} placeholder="prod" className="font-mono" autoComplete="off" required />}
+        </Field>
+        <Field label="Version">
+          {(control) => (
+            <Select {...control} value={version} onChange={({ target }) => setVersion(Number(target.value))}>
+              {versions.map(({ number }) => (
+                <option key={number} value={number}>
+                  v{number}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        {set.error && <ErrorNotice error={asApiError(set.error)} />}
+        <div className="flex justify-end">
+          <Button type="submit" variant="primary" busy={set.isPending}>
+            Set alias
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,193 @@
+import { useQuery } from "@tanstack/react-query";
+import { Rocket } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { AdapterDetail, Alias, VersionStanding, VersionSummary } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Field, Select } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { number, percent as share } from "@/lib/format";
+import { canaryQuery, useSetAlias, useSetCanary, useStopCanary } from "./queries";
+
+interface CanaryProps {
+  adapter: AdapterDetail;
+  alias: Alias;
+  may: boolean;
+}
+
+/** A canary that runs: its share, its figures beside those of the alias's own version, and both ways out. */
+export function Canary({ adapter, alias, may }: CanaryProps) {
+  const { data } = useQuery(canaryQuery(useTenant(), adapter.name, alias.name));
+  return (
+    <div className="grid gap-3 rounded-lg border bg-fill/40 p-3">
+      {may ? <Share key={alias.canary_percent} adapter={adapter} alias={alias} /> : <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent} % of the requests.`}</p>}
+      {data?.canary && data.own && <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />}
+      {may && <WaysOut adapter={adapter} alias={alias} />}
+    </div>
+  );
+}
+
+function Share({ adapter, alias }: Omit<CanaryProps, "may">) {
+  const [percent, setPercent] = useState(alias.canary_percent ?? 1);
+  const set = useSetCanary(useTenant(), adapter.name);
+  const version = alias.canary ?? 0;
+  return (
+    <div className="grid gap-1.5">
+      <div className="flex min-h-7 items-center justify-between gap-3 text-sm">
+        <span>
+          Canary <span className="tnum font-medium">v{version}</span> takes <span className="tnum font-medium">{percent} %</span>
+        </span>
+        {percent !== alias.canary_percent && (
+          <Button size="sm" variant="primary" busy={set.isPending} onClick={() => set.mutate({ alias: alias.name, version, percent }, { onError: toast.bad })}>
+            Set to {percent} %
+          </Button>
+        )}
+      </div>
+      <PercentSlider label={`Share of ${adapter.name}@${alias.name} for the canary`} value={percent} onChange={setPercent} />
+    </div>
+  );
+}
+
+function PercentSlider({ label, value, onChange }: { label: string; value: number; onChange: (percent: number) => void }) {
+  return (
+    <input
+      type="range"
+      min={1}
+      max={99}
+      value={value}
+      aria-label={label}
+      aria-valuetext={`${value} percent`}
+      onChange={({ target }) => onChange(Number(target.value))}
+      className="w-full accent-accent"
+    />
+  );
+}
+
+interface FiguresProps {
+  alias: Alias;
+  canary: VersionStanding;
+  own: VersionStanding;
+  least: number;
+}
+
+const ms = (value: number | null) => (value === null ? "–" : `${number(Math.round(value))} ms`);
+const failed = ({ requests, failed: count }: VersionStanding) => (requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`);
+
+function Figures({ alias, canary, own, least }: FiguresProps) {
+  const rows = [
+    { version: `v${alias.canary}, canary`, standing: canary },
+    { version: `v${alias.version}`, standing: own },
+  ];
+  return (
+    <div>
+      <Table label="Canary and own version since the canary began">
+        <thead>
+          <tr>
+            <Th className="bg-transparent px-0">Version</Th>
+            <Th className="bg-transparent text-right">Requests</Th>
+            <Th className="bg-transparent text-right">Failed</Th>
+            <Th className="bg-transparent text-right">First token</Th>
+            <Th className="bg-transparent pr-0 text-right">Between tokens</Th>
+          </tr>
+        </thead>
+        <tbody className="tnum">
+          {rows.map(({ version, standing }) => (
+            <Tr key={version}>
+              <Td className="px-0 font-medium">{version}</Td>
+              <Td className="text-right">{number(standing.requests)}</Td>
+              <Td className="text-right">{failed(standing)}</Td>
+              <Td className="text-right">{ms(standing.first_token_ms)}</Td>
+              <Td className="pr-0 text-right">{ms(standing.inter_token_ms)}</Td>
+            </Tr>
+          ))}
+        </tbody>
+      </Table>
+      <p className="mt-2 text-xs text-ink-3">
+        Medians, without the adapter’s loading. It ends by itself when its errors or times speak against it; nothing is judged below {least} requests.
+      </p>
+    </div>
+  );
+}
+
+function WaysOut({ adapter, alias }: Omit<CanaryProps, "may">) {
+  const tenant = useTenant();
+  const promote = useSetAlias(tenant, adapter.name);
+  const stop = useStopCanary(tenant, adapter.name);
+  const version = alias.canary ?? 0;
+  const name = `${adapter.name}@${alias.name}`;
+  return (
+    <div className="flex flex-wrap gap-2">
+      <Button
+        size="sm"
+        busy={promote.isPending}
+        onClick={() => promote.mutate({ alias: alias.name, version }, { onSuccess: () => toast.good(`${name} is v${version}`), onError: toast.bad })}
+      >
+        <Rocket /> Promote v{version}
+      </Button>
+      <Button
+        size="sm"
+        busy={stop.isPending}
+        onClick={() => stop.mutate(alias.name, { onSuccess: () => toast.good(`All of ${name} goes to v${alias.version} again`), onError: toast.bad })}
+      >
+        End canary
+      </Button>
+    </div>
+  );
+}
+
+interface StartProps {
+  adapter: AdapterDetail;
+  alias: Alias;
+  versions: VersionSummary[];
+  onClose: () => void;
+}
+
+export function StartCanary({ adapter, alias, versions, onClose }: StartProps) {
+  const [version, setVersion] = useState(versions[0]?.number ?? 0);
+  const [percent, setPercent] = useState(5);
+  const set = useSetCanary(useTenant(), adapter.name);
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Canary for ${adapter.name}@${alias.name}`}
+      description={`A share of its requests goes to another version; the rest stays with v${alias.version}.`}
+    >
+      <form
+        className="grid gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          set.mutate({ alias: alias.name, version, percent }, { onSuccess: onClose });
+        }}
+      >
+        <Field label="Version">
+          {(control) => (
+            <Select {...control} value={version} onChange={({ target }) => setVersion(Number(target.value))}>
+              {versions.map(({ number: each }) => (
+                <option key={each} value={each}>
+                  v{each}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        <div className="grid gap-1.5">
+          <p className="text-sm font-medium">
+            Share: <span className="tnum">{percent} %</span>
+          </p>
+          <PercentSlider label="Share of the requests" value={percent} onChange={setPercent} />
+        </div>
+        {set.error && <ErrorNotice error={asApiError(set.error)} />}
+        <div className="flex justify-end">
+          <Button type="submit" variant="primary" busy={set.isPending}>
+            Start canary
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,116 @@
+import { useNavigate } from "@tanstack/react-router";
+import { Archive, ArchiveRestore, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { AdapterDetail, VersionSummary } from "@/api/types";
+import { Button } from "@/components/button";
+import { Confirm } from "@/components/dialog";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { useArchiveVersion, useDeleteVersion, useRestoreVersion } from "./queries";
+
+interface DisposalProps {
+  adapter: AdapterDetail;
+  version: VersionSummary;
+}
+
+/** What keeps a version from being archived: "support@live points at it". */
+export function usersOf(adapter: AdapterDetail, version: number): string[] {
+  return adapter.aliases.flatMap((alias) => {
+    const name = `${adapter.name}@${alias.name}`;
+    if (alias.version === version) return [`${name} points at it`];
+    return alias.canary === version ? [`it is the canary of ${name}`] : [];
+  });
+}
+
+/** Archive, restore and delete one version. */
+export function Disposal({ adapter, version }: DisposalProps) {
+  const tenant = useTenant();
+  const navigate = useNavigate();
+  const [asked, setAsked] = useState<"archive" | "delete" | null>(null);
+  const archive = useArchiveVersion(tenant, adapter.name);
+  const remove = useDeleteVersion(tenant, adapter.name);
+  const users = usersOf(adapter, version.number);
+  if (!useCan("adapters.write")) return null;
+  const archived = version.state === "archived";
+  const close = () => setAsked(null);
+  const name = `v${version.number}`;
+  const removed = () => {
+    toast.good(`Deleted ${adapter.name}@${name}`);
+    close();
+    void navigate({ to: "/t/$tenant/adapters/$name", params: { tenant, name: adapter.name } });
+  };
+  return (
+    <>
+      {archived && <Restore adapter={adapter} version={version} />}
+      {!archived && (
+        <Button size="icon" variant="ghost" aria-label={`Archive ${name}`} title="Archive" onClick={() => setAsked("archive")}>
+          <Archive />
+        </Button>
+      )}
+      <Button size="icon" variant="ghost" aria-label={`Delete ${name}`} title="Delete" onClick={() => setAsked("delete")}>
+        <Trash2 />
+      </Button>
+      {asked && users.length > 0 && <InUse name={`${adapter.name}@${name}`} users={users} onClose={close} />}
+      {asked === "archive" && users.length === 0 && (
+        <Confirm
+          open
+          onOpenChange={(open) => !open && close()}
+          title={`Archive ${adapter.name}@${name}?`}
+          description="It can no longer be called, leaves every host and counts against no limit. For a while it can be restored; then it is deleted."
+          action="Archive version"
+          busy={archive.isPending}
+          onConfirm={() => archive.mutate(version.number, { onSuccess: close })}
+        >
+          {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
+        </Confirm>
+      )}
+      {asked === "delete" && users.length === 0 && (
+        <Confirm
+          open
+          onOpenChange={(open) => !open && close()}
+          title={`Delete ${adapter.name}@${name} for good?`}
+          description="Its files are removed, unless another version has the same content. Its usage stays in the ledger. This cannot be undone."
+          action="Delete version"
+          busy={remove.isPending}
+          onConfirm={() => remove.mutate(version.number, { onSuccess: removed })}
+        >
+          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function Restore({ adapter, version }: DisposalProps) {
+  const restore = useRestoreVersion(useTenant(), adapter.name);
+  return (
+    <Button
+      size="sm"
+      busy={restore.isPending}
+      onClick={() => restore.mutate(version.number, { onSuccess: () => toast.good(`v${version.number} goes back to the hosts`), onError: toast.bad })}
+    >
+      <ArchiveRestore /> Restore
+    </Button>
+  );
+}
+
+function InUse({ name, users, onClose }: { name: string; users: string[]; onClose: () => void }) {
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`${name} is in use`}
+      description="Point each alias at another version and end its canary first, or archive the whole adapter."
+      action="I see"
+      onConfirm={onClose}
+    >
+      <ul className="mt-3 list-disc pl-5 text-sm">
+        {users.map((user) => (
+          <li key={user}>{user}</li>
+        ))}
+      </ul>
+    </Confirm>
+  );
+}

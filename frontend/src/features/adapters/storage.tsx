@@ -1,0 +1,112 @@
+import { useQuery } from "@tanstack/react-query";
+import { ArchiveRestore, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { ArchivedAdapter } from "@/api/types";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { ErrorNotice } from "@/components/notices";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { bytes, day, plural } from "@/lib/format";
+import { archivedQuery, storageQuery, useDeleteAdapter, useRestoreAdapter } from "./queries";
+
+const MOST_SHOWN = 8;
+
+/** What the adapters take, the largest first. */
+export function Storage() {
+  const { data } = useQuery(storageQuery(useTenant()));
+  if (!data || (data.bytes === 0 && data.archived_bytes === 0)) return null;
+  const { bytes: used, limit_bytes: limit, archived_bytes: archived } = data;
+  const most = data.adapters[0]?.bytes ?? 0;
+  return (
+    <Card aria-label="Storage">
+      <CardHeader
+        title={`Storage: ${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`}
+        note={`Content that versions share counts once.${archived > 0 ? ` ${bytes(archived)} more are archived and count against nothing.` : ""}`}
+      />
+      {limit !== null && <Progress label="Storage used of the limit" value={used} max={limit} tone={used > 0.9 * limit ? "danger" : "accent"} className="rounded-none!" />}
+      <ul className="grid gap-2 p-4">
+        {data.adapters.slice(0, MOST_SHOWN).map((adapter) => (
+          <li key={adapter.name} className="grid grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto] items-center gap-3 text-sm">
+            <span className="truncate">{adapter.name}</span>
+            <span className="h-1.5 overflow-hidden rounded-full bg-fill-2" aria-hidden>
+              <span className="block h-full rounded-full bg-series-1" style={{ width: `${(100 * adapter.bytes) / most}%` }} />
+            </span>
+            <span className="tnum text-xs text-ink-3">
+              {bytes(adapter.bytes)} · {plural(adapter.versions, "version")}
+            </span>
+          </li>
+        ))}
+      </ul>
+      {data.adapters.length > MOST_SHOWN && <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(data.adapters.length - MOST_SHOWN, "more adapter")}</p>}
+    </Card>
+  );
+}
+
+/** What can be restored. Nothing is shown when there is none. */
+export function Archived() {
+  const { data } = useQuery(archivedQuery(useTenant()));
+  if (!data?.length) return null;
+  return (
+    <Card aria-label="Archived adapters">
+      <CardHeader title="Archived" note="They come back with their versions and aliases. After the time they are deleted." />
+      <ul className="divide-y">
+        {data.map((adapter) => (
+          <ArchivedRow key={adapter.id} adapter={adapter} />
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function ArchivedRow({ adapter }: { adapter: ArchivedAdapter }) {
+  const may = useCan("adapters.write");
+  return (
+    <li className="flex flex-wrap items-center gap-x-3 gap-y-2 px-4 py-2.5 text-sm">
+      <span className="font-medium">{adapter.name}</span>
+      <span className="text-xs text-ink-3">
+        {plural(adapter.versions_count, "version")} · archived <Ago at={adapter.archived_at} /> · kept until {day(adapter.kept_until)}
+      </span>
+      {may && <ArchivedActions adapter={adapter} />}
+    </li>
+  );
+}
+
+function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
+  const tenant = useTenant();
+  const [asked, setAsked] = useState(false);
+  const restore = useRestoreAdapter(tenant);
+  const remove = useDeleteAdapter(tenant);
+  return (
+    <span className="ml-auto flex gap-2">
+      <Button
+        size="sm"
+        busy={restore.isPending}
+        aria-label={`Restore ${adapter.name}`}
+        onClick={() => restore.mutate(adapter.id, { onSuccess: () => toast.good(`${adapter.name} is back`), onError: toast.bad })}
+      >
+        <ArchiveRestore /> Restore
+      </Button>
+      <Button size="icon" variant="ghost" aria-label={`Delete ${adapter.name}`} title="Delete" onClick={() => setAsked(true)}>
+        <Trash2 />
+      </Button>
+      {asked && (
+        <Confirm
+          open
+          onOpenChange={setAsked}
+          title={`Delete ${adapter.name} for good?`}
+          description="All its versions go. Its usage stays in the ledger. This cannot be undone."
+          action="Delete adapter"
+          busy={remove.isPending}
+          onConfirm={() => remove.mutate(adapter.id, { onSuccess: () => toast.good(`Deleted ${adapter.name}`) })}
+        >
+          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
+        </Confirm>
+      )}
+    </span>
+  );
+}
