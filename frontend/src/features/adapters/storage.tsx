@@ -53,7 +53,7 @@ export function Archived() {
   if (!data?.length) return null;
   return (
     <Card aria-label="Archived adapters">
-      <CardHeader title="Archived" note="They come back with their versions and aliases. After the time they are deleted." />
+      <CardHeader title="Archived" note="They come back with their versions and aliases until the day that is shown; then they are deleted." />
       <ul className="divide-y">
         {data.map((adapter) => (
           <ArchivedRow key={adapter.id} adapter={adapter} />
@@ -82,7 +82,7 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
   const restore = useRestoreAdapter(tenant);
   const remove = useDeleteAdapter(tenant);
   return (
-    <span className="ml-auto flex gap-2">
+    <span className="ml-auto flex items-center gap-2">
       <Button
         size="sm"
         busy={restore.isPending}
