@@ -9,14 +9,17 @@ a run's choices.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import io
 import json
 import os
 import random
 import signal
 import sqlite3
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +42,7 @@ SEED = int(os.environ.get("LORIKEET_KILL_TEST_SEED", str(random.randrange(10**6)
 MODEL = "lorikeet-demo"
 DEMO = ROOT / "demo" / "adapters" / "pirate"
 CLIENTS = 4
+TUS = {"Tus-Resumable": "1.0.0"}
 SETTLE_S = 200.0
 SETTINGS = {"LORIKEET_VALIDATE_WALL_S": "15", "LORIKEET_LOG_LEVEL": "WARNING"}
 
@@ -148,20 +152,65 @@ class Load:
     def upload(self, rnd: random.Random) -> None:
         """The same weights under a configuration of its own, so that each upload is content of its own."""
         name = f"a{rnd.randrange(10**9)}"
-        config = (DEMO / "adapter_config.json").read_bytes() + b" " * rnd.randint(1, 2000)
-        files = [
-            ("files", ("adapter_config.json", config)),
-            ("files", ("adapter_model.safetensors", (DEMO / "adapter_model.safetensors").read_bytes())),
-        ]
+        files = {
+            "adapter_config.json": (DEMO / "adapter_config.json").read_bytes() + b" " * rnd.randint(1, 2000),
+            "adapter_model.safetensors": (DEMO / "adapter_model.safetensors").read_bytes(),
+        }
+        if rnd.random() < 0.5:
+            self._upload_whole(rnd, name, files)
+        else:
+            self._upload_in_pieces(rnd, name, tar_of(files))
+        self.stopped.wait(3)
+
+    def _upload_whole(self, rnd: random.Random, name: str, files: dict[str, bytes]) -> None:
+        form = [("files", (file, content)) for file, content in files.items()]
         with self._client(rnd) as client:
-            answer = client.post("/api/tenants/acme/uploads", data={"name": name}, files=files)
+            answer = client.post("/api/tenants/acme/uploads", data={"name": name}, files=form)
         if answer.status_code == 202:
             self.uploads[answer.json()["id"]] = name
-        self.stopped.wait(3)
+
+    def _upload_in_pieces(self, rnd: random.Random, name: str, data: bytes) -> None:
+        """Each piece to any of the web processes, until all are there; what was acknowledged once must stay."""
+        said = {"adapter": name, "filename": f"{name}.tar"}
+        pairs = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in said.items())
+        begin = {**TUS, "Upload-Length": str(len(data)), "Upload-Metadata": pairs}
+        with self._client(rnd) as client:
+            created = client.post("/api/tenants/acme/uploads/resumable", headers=begin)
+        if created.status_code != 201:
+            return
+        path, acknowledged = created.headers["Location"], 0
+        while acknowledged < len(data):
+            with contextlib.suppress(httpx.TransportError):
+                acknowledged = self._send_piece(rnd, path, data, acknowledged)
+            time.sleep(0.1)
+        self.uploads[path.rpartition("/")[2]] = name
+
+    def _send_piece(self, rnd: random.Random, path: str, data: bytes, acknowledged: int) -> int:
+        with self._client(rnd) as client:
+            there = client.head(path, headers=TUS)
+            if there.status_code != 200:
+                return acknowledged
+            offset = int(there.headers["Upload-Offset"])
+            assert offset >= acknowledged, f"{acknowledged} bytes were acknowledged, {offset} are there"
+            piece = data[offset : offset + len(data) // 4 + 1]
+            typed = {**TUS, "Upload-Offset": str(offset), "Content-Type": "application/offset+octet-stream"}
+            answer = client.patch(path, headers=typed, content=piece) if piece else there
+            assert answer.status_code in (200, 204, 409, 410, 423, 500, 503), answer.text
+            return int(answer.headers["Upload-Offset"]) if answer.status_code in (200, 204) else offset
 
     def _client(self, rnd: random.Random) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx.Client(base_url=self.fleet.url(rnd), headers=headers, timeout=60, trust_env=False)
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +270,7 @@ def test_kill_anything_at_any_time(fleet: Fleet) -> None:
     assert_events_are_what_the_engine_produced(fleet, load)
     topology.eventually("rollups equal events", lambda: rollups(fleet) == ledger(fleet), SETTLE_S)
     states = "SELECT DISTINCT state FROM adapters_adapterversion"
-    undecided = "SELECT count(*) FROM adapters_upload WHERE state IN ('received', 'validating')"
+    undecided = "SELECT count(*) FROM adapters_upload WHERE state IN ('arriving', 'received', 'validating')"
     topology.eventually("every upload is decided", lambda: query(fleet, undecided) == [(0,)], SETTLE_S)
     topology.eventually("every version is ready", lambda: query(fleet, states) == [("ready",)], SETTLE_S)
     assert_uploads_are_whole(fleet, load)

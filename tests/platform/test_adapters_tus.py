@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -18,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from django.utils import timezone
+from lorikeet_testing.fake_engine import FakeEngineThread
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.web import WebProcess, eventually
 
@@ -348,3 +350,32 @@ def test_killed_in_the_middle(web: WebProcess) -> None:
     stored = next(web.var.rglob("uploads/*/0"), None)
     if stored is not None:  # the worker may be done with it
         assert hashlib.sha256(stored.read_bytes()).digest() == hashlib.sha256(data).digest()
+
+
+def test_killed_while_it_is_checked(tmp_path: Path, archive: bytes) -> None:
+    """kill -9 in the middle of validation: after the restart there is one version, whole and on its host."""
+    with contextlib.closing(FakeEngineThread(f"unix:{tmp_path}/e.sock")) as engine:
+        web = WebProcess(tmp_path / "web", f"local={engine.engine.address}")
+        web.seed()
+        web.start()
+        try:
+            access = web.tenants["acme"]
+            web.wait_until_ready("support")
+            headers = {**access.bearer, **creation(len(archive), adapter="fresh"), "content-type": BODY["content-type"]}
+            created = httpx.post(f"{web.url}/api/tenants/acme/uploads/resumable", headers=headers, content=archive)
+            assert created.status_code == 201, created.text
+            states = "SELECT state FROM adapters_upload"
+            eventually(lambda: web.query(states) == [{"state": "validating"}], what="the check has begun")
+            web.kill()
+            web.start()
+            eventually(lambda: web.query(states) == [{"state": "accepted"}], 40, what="the upload is decided")
+            web.wait_until_ready("fresh")
+            whose = "adapter_id = (SELECT id FROM adapters_adapter WHERE name = 'fresh')"
+            (version,) = web.query(f"SELECT digest, state FROM adapters_adapterversion WHERE {whose}")
+            assert version["state"] == "ready"
+            files = [path for path in (web.var / "artifacts").rglob("*") if path.is_file()]
+            assert {path.parent.name for path in files} == {version["digest"].removeprefix("sha256:")}
+            assert len(files) == 2
+        finally:
+            if web.process is not None:
+                web.kill()

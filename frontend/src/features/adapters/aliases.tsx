@@ -76,9 +76,10 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
   const remove = useRemoveAlias(tenant, adapter.name);
   const [trying, setTrying] = useState(false);
   const others = ready(adapter).filter(({ number }) => number !== alias.version);
+  const leadsBack = others.some(({ number }) => number === alias.previous);
   return (
     <span className="ml-auto flex flex-wrap items-center gap-2">
-      {alias.previous !== null && (
+      {leadsBack && (
         <Button
           size="sm"
           busy={rollBack.isPending}

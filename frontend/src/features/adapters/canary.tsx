@@ -24,7 +24,7 @@ export function Canary({ adapter, alias, may }: CanaryProps) {
   const { data } = useQuery(canaryQuery(useTenant(), adapter.name, alias.name));
   return (
     <div className="grid gap-3 rounded-lg border bg-fill/40 p-3">
-      {may ? <Share key={alias.canary_percent} adapter={adapter} alias={alias} /> : <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent} % of the requests.`}</p>}
+      {may ? <Share key={alias.canary_percent} adapter={adapter} alias={alias} /> : <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent}% of the requests.`}</p>}
       {data?.canary && data.own && <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />}
       {may && <WaysOut adapter={adapter} alias={alias} />}
     </div>
@@ -39,11 +39,11 @@ function Share({ adapter, alias }: Omit<CanaryProps, "may">) {
     <div className="grid gap-1.5">
       <div className="flex min-h-7 items-center justify-between gap-3 text-sm">
         <span>
-          Canary <span className="tnum font-medium">v{version}</span> takes <span className="tnum font-medium">{percent} %</span>
+          Canary <span className="tnum font-medium">v{version}</span> takes <span className="tnum font-medium">{percent}%</span>
         </span>
         {percent !== alias.canary_percent && (
           <Button size="sm" variant="primary" busy={set.isPending} onClick={() => set.mutate({ alias: alias.name, version, percent }, { onError: toast.bad })}>
-            Set to {percent} %
+            Set to {percent}%
           </Button>
         )}
       </div>
@@ -87,21 +87,21 @@ function Figures({ alias, canary, own, least }: FiguresProps) {
       <Table label="Canary and own version since the canary began">
         <thead>
           <tr>
-            <Th className="bg-transparent px-0">Version</Th>
+            <Th className="bg-transparent pl-0!">Version</Th>
             <Th className="bg-transparent text-right">Requests</Th>
             <Th className="bg-transparent text-right">Failed</Th>
             <Th className="bg-transparent text-right">First token</Th>
-            <Th className="bg-transparent pr-0 text-right">Between tokens</Th>
+            <Th className="bg-transparent pr-0! text-right">Between tokens</Th>
           </tr>
         </thead>
         <tbody className="tnum">
           {rows.map(({ version, standing }) => (
             <Tr key={version}>
-              <Td className="px-0 font-medium">{version}</Td>
+              <Td className="pl-0! font-medium">{version}</Td>
               <Td className="text-right">{number(standing.requests)}</Td>
               <Td className="text-right">{failed(standing)}</Td>
               <Td className="text-right">{ms(standing.first_token_ms)}</Td>
-              <Td className="pr-0 text-right">{ms(standing.inter_token_ms)}</Td>
+              <Td className="pr-0! text-right">{ms(standing.inter_token_ms)}</Td>
             </Tr>
           ))}
         </tbody>
@@ -177,7 +177,7 @@ export function StartCanary({ adapter, alias, versions, onClose }: StartProps) {
         </Field>
         <div className="grid gap-1.5">
           <p className="text-sm font-medium">
-            Share: <span className="tnum">{percent} %</span>
+            Share: <span className="tnum">{percent}%</span>
           </p>
           <PercentSlider label="Share of the requests" value={percent} onChange={setPercent} />
         </div>

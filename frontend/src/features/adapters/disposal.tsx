@@ -4,7 +4,7 @@ import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterDetail, VersionSummary } from "@/api/types";
 import { Button } from "@/components/button";
-import { Confirm } from "@/components/dialog";
+import { Confirm, Dialog } from "@/components/dialog";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -98,19 +98,17 @@ function Restore({ adapter, version }: DisposalProps) {
 
 function InUse({ name, users, onClose }: { name: string; users: string[]; onClose: () => void }) {
   return (
-    <Confirm
+    <Dialog
       open
       onOpenChange={(open) => !open && onClose()}
       title={`${name} is in use`}
       description="Point each alias at another version and end its canary first, or archive the whole adapter."
-      action="I see"
-      onConfirm={onClose}
     >
-      <ul className="mt-3 list-disc pl-5 text-sm">
+      <ul className="list-disc pl-5 text-sm">
         {users.map((user) => (
           <li key={user}>{user}</li>
         ))}
       </ul>
-    </Confirm>
+    </Dialog>
   );
 }
