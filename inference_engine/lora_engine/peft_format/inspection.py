@@ -88,7 +88,7 @@ class AdapterManifest:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The outcome. ``problems`` holds the first 200, ``problem_count`` says how many there were."""
+    """The outcome. ``problems`` holds the first ``MOST_PROBLEMS``, ``problem_count`` says how many there were."""
 
     ok: bool
     problems: tuple[Problem, ...]

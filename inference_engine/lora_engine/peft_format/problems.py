@@ -41,10 +41,15 @@ class FormatError(Exception):
         return self.problem.fix
 
 
+# Both matrices of seven targets in 126 layers are 1764 tensors: what is wrong with every tensor of the largest models
+# is told, and a hostile file cannot make a report of any size.
+MOST_PROBLEMS = 2000
+
+
 class Findings:
     """Collects problems: the first ``cap`` in full, and how many there were in all."""
 
-    def __init__(self, cap: int = 200) -> None:
+    def __init__(self, cap: int = MOST_PROBLEMS) -> None:
         self._cap = cap
         self.problems: list[Problem] = []
         self.count = 0

@@ -133,10 +133,10 @@ def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
 
 
 def test_problems_are_capped_but_counted(tmp_path, geometry, save):
-    many = {f"tensor.{i}": np.zeros((1, 1), np.float32) for i in range(500)}
+    many = {f"tensor.{i}": np.zeros((1, 1), np.float32) for i in range(2500)}
     report = inspect_adapter(save(tmp_path, many), geometry)
-    assert len(report.problems) == 200
-    assert report.problem_count >= 500
+    assert len(report.problems) == 2000
+    assert report.problem_count >= 2500
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("<f4", np.inf), ("<f2", -np.inf), ("<f2", np.nan), ("<f4", np.nan)])

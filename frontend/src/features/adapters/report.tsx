@@ -49,7 +49,8 @@ export function ReportView({ report }: { report: Report }) {
 
 function Problems({ report }: { report: Report }) {
   return (
-    <ul className="divide-y rounded-lg border border-danger/35">
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+    <ul tabIndex={0} aria-label="Problems" className="max-h-[36rem] divide-y overflow-y-auto rounded-lg border border-danger/35">
       {report.problems.map((problem, index) => (
         <li key={index} className="px-3.5 py-2.5 text-sm">
           <p className="font-medium break-words text-danger-text">{problem.message}</p>
