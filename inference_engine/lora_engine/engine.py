@@ -31,7 +31,7 @@ from .request import (
 from .runner import InFlight, Runner
 from .scheduling.admissions import admissions
 from .scheduling.gate import Gate
-from .scheduling.modes import PRISTINE, Applied, Batch, modes
+from .scheduling.modes import PRISTINE, Applied, Batch, MergeReport, modes
 from .scheduling.observation import Observation, QueueReport, WaitingRequest
 from .scheduling.orders import PolicyContext, orders
 from .scheduling.reclaim import Reclaimer
@@ -117,7 +117,8 @@ class Engine:
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
         self._merged: AdapterSlot | None = None  # in the second set of weights, held there as by a request
-        self.switches = 0
+        self._merges = 0
+        self._merged_steps = 0
 
     # The engine's life, on one screen.
 
@@ -203,6 +204,9 @@ class Engine:
         """Tenants' shares and how the admission policy does."""
         return self.observation.report(self.gate.refused, _REPORTED_TENANTS)
 
+    def merge_report(self) -> MergeReport:
+        return MergeReport(self._merged.digest if self._merged else PRISTINE, self._merges, self._merged_steps)
+
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""
         return self.observation.waiting(tenant, limit)
@@ -275,6 +279,7 @@ class Engine:
         before = self._merged.digest if self._merged else PRISTINE
         self._merge(self.mode.choose(batch, before))
         now, rank = (self._merged.digest, self._merged.rank) if self._merged else (PRISTINE, 0)
+        self._merged_steps += bool(now)
         return Applied(now, batch.lora(now, rank), switched=now != before)
 
     def _merge(self, digest: str) -> None:
@@ -288,7 +293,7 @@ class Engine:
             self.residency.acquire_merged(slot)
             layers.merge(slot)
             self._merged = slot
-            self.switches += 1
+            self._merges += 1
 
     def _commit(self, output: StepOutput) -> None:
         """Take in the tokens of the step in flight. A sequence that ended meanwhile wants its token no more."""

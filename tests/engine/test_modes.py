@@ -68,7 +68,7 @@ def test_merged_steps_give_the_tokens_of_unmerged_ones(folder: Path, mode: str) 
     wanted = run(build(folder, "unmerged"), folder, LONG)
     engine = build(folder, mode)
     assert run(engine, folder, LONG) == wanted
-    assert engine.switches
+    assert engine.merge_report().merges
 
 
 def test_the_triton_backend_takes_a_merged_adapter_out_of_other_rows(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_triton_backend_takes_a_merged_adapter_out_of_other_rows(folder: Pat
     wanted = run(build(folder, "unmerged"), folder, names, new_tokens=2)
     engine = build(folder, "merged", backend="triton", dtype="float32", cuda_graphs=False)
     assert run(engine, folder, names, new_tokens=2) == wanted
-    assert engine.switches
+    assert engine.merge_report().merges
 
 
 @pytest.mark.gpu
@@ -86,7 +86,7 @@ def test_merged_steps_on_a_gpu(folder: Path, mode: str, graphs: bool) -> None:
     wanted = run(build(folder, "unmerged"), folder, LONG)
     engine = build(folder, mode, device="cuda", dtype="float32", cuda_graphs=graphs)
     assert run(engine, folder, LONG) == wanted
-    assert engine.switches
+    assert engine.merge_report().merges
 
 
 def test_pristine_weights_are_never_written(folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_pristine_weights_are_never_written(folder: Path) -> None:
     assert merged is not None
     for layer, kept in zip(engine.loaded.model.weights.layers, before, strict=True):
         assert torch.equal(layer.qkv, kept)
-    assert engine.switches
+    assert engine.merge_report().merges
 
 
 def test_a_merged_adapter_can_be_dropped(folder: Path) -> None:

@@ -21,6 +21,7 @@ from lora_engine.request import (
     RequestUsage,
     StepOutput,
 )
+from lora_engine.scheduling.modes import MergeReport
 from lora_engine.scheduling.observation import QueueReport
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
@@ -70,6 +71,7 @@ class Snapshot:
     pool: PoolStats
     resident: tuple[Resident, ...]
     queue: QueueReport
+    merging: MergeReport
 
 
 class EngineHost:
@@ -332,6 +334,11 @@ class EngineHost:
             tenants=[tenant_message(share) for share in snapshot.queue.tenants],
             refused_early=snapshot.queue.refused,
             forecast=accuracy_message(snapshot.queue.accuracy),
+            merging=pb.Merging(
+                adapter_digest=snapshot.merging.merged,
+                merges=snapshot.merging.merges,
+                merged_steps=snapshot.merging.merged_steps,
+            ),
         )
 
     async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
@@ -377,6 +384,7 @@ def _snapshot(engine: EngineLike) -> Snapshot:
         engine.pool_stats(),
         tuple(engine.resident_adapters()),
         engine.queue_report(),
+        engine.merge_report(),
     )
 
 

@@ -102,6 +102,8 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     for part in ("median", "p90"):
         name, text = f"forecast_error_{part}", "Relative error of predicted first-token times."
         yield from _gauge(name, text, getattr(status.forecast, part))
+    yield from _gauge("merges", "Adapters merged into the second set of weights.", status.merging.merges)
+    yield from _gauge("merged_steps", "Steps that ran on merged weights.", status.merging.merged_steps)
     yield from _tenant_lines(status)
     yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
     for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):

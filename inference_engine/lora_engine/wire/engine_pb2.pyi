@@ -457,7 +457,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -472,6 +472,7 @@ class HostStatus(_message.Message):
     TENANTS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_EARLY_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
+    MERGING_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -486,7 +487,18 @@ class HostStatus(_message.Message):
     tenants: _containers.RepeatedCompositeFieldContainer[TenantShare]
     refused_early: int
     forecast: ForecastAccuracy
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ...) -> None: ...
+    merging: Merging
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ...) -> None: ...
+
+class Merging(_message.Message):
+    __slots__ = ("adapter_digest", "merges", "merged_steps")
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MERGES_FIELD_NUMBER: _ClassVar[int]
+    MERGED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    adapter_digest: str
+    merges: int
+    merged_steps: int
+    def __init__(self, adapter_digest: _Optional[str] = ..., merges: _Optional[int] = ..., merged_steps: _Optional[int] = ...) -> None: ...
 
 class TenantShare(_message.Message):
     __slots__ = ("tenant", "weight", "waiting", "running", "input_tokens", "output_tokens", "service", "counter", "owed", "received", "reason")

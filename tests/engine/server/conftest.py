@@ -34,6 +34,7 @@ from lora_engine.request import (
     TokenLogprob,
 )
 from lora_engine.scheduling.forecast import Accuracy
+from lora_engine.scheduling.modes import MergeReport
 from lora_engine.scheduling.observation import QueueReport, Reason, TenantShare, WaitingRequest
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
@@ -126,6 +127,9 @@ class LetterEngine:
     def queue_report(self) -> QueueReport:
         share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota")
         return QueueReport((share,), 7, Accuracy(12, 0.04, 0.11))
+
+    def merge_report(self) -> MergeReport:
+        return MergeReport("sha256:merged", 3, 90)
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]

@@ -312,6 +312,8 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     text = host.metrics.text()
     assert 'lora_engine_tenant_owed{tenant="acme"} 0.5' in text
     assert 'lora_engine_tenant_output_tokens_total{tenant="acme"} 8' in text
+    assert status.merging.adapter_digest == "sha256:merged"
+    assert "lora_engine_merges 3" in text and "lora_engine_merged_steps 90" in text
     assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
 
 

@@ -63,6 +63,15 @@ class Applied:
     switched: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """The adapter in the second set of weights, how often one was merged, and how many steps ran so."""
+
+    merged: str = PRISTINE
+    merges: int = 0
+    merged_steps: int = 0
+
+
 class Mode(Protocol):
     """Decides, step by step, how adapters are applied."""
 
