@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
+from control_plane import fresh as fresh_module
 from control_plane.db import run_db
-from control_plane.gateway import grants
-from control_plane.gateway.grants import Fresh, Grants
+from control_plane.fresh import Fresh
+from control_plane.gateway.grants import Grants
 from control_plane.keys.actions import revoke_key
 from control_plane.keys.auth import InvalidKeyError
 from control_plane.keys.models import ApiKey
@@ -26,7 +27,7 @@ class Looks:
 
 
 async def test_one_look_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grants, "FRESH_S", 0.05)
+    monkeypatch.setattr(fresh_module, "FRESH_S", 0.05)
     fresh: Fresh[str] = Fresh()
     look = Looks(["first", "second"])
     assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
@@ -49,7 +50,7 @@ async def test_a_write_forgets_also_what_is_being_read() -> None:
     fresh: Fresh[str] = Fresh()
 
     def look_while_somebody_writes() -> str:
-        grants._forget()
+        fresh_module._forget()
         return "stale"
 
     assert await fresh.get("k", look_while_somebody_writes) == "stale"
@@ -82,7 +83,7 @@ async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grants, "FRESH_S", 0.1)
+    monkeypatch.setattr(fresh_module, "FRESH_S", 0.1)
     ours = Grants()
     key, text = await run_db(acme.key)
     await ours.caller(text)

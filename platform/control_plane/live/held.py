@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any, ClassVar
 
 from channels.generic.websocket import AsyncWebsocketConsumer
@@ -12,9 +13,11 @@ from django.db import DatabaseError
 from control_plane import drain
 from control_plane.db import run_db
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.fresh import FRESH_S
 from control_plane.http.metrics import SOCKETS
 from control_plane.live.access import RECHECK_S
 from control_plane.live.callers import Caller
+from control_plane.live.looks import recent_look
 from control_plane.live.sockets import origin_is_ours
 from control_plane.live.tickets import redeem
 from control_plane.principal import Principal
@@ -97,10 +100,11 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def hold(self, caller: Caller) -> bool:
         """Whether the caller may have the socket; if not they were told, and it is closed."""
-        # Joined before the first look: what changes in between is noticed.
+        # Joined before it looks: what changes from now on is noticed. What it sees may be a moment older than that, so
+        # it looks again soon.
         await self.channel_layer.group_add(caller.group, self.channel_name)
         self.caller = caller
-        if not await self._look():
+        if not await self._look(recent_look(caller)):
             return False
         if self._hurry is not None:
             self._hurry.cancel()
@@ -124,7 +128,8 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def access_recheck(self, message: dict[str, Any]) -> None:
         """From the channel layer: what the holder may do has changed."""
-        await self._look()
+        assert self.caller is not None
+        await self._look(run_db(self.caller.principal))
 
     async def cut(self, error: LorikeetError) -> None:
         """Say why, and close. Once is enough."""
@@ -143,26 +148,24 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         self._hurry = None
         self._closing = asyncio.ensure_future(self.cut(UnauthenticatedError()))
 
-    async def _look(self) -> bool:
-        assert self.caller is not None
+    async def _look(self, look: Awaitable[Principal]) -> bool:
         try:
-            self.principal = await run_db(_allowed, self.caller, self.needs)
+            principal = await look
+            principal.require(self.needs)
         except LorikeetError as error:
             await self.cut(error)
             return False
+        self.principal = principal
         return True
 
     async def _look_regularly(self) -> None:
+        assert self.caller is not None
+        pause = 2 * FRESH_S
         while True:
-            await asyncio.sleep(RECHECK_S)
+            await asyncio.sleep(pause)
+            pause = RECHECK_S
             try:
-                if not await self._look():
+                if not await self._look(recent_look(self.caller)):
                     return
             except DatabaseError:
                 logger.warning("A socket could not look again whether its holder may stay.", exc_info=True)
-
-
-def _allowed(caller: Caller, needs: Capability) -> Principal:
-    principal = caller.principal()
-    principal.require(needs)
-    return principal

@@ -99,7 +99,7 @@ function Filters({ filters, all, onChange }: { filters: AuditFilters; all: boole
       {all && (
         <Input
           aria-label="Tenant"
-          placeholder="Tenant: its short name, - for none"
+          placeholder="Tenant, or - for none"
           value={filters.tenant}
           onChange={(event) => set({ tenant: event.target.value.trim() })}
           data-testid="audit-tenant"

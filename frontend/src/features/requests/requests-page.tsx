@@ -26,7 +26,7 @@ export function RequestsPage() {
   return (
     <Page
       title="Requests"
-      note={`Every request as the engine counted it. ${kept}`}
+      note={view === "served" ? `Every request as the engine counted it. ${kept}` : "Requests that no engine had, counted by minute, key and reason. Kept for 30 days."}
       actions={<Segmented label="Which requests" value={view} options={VIEWS} onChange={setView} />}
     >
       {view === "served" ? <Served /> : <Refused />}

@@ -15,6 +15,8 @@ export function TranscriptView({ id }: { id: string }) {
   return data ? <Text transcript={data} /> : <NotKept />;
 }
 
+const WITHOUT_ROLE: Record<string, string> = { text: "prompt", token_ids: "prompt, as token ids" };
+
 function NotKept() {
   const { data } = useQuery(recordingQuery(useTenant()));
   const why = data?.enabled
@@ -28,7 +30,7 @@ function Text({ transcript }: { transcript: Transcript }) {
   return (
     <div className="grid min-w-0 gap-2" data-testid="transcript">
       {transcript.prompt.map((message, index) => (
-        <Piece key={index} who={message.role} text={message.content} />
+        <Piece key={index} who={WITHOUT_ROLE[message.role] ?? message.role} text={message.content} />
       ))}
       {transcript.answers.map((answer, index) => (
         <Piece key={index} who={several ? `answer ${index + 1}` : "answer"} text={answer} answer />
