@@ -48,6 +48,7 @@ class Behaviour:
     known_digests_only: bool = False
     stage_seconds: float = 0.0
     stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
+    broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
     host_token: str = ""
 
 
@@ -323,11 +324,16 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             request.admitted = time.time()
             self.running[request_id] = request
 
+    def _breaks(self, request: Running, command: str, argument: str) -> bool:
+        if request.submit.adapter_digest in self.behaviour.broken_digests:
+            return request.emitted >= 1
+        return command == "break" and request.emitted >= int(argument)
+
     def _advance(self, request: Running, step: pb.StepDeltas) -> None:
         command, argument = script.steering(request.submit)
         if request.aborted:
             step.finished.append(self._finished(request, "aborted"))
-        elif command == "break" and request.emitted >= int(argument):
+        elif self._breaks(request, command, argument):
             error = pb.EngineError(code="device_error", message="The device failed.", fix="Send the request again.")
             step.finished.append(self._finished(request, "failed", error))
         elif command != "hang":
