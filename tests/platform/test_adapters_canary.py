@@ -158,6 +158,11 @@ def test_api(acme: Any, two: Any, upload: Any) -> None:
         (at.replace("prod", "v3"), {"version": 1}, "bad_alias_name"),
     ):
         assert client.put(path, body, format="json").json()["error"]["code"] == code
+    for strange in ("%00", "a%00b", "%F0%9F%A6%9C", "A", "x" * 300):
+        for method, path in (("get", "/canary"), ("delete", "/canary"), ("delete", ""), ("post", "/rollback")):
+            assert getattr(client, method)(at.replace("prod", strange) + path).status_code == 404
+        refused = client.put(at.replace("prod", strange), {"version": 1}, format="json")
+        assert refused.json()["error"]["code"] == "bad_alias_name"
     assert client.post(at + "/rollback").json()["error"]["code"] == "nothing_before"
     assert client.delete(at).status_code == 204
     assert client.delete(at.replace("prod", "live")).json()["error"]["code"] == "live_stays"

@@ -21,7 +21,7 @@ from control_plane.tenants.models import Tenant
 class AliasNotFoundError(NotFoundError):
     def __init__(self, adapter: Adapter, name: str) -> None:
         super().__init__(
-            f'The adapter "{adapter.name}" has no alias "{name}".',
+            f'The adapter "{adapter.name}" has no alias "{name[:64]}".',
             f"GET adapters/{adapter.name} lists its aliases.",
             code="alias_not_found",
             param="alias",
@@ -102,7 +102,7 @@ def fail_canary(alias: Alias, reason: Mapping[str, Any]) -> bool:
 def roll_back(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
     """Point the alias at what it was before; again, and it is back. Raises AliasError (409) if there was nothing."""
     # Read without its lock: whoever points an alias at a version locks the version first.
-    alias = _find(_with_versions(acting.tenant), adapter, name)
+    alias = find_alias(acting.tenant, adapter, name)
     if alias.previous is None:
         raise AliasError(
             "nothing_before", f"{label(alias)} has not pointed at another version.", "Promote the one you want."
@@ -122,8 +122,14 @@ def _with_versions(tenant: Tenant) -> QuerySet[Alias]:
     return Alias.objects.for_tenant(tenant).select_related("tenant", "adapter", "version", "canary", "previous")
 
 
+def find_alias(tenant: Tenant, adapter: Adapter, name: str) -> Alias:
+    """With its versions. Raises AliasNotFoundError."""
+    return _find(_with_versions(tenant), adapter, name)
+
+
 def _find(aliases: QuerySet[Alias], adapter: Adapter, name: str) -> Alias:
-    alias = aliases.filter(adapter=adapter, name=name).first()
+    # A name that cannot be one is not asked for: databases refuse some characters.
+    alias = aliases.filter(adapter=adapter, name=name).first() if NAME_FORM.match(name) else None
     if alias is None:
         raise AliasNotFoundError(adapter, name)
     return alias

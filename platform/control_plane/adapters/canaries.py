@@ -13,7 +13,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from control_plane.adapters.aliases import AliasNotFoundError, fail_canary
+from control_plane.adapters.aliases import fail_canary, find_alias
 from control_plane.adapters.models import AdapterVersion, Alias
 from control_plane.adapters.queries import get_adapter
 from control_plane.tenants.models import Tenant
@@ -93,11 +93,7 @@ def verdict(canary: Standing, own: Standing) -> dict[str, Any] | None:
 
 def compare(tenant: Tenant, adapter_name: str, name: str) -> dict[str, Any]:
     """Both standings of an alias, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
-    adapter = get_adapter(tenant, adapter_name).adapter
-    related = Alias.objects.for_tenant(tenant).select_related("version", "canary")
-    alias = related.filter(adapter=adapter, name=name).first()
-    if alias is None:
-        raise AliasNotFoundError(adapter, name)
+    alias = find_alias(tenant, get_adapter(tenant, adapter_name).adapter, name)
     if alias.canary is None or alias.canary_since is None:
         return {"canary": None, "own": None, "least_requests": LEAST}
     canary, own = (standing(version, alias.canary_since) for version in (alias.canary, alias.version))
