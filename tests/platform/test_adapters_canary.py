@@ -18,6 +18,8 @@ from control_plane.fleet.models import EngineHost, Phase, Placement
 from control_plane.gateway.admission import admit
 from control_plane.tenants.roles import Role
 from control_plane.usage.actions import Counts, record_event
+from control_plane.webhooks.events import FROM_AUDIT
+from control_plane.webhooks.models import EventType
 
 pytestmark = pytest.mark.django_db
 
@@ -98,6 +100,7 @@ def test_too_many_errors_end_it(acme: Any, two: Any) -> None:
     assert (alias.rolled_back["version"], alias.rolled_back["code"]) == (2, "error_rate")
     row = AuditEvent.objects.filter(action="alias.canary_fail").get()
     assert row.actor_kind == ActorKind.SYSTEM
+    assert FROM_AUDIT[row.action] == EventType.CANARY_FAILED
     shown = acme.client().get(acme.path("adapters/support")).json()["aliases"][0]["rolled_back"]
     assert shown["message"] == "6 of 22 requests failed, of the version beside it 0 of 60."
 

@@ -1577,6 +1577,7 @@ export interface components {
          *     * `version.ready` - Version Ready
          *     * `version.failed` - Version Failed
          *     * `version.promoted` - Version Promoted
+         *     * `canary.failed` - Canary Failed
          *     * `adapter.archived` - Adapter Archived
          *     * `quota.warning` - Quota Warning
          *     * `quota.exhausted` - Quota Exhausted
@@ -1584,7 +1585,7 @@ export interface components {
          *     * `test` - Test
          * @enum {string}
          */
-        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "export.ready" | "test";
+        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "canary.failed" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "export.ready" | "test";
         Export: {
             bytes: number;
             /** Format: date-time */

@@ -80,7 +80,7 @@ class HostMetrics:
         self.requests.add(1, outcome=usage.outcome)
         self.prompt_tokens.add(usage.prompt_tokens)
         self.completion_tokens.add(usage.completion_tokens)
-        if usage.first_token_ms:
+        if usage.completion_tokens:
             self.first_token.observe(usage.first_token_ms / 1000)
             self.queue.observe(usage.queue_ms / 1000)
 

@@ -19,6 +19,7 @@ FROM_AUDIT = {
     "version.ready": EventType.VERSION_READY,
     "version.failed": EventType.VERSION_FAILED,
     "version.promote": EventType.VERSION_PROMOTED,
+    "alias.canary_fail": EventType.CANARY_FAILED,
     "adapter.archive": EventType.ADAPTER_ARCHIVED,
 }
 

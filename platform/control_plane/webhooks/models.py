@@ -18,6 +18,7 @@ class EventType(models.TextChoices):
     VERSION_READY = "version.ready"
     VERSION_FAILED = "version.failed"
     VERSION_PROMOTED = "version.promoted"
+    CANARY_FAILED = "canary.failed"
     ADAPTER_ARCHIVED = "adapter.archived"
     QUOTA_WARNING = "quota.warning"
     QUOTA_EXHAUSTED = "quota.exhausted"

@@ -18,6 +18,7 @@ const EVENTS: [type: EventType, meaning: string][] = [
   ["version.ready", "A version can be called"],
   ["version.failed", "A version could not be staged"],
   ["version.promoted", "An alias points at another version"],
+  ["canary.failed", "A canary was ended for its errors or its latency"],
   ["adapter.archived", "An adapter was archived"],
   ["quota.warning", "80% of a quota are used"],
   ["quota.exhausted", "A quota is used up"],
