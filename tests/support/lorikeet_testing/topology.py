@@ -81,7 +81,8 @@ class Topology:
     def environment(self, service: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
         settings = self.services[service].get("environment", {})
-        given = {name: self.translate(str(value)) for name, value in settings.items()}
+        # A name without a value takes over what the shell has, and is not set where the shell has nothing.
+        given = {name: self.translate(str(value)) for name, value in settings.items() if value is not None}
         if "LORIKEET_DATABASE_URL" in given:
             given["LORIKEET_DATABASE_URL"] = self.database_url
         return {**own, **given, **self.settings, "PYTHONUNBUFFERED": "1"}
