@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from control_plane.adapters.models import Adapter
 from control_plane.prices.periods import Period, periods
 from control_plane.tenants.models import Tenant
-from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome
+from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome, Series
 from control_plane.usage.sums import Span, Sums, as_of, latency, percentiles, summed
 
 TOP_ADAPTERS = 20
@@ -107,8 +107,7 @@ def _latency_by_tenant(span: Span, tenants: list[UUID]) -> dict[UUID, dict[str, 
 def _top_adapters(span: Span, prices: Sequence[Period], whole: Sums) -> list[dict[str, Any]]:
     """The database finds which they are; only of those is everything added up."""
     rows = span.of(DailyUsage.objects.all())
-    by_time = rows.order_by().values_list("tenant_id", "series__adapter_id").annotate(time=Sum("device_us"))
-    wanted = [(tenant, adapter) for tenant, adapter, _ in by_time.order_by("-time", "tenant_id")[:TOP_ADAPTERS]]
+    wanted = _most_used(rows)
     tenants = Tenant.objects.in_bulk({tenant for tenant, _ in wanted})
     adapters = Adapter.objects.in_bulk({adapter for _, adapter in wanted if adapter})
     sums = summed(rows.filter(tenant__in=tenants), prices, ("tenant_id", "series__adapter_id"))
@@ -121,3 +120,17 @@ def _top_adapters(span: Span, prices: Sequence[Period], whole: Sums) -> list[dic
         }
         for tenant, adapter in wanted
     ]
+
+
+def _most_used(rows: QuerySet[DailyUsage]) -> list[tuple[UUID, UUID | None]]:
+    """Tenants and adapters, most device time first. The ORM would join every day with its series, which takes twice as
+    long as joining the sums."""
+    by_series = rows.order_by().values("series_id").annotate(time=Sum("device_us"))
+    sql, params = by_series.query.sql_with_params()
+    most = Series.objects.raw(
+        "SELECT MIN(s.id) AS id, s.tenant_id, s.adapter_id, SUM(g.time) AS time"
+        f" FROM ({sql}) g JOIN {Series._meta.db_table} s ON s.id = g.series_id"
+        f" GROUP BY s.tenant_id, s.adapter_id ORDER BY time DESC, s.tenant_id LIMIT {TOP_ADAPTERS}",
+        params,
+    )
+    return [(series.tenant_id, series.adapter_id) for series in most]

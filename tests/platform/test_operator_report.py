@@ -1,0 +1,163 @@
+"""The operator's report equals what its ledger adds up to, row by row."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from lorikeet_testing.seed import add_version
+
+from control_plane.prices.models import PriceVersion
+from control_plane.prices.money import micros, tokens_cost
+from control_plane.reports import operator
+from control_plane.reports.operator import operator_report
+from control_plane.tenants.models import Tenant
+from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.aggregation import aggregate
+from control_plane.usage.histogram import bucket_of
+from control_plane.usage.models import Outcome, UsageEvent
+from control_plane.usage.sums import COUNTED, Span, percentiles
+
+pytestmark = pytest.mark.django_db
+SPAN = Span(date(2026, 5, 4), date(2026, 5, 24))
+TENANTS, EVENTS, MOST_TENANTS, TOP_ADAPTERS = 5, 300, 4, 7
+
+
+def test_it_is_the_ledger_added_up(acme: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(operator, "MOST_TENANTS", MOST_TENANTS)
+    monkeypatch.setattr(operator, "TOP_ADAPTERS", TOP_ADAPTERS)
+    PriceVersion.objects.bulk_create(PRICES.values())
+    record(acme.key()[0])
+    aggregate(batch=70)
+    assert operator_report(SPAN) == {**added_up(), "as_of": operator_report(SPAN)["as_of"]}
+
+
+def test_of_nothing() -> None:
+    report = operator_report(SPAN)
+    assert (report["tenants"], report["by_tenant"], report["top_adapters"]) == (0, [], [])
+    assert report["totals"] == {name: 0 for name in (*COUNTED, "cost_micros")}
+    assert [day["date"] for day in report["by_day"]] == SPAN.days()
+
+
+def price_from(day: date, number: int, unit: int) -> PriceVersion:
+    return PriceVersion(
+        number=number, effective_on=day, currency="USD", input_per_million=unit, cached_input_per_million=unit // 3,
+        output_per_million=unit * 3 + 1, storage_per_gb_month=0,
+    )  # fmt: skip
+
+
+# None before the first.
+PRICES = {day: price_from(day, n, 199_999 * n) for n, day in enumerate((date(2026, 5, 7), date(2026, 5, 15)), start=1)}
+
+
+def record(key: Any) -> None:
+    """Adapters of several versions and keys, and requests before and after the days that are asked for."""
+    rnd = random.Random(5)
+    owners = []
+    for tenant in [key.tenant, *(Tenant.objects.create(slug=f"t{n}", name=f"T{n}") for n in range(1, TENANTS))]:
+        versions = [add_version(tenant, "a", 1), add_version(tenant, "a", 2), add_version(tenant, "b"), None]
+        owners += [(tenant, version) for version in versions]
+    start = datetime(2026, 5, 1, tzinfo=UTC)
+    for number in range(EVENTS):
+        tenant, version = rnd.choice(owners)
+        prompt = rnd.randint(0, 10**6)
+        record_event(
+            request_id=f"r{number}",
+            tenant=tenant,
+            adapter=version and version.adapter,
+            version=version,
+            api_key=key if tenant == key.tenant and rnd.random() < 0.5 else None,
+            model="m",
+            endpoint="completions",
+            outcome=rnd.choice(Outcome.values),
+            created_at=start + timedelta(seconds=rnd.randrange(28 * 86_400)),
+            counts=Counts(
+                prompt_tokens=prompt,
+                cached_prompt_tokens=rnd.randint(0, prompt),
+                completion_tokens=rnd.randint(2, 10**6),
+                first_token_ms=rnd.randint(1, 10_000),
+                decode_ms=rnd.randint(1, 10**8),
+                device_us=rnd.randint(0, 10**9),
+            ),
+        )
+
+
+def added_up() -> dict[str, Any]:
+    ledger = UsageEvent.objects.select_related("tenant", "adapter").order_by("id")
+    events = [event for event in ledger if SPAN.first <= event.created_at.date() <= SPAN.last]
+    whole = sums(events)
+    by_day = grouped(events, lambda event: event.created_at.date())
+    by_tenant = grouped(events, lambda event: event.tenant)
+    by_adapter = grouped(events, lambda event: (event.tenant.slug, event.adapter and event.adapter.name))
+    return {
+        "first": SPAN.first,
+        "last": SPAN.last,
+        "currency": "USD",
+        "totals": whole,
+        "outcomes": {outcome: ended(events, outcome) for outcome in Outcome.values},
+        "latency": latency(events),
+        "by_day": [{"date": day, **sums(by_day.get(day, []))} for day in SPAN.days()],
+        "tenants": len(by_tenant),
+        "by_tenant": [
+            {
+                "tenant": tenant.slug,
+                "name": tenant.name,
+                **sums(own),
+                "refused": ended(own, Outcome.REFUSED),
+                "failed": ended(own, Outcome.FAILED),
+                "device_share": sums(own)["device_us"] / whole["device_us"],
+                "latency": latency(own),
+            }
+            for tenant, own in most(by_tenant, MOST_TENANTS)
+        ],
+        "top_adapters": [
+            {
+                "tenant": tenant,
+                "adapter": adapter,
+                **sums(own),
+                "device_share": sums(own)["device_us"] / whole["device_us"],
+            }
+            for (tenant, adapter), own in most(by_adapter, TOP_ADAPTERS)
+        ],
+    }
+
+
+def grouped(events: Iterable[UsageEvent], key: Callable[[UsageEvent], Any]) -> dict[Any, list[UsageEvent]]:
+    groups: defaultdict[Any, list[UsageEvent]] = defaultdict(list)
+    for event in events:
+        groups[key(event)].append(event)
+    return groups
+
+
+def most(groups: dict[Any, list[UsageEvent]], count: int) -> list[tuple[Any, list[UsageEvent]]]:
+    return sorted(groups.items(), key=lambda item: -sums(item[1])["device_us"])[:count]
+
+
+def ended(events: Iterable[UsageEvent], outcome: str) -> int:
+    return sum(event.outcome == outcome for event in events)
+
+
+def sums(events: Iterable[UsageEvent]) -> dict[str, int]:
+    added = Counter({name: 0 for name in COUNTED})
+    cost = 0
+    for event in events:
+        added.update({"requests": 1, **{name: getattr(event, name) for name in COUNTED if name != "requests"}})
+        if prices := [price for day, price in PRICES.items() if day <= event.created_at.date()]:
+            cost += tokens_cost(
+                prices[-1],
+                prompt=event.prompt_tokens,
+                cached=event.cached_prompt_tokens,
+                completion=event.completion_tokens,
+            )
+    return {**added, "cost_micros": micros(cost)}
+
+
+def latency(events: Iterable[UsageEvent]) -> dict[str, dict[str, float | None]]:
+    answered = [event for event in events if event.outcome in (Outcome.FINISHED, Outcome.ABORTED)]
+    first = Counter(bucket_of(event.first_token_ms * 1000) for event in answered)
+    inter = Counter(bucket_of(event.decode_ms * 1000 // (event.completion_tokens - 1)) for event in answered)
+    return {"first_token": percentiles(first), "inter_token": percentiles(inter)}
