@@ -39,7 +39,7 @@ def test_it_is_the_ledger_added_up(acme: Any, monkeypatch: Any) -> None:
 def test_of_nothing() -> None:
     report = operator_report(SPAN)
     assert (report["tenants"], report["by_tenant"], report["top_adapters"]) == (0, [], [])
-    assert report["totals"] == {name: 0 for name in (*COUNTED, "cost_micros")}
+    assert report["totals"] == dict.fromkeys((*COUNTED, "cost_micros"), 0)
     assert [day["date"] for day in report["by_day"]] == SPAN.days()
 
 
@@ -142,7 +142,7 @@ def ended(events: Iterable[UsageEvent], outcome: str) -> int:
 
 
 def sums(events: Iterable[UsageEvent]) -> dict[str, int]:
-    added = Counter({name: 0 for name in COUNTED})
+    added = Counter(dict.fromkeys(COUNTED, 0))
     cost = 0
     for event in events:
         added.update({"requests": 1, **{name: getattr(event, name) for name in COUNTED if name != "requests"}})

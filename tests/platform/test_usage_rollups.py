@@ -26,10 +26,13 @@ from control_plane.usage.models import (
     DailyUsage,
     HourlyUsage,
     Metric,
+    OverallLatency,
+    OverallTotals,
     StorageDay,
     UsageEvent,
     Watermark,
 )
+from control_plane.usage.sums import Span, overall
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
@@ -59,12 +62,13 @@ def sums_of(rows: Any, requests: Any) -> dict[str, int]:
 
 def assert_equal_to_the_ledger() -> None:
     ledger = sums_of(UsageEvent.objects.all(), Count("id"))
-    for rollup in (HourlyUsage, DailyUsage, DailyTotals):
+    for rollup in (HourlyUsage, DailyUsage, DailyTotals, OverallTotals):
         assert sums_of(rollup.objects.all(), Sum("requests", default=0)) == ledger
     ended = UsageEvent.objects.filter(outcome__in=["finished", "aborted"])
     answered = ended.exclude(completion_tokens=0, first_token_ms=0)
-    counted = DailyLatency.objects.filter(metric=Metric.FIRST_TOKEN)
-    assert counted.aggregate(n=Sum("requests", default=0))["n"] == answered.count()
+    for latency in (DailyLatency, OverallLatency):
+        counted = latency._default_manager.filter(metric=Metric.FIRST_TOKEN)
+        assert counted.aggregate(n=Sum("requests", default=0))["n"] == answered.count()
 
 
 def snapshot() -> list[Any]:
@@ -109,6 +113,23 @@ def test_a_late_row_goes_to_its_own_hour_and_day(acme: Any) -> None:
     aggregate()
     days = DailyUsage.objects.order_by("start").values_list("start", "requests")
     assert list(days) == [(date(2026, 5, 1), 1), (date(2026, 5, 4), 1)]
+
+
+def test_all_tenants_days_follow_a_version_without_them(acme: Any, globex: Any, monkeypatch: Any) -> None:
+    record(acme, "a", NOW - timedelta(days=1))
+    record(globex, "b")
+    aggregate()
+    with monkeypatch.context() as before:
+        before.setattr("control_plane.usage.aggregation._add_up_tenants", lambda mark: None)
+        for at in (NOW - timedelta(days=1), NOW, NOW + timedelta(days=1)):
+            record(acme, f"at {at}", at)
+            aggregate()
+    assert sum(OverallTotals.objects.values_list("requests", flat=True)) == 2
+    span = Span(NOW.date(), NOW.date())
+    assert [rows.model for rows in overall(span)] == [DailyTotals, DailyLatency]
+    assert aggregate() == 0
+    assert_equal_to_the_ledger()
+    assert [rows.model for rows in overall(span)] == [OverallTotals, OverallLatency]
 
 
 def test_nothing_is_lost_when_it_is_killed_between_writing_and_committing(acme: Any, monkeypatch: Any) -> None:
@@ -239,7 +260,7 @@ def test_a_million_events_aggregated_twice(acme: Any, globex: Any, ready_version
     once = snapshot()
     assert aggregate() == 0
     assert snapshot() == once
-    for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, Watermark):
+    for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, OverallTotals, OverallLatency, Watermark):
         model.objects.all().delete()
     assert aggregate(batch=170_001) == MILLION
     assert snapshot() == once
@@ -252,8 +273,9 @@ def test_an_operator_compares_and_rebuilds(acme: Any, globex: Any) -> None:
     call_command("check_rollups", stdout=io.StringIO())
     DailyUsage.objects.for_tenant(acme.tenant).update(device_us=1)
     HourlyUsage.objects.for_tenant(globex.tenant).delete()
+    OverallTotals.objects.filter(outcome="aborted").update(requests=2)
     said = io.StringIO()
-    with pytest.raises(CommandError, match="2 sums differ"):
+    with pytest.raises(CommandError, match="3 sums differ"):
         call_command("check_rollups", stdout=said)
     assert "the ledger has (1, 10, 2, 5, 1234, 3, 2), the rollup (1, 10, 2, 5, 1, 3, 2)" in said.getvalue()
     call_command("check_rollups", "--rebuild", stdout=io.StringIO())

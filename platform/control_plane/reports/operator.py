@@ -14,7 +14,7 @@ from control_plane.adapters.models import Adapter
 from control_plane.prices.periods import Period, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome, Series
-from control_plane.usage.sums import Span, Sums, as_of, latency, percentiles, summed
+from control_plane.usage.sums import Span, Sums, as_of, latency, overall, percentiles, summed
 
 TOP_ADAPTERS = 20
 MOST_TENANTS = 100
@@ -45,9 +45,10 @@ class TenantRow:
 
 def operator_report(span: Span) -> dict[str, Any]:
     """Totals, by UTC day, the tenants and the adapters that took most of the devices' time."""
-    rows, prices = span.of(DailyTotals.objects.all()), periods(span.first, span.last)
-    by_day = summed(rows, prices, ("start",))
-    parts = summed(rows, prices, ("tenant_id", "outcome"))
+    prices = periods(span.first, span.last)
+    days, latencies = overall(span)
+    by_day = summed(days, prices, ("start",))
+    parts = summed(span.of(DailyTotals.objects.all()), prices, ("tenant_id", "outcome"))
     totals = Sums.total(by_day.values())
     tenants = _tenants(parts, span)
     return {
@@ -57,7 +58,7 @@ def operator_report(span: Span) -> dict[str, Any]:
         "currency": prices[-1].price.currency if prices[-1].price else None,
         "totals": totals.json(),
         "outcomes": _outcomes(parts),
-        "latency": latency(span.of(DailyLatency.objects.all())),
+        "latency": latency(latencies),
         "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
         "tenants": len({tenant for tenant, _ in parts}),
         "by_tenant": [row.json(totals) for row in tenants],

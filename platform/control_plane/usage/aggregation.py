@@ -24,6 +24,8 @@ from control_plane.usage.models import (
     HourlyUsage,
     Metric,
     Outcome,
+    OverallLatency,
+    OverallTotals,
     Series,
     UsageEvent,
     Watermark,
@@ -48,6 +50,11 @@ _SUMS = {
 }
 _TOTALS = {**{name: source for name, source in _SUMS.items() if name != "series_id"}, "outcome": "g.outcome"}
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
+# Of all tenants: from which rollup, what is kept apart, what is added up.
+_OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], tuple[str, ...]], ...] = (
+    (OverallTotals, DailyTotals, ("start", "outcome"), ("requests", *SUMMED)),
+    (OverallLatency, DailyLatency, ("start", "metric", "bucket"), ("requests",)),
+)
 
 
 def aggregate(batch: int = BATCH) -> int:
@@ -80,8 +87,23 @@ def _advance(settled: int, batch: int) -> tuple[int, int]:
 
 def _touch(mark: Watermark, settled: int) -> None:
     if mark.event_id >= settled:
+        _add_up_tenants(mark)
         mark.checked_at = timezone.now()
-        mark.save(update_fields=["checked_at"])
+        mark.save(update_fields=["checked_at", "overall_event_id"])
+
+
+def _add_up_tenants(mark: Watermark) -> None:
+    """All tenants' days that have changed are made anew: also those that a version without these rollups changed."""
+    if mark.overall_event_id == mark.event_id:
+        return
+    events = UsageEvent.objects.filter(id__gt=mark.overall_event_id, id__lte=mark.event_id).order_by()
+    days = list(events.values_list(TruncDate("created_at", tzinfo=UTC), flat=True).distinct())
+    for model, tenants, apart, added in _OVERALL:
+        model._default_manager.filter(start__in=days).delete()
+        rows = tenants._default_manager.filter(start__in=days).order_by().values(*apart)
+        columns = {**{name: f"g.{name}" for name in apart}, **{name: f"g.sum_{name}" for name in added}}
+        _upsert(model, rows.annotate(**{f"sum_{name}": Sum(name) for name in added}), columns, added=())
+    mark.overall_event_id = mark.event_id
 
 
 def _add(events: QuerySet[UsageEvent]) -> int:

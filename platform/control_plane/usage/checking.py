@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
@@ -10,7 +11,16 @@ from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import TruncDate, TruncHour
 
 from control_plane.usage.aggregation import SUMMED
-from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, HourlyUsage, UsageEvent, Watermark
+from control_plane.usage.models import (
+    DailyLatency,
+    DailyTotals,
+    DailyUsage,
+    HourlyUsage,
+    OverallLatency,
+    OverallTotals,
+    UsageEvent,
+    Watermark,
+)
 
 
 def differences() -> list[str]:
@@ -19,31 +29,32 @@ def differences() -> list[str]:
     ledger = UsageEvent.objects.filter(id__lte=mark)
     found = []
     hour, day = TruncHour("created_at", tzinfo=UTC), TruncDate("created_at", tzinfo=UTC)
-    for noun, rollup, outcome, start in (
-        ("hour", HourlyUsage.objects.all(), "series__outcome", hour),
-        ("day", DailyUsage.objects.all(), "series__outcome", day),
-        ("total of", DailyTotals.objects.all(), "outcome", day),
+    for noun, rollup, outcome, start, apart in (
+        ("hour", HourlyUsage.objects.all(), "series__outcome", hour, ("start", "tenant_id")),
+        ("day", DailyUsage.objects.all(), "series__outcome", day, ("start", "tenant_id")),
+        ("total of", DailyTotals.objects.all(), "outcome", day, ("start", "tenant_id")),
+        ("all of", OverallTotals.objects.all(), "outcome", day, ("start",)),
     ):
-        right = _sums(ledger.annotate(start=start), "outcome", Count("id"))
-        shown = _sums(rollup, outcome, Sum("requests"))
+        right = _sums(ledger.annotate(start=start), (*apart, "outcome"), Count("id"))
+        shown = _sums(rollup, (*apart, outcome), Sum("requests"))
         found += [
-            f"{noun} {key[1]}, {key[2]}, tenant {key[0]}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
+            f"{noun} {', '.join(map(str, key))}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
             for key in sorted(right.keys() | shown.keys(), key=str)
             if right.get(key) != shown.get(key)
         ]
     return found
 
 
-def _sums(rows: QuerySet[Any], outcome: str, requests: Count | Sum) -> dict[tuple[Any, ...], tuple[int, ...]]:
+def _sums(rows: QuerySet[Any], by: Sequence[str], requests: Count | Sum) -> dict[tuple[Any, ...], tuple[int, ...]]:
     sums = {f"sum_{name}": Sum(name) for name in SUMMED}
-    grouped = rows.order_by().values_list("tenant_id", "start", outcome).annotate(sum_requests=requests, **sums)
-    return {row[:3]: row[3:] for row in grouped}
+    grouped = rows.order_by().values_list(*by).annotate(sum_requests=requests, **sums)
+    return {row[: len(by)]: row[len(by) :] for row in grouped}
 
 
 def forget_rollups() -> None:
     """Back to the beginning of the ledger. The next aggregation makes them anew."""
     with transaction.atomic():
         Watermark.objects.select_for_update().get_or_create(pk=1)
-        for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency):
+        for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, OverallTotals, OverallLatency):
             model.objects.all().delete()
-        Watermark.objects.update(event_id=0, checked_at=None)
+        Watermark.objects.update(event_id=0, overall_event_id=0, checked_at=None)

@@ -95,7 +95,6 @@ class Series(models.Model):
 class Sums(models.Model):
     """What is added up. Times are of all requests together."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
     cached_prompt_tokens = models.BigIntegerField()
@@ -108,7 +107,14 @@ class Sums(models.Model):
         abstract = True
 
 
-class HourlyUsage(Sums):
+class TenantSums(Sums):
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        abstract = True
+
+
+class HourlyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
     series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
     start = models.DateTimeField()
@@ -126,7 +132,7 @@ class HourlyUsage(Sums):
         return f"{self.series_id} {self.start:%Y-%m-%d %H}h"
 
 
-class DailyUsage(Sums):
+class DailyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
     series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
     start = models.DateField(help_text="UTC.")
@@ -144,8 +150,8 @@ class DailyUsage(Sums):
         return f"{self.series_id} {self.start}"
 
 
-class DailyTotals(Sums):
-    """A tenant's day without regard to adapters and keys: what reports over all tenants can read at once."""
+class DailyTotals(TenantSums):
+    """A tenant's day without regard to adapters and keys."""
 
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
@@ -161,6 +167,20 @@ class DailyTotals(Sums):
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.start} {self.outcome}"
+
+
+class OverallTotals(Sums):
+    """A day of all tenants."""
+
+    id = models.BigAutoField(primary_key=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    start = models.DateField(help_text="UTC.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["start", "outcome"], name="usage_overall_once_per_day")]
+
+    def __str__(self) -> str:
+        return f"{self.start} {self.outcome}"
 
 
 class Metric(models.TextChoices):
@@ -194,10 +214,31 @@ class DailyLatency(models.Model):
         return f"{self.tenant_id} {self.start} {self.metric} {self.bucket}"
 
 
+class OverallLatency(models.Model):
+    """How many of all tenants' requests of a day fell into one bucket."""
+
+    id = models.BigAutoField(primary_key=True)
+    start = models.DateField(help_text="UTC.")
+    metric = models.CharField(max_length=16, choices=Metric.choices)
+    bucket = models.PositiveSmallIntegerField()
+    requests = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "metric", "bucket"], name="usage_overall_latency_once_per_bucket")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.start} {self.metric} {self.bucket}"
+
+
 class Watermark(models.Model):
-    """One row: every ledger row up to `event_id` is in the rollups, and none above it."""
+    """One row: every ledger row up to `event_id` is in the tenants' rollups, and none above it."""
 
     event_id = models.BigIntegerField(default=0)
+    overall_event_id = models.BigIntegerField(
+        default=0, db_default=0, help_text="The same of all tenants' days; behind, they are not to be read."
+    )
     checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
 
     def __str__(self) -> str:

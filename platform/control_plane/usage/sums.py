@@ -9,15 +9,16 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from django.db import models
-from django.db.models import QuerySet, Sum
+from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
 from control_plane.prices.money import micros, tokens_cost
 from control_plane.prices.periods import Period, period_number
 from control_plane.usage.histogram import percentile_us
-from control_plane.usage.models import DailyLatency, Metric, Watermark
+from control_plane.usage.models import DailyLatency, DailyTotals, Metric, OverallLatency, OverallTotals, Watermark
 
 M = TypeVar("M", bound=models.Model)
+Latencies = QuerySet[DailyLatency] | QuerySet[OverallLatency]
 
 
 @dataclass
@@ -116,7 +117,14 @@ def as_of() -> datetime | None:
     return Watermark.objects.values_list("checked_at", flat=True).first()
 
 
-def latency(rows: QuerySet[DailyLatency]) -> dict[str, dict[str, float | None]]:
+def overall(span: Span) -> tuple[QuerySet[OverallTotals] | QuerySet[DailyTotals], Latencies]:
+    """Rows that add up to all tenants' totals and latencies: the tenants' own, while the rollups of all are behind."""
+    if Watermark.objects.exclude(overall_event_id=F("event_id")).exists():
+        return span.of(DailyTotals.objects.all()), span.of(DailyLatency.objects.all())
+    return span.of(OverallTotals.objects.all()), span.of(OverallLatency.objects.all())
+
+
+def latency(rows: Latencies) -> dict[str, dict[str, float | None]]:
     """P50, P95 and P99 of each metric in milliseconds."""
     counts: dict[str, dict[int, int]] = {metric.value: {} for metric in Metric}
     grouped = rows.order_by().values_list("metric", "bucket").annotate(Sum("requests"))

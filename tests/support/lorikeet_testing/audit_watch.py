@@ -30,6 +30,8 @@ UNAUDITED = {
     "usage_dailyusage": "sums of the ledger",
     "usage_dailytotals": "sums of the ledger",
     "usage_dailylatency": "sums of the ledger",
+    "usage_overalltotals": "sums of the ledger",
+    "usage_overalllatency": "sums of the ledger",
     "usage_series": "names of what the sums are of",
     "usage_storageday": "measured by the worker",
     "usage_watermark": "how far the sums go",
