@@ -33,6 +33,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.memory import PageAllocator
 from lora_engine.model.batch import LoraSpan, StepBatch
+from lora_engine.model.ops import linear
 from lora_engine.model.triton_ops import TritonOps, TritonPlan
 from lora_engine.scheduling.reclaim import Reclaimer
 
@@ -119,7 +120,8 @@ class PaddedBmm:
         self.prompts = [span for span in self.spans if span.stop > batch.num_decode]
         return plan
 
-    def add_lora(self, ops: TritonOps, group: int, layer: int, x: Any, out: Any, plan: TritonPlan) -> None:
+    def project(self, group: int, layer: int, x: Any, weight: Any, bias: Any) -> Any:
+        out = linear(x, weight, bias)
         start = 0
         for a, b in self.weights[layer][:3] if group == 0 else self.weights[layer][3:] if group == 1 else []:
             columns = slice(start, start + b.shape[2])
@@ -130,6 +132,7 @@ class PaddedBmm:
             for span in self.prompts:
                 pick = self.index[span.slot.digest]
                 out[span.start : span.stop, columns] += x[span.start : span.stop] @ a[pick].T @ b[pick]
+        return out
 
 
 def main() -> None:
@@ -150,7 +153,7 @@ def main() -> None:
         if name == "padded bmm":
             padded = PaddedBmm(engine)
             TritonOps.plan = lambda ops, batch, pool, p=padded: p.plan(ops, batch, pool)  # type: ignore[method-assign,misc]
-            TritonOps.add_lora = lambda ops, *rest, p=padded: p.add_lora(ops, *rest)  # type: ignore[method-assign,misc]
+            TritonOps.project = lambda ops, *rest, p=padded: p.project(*rest[:5])  # type: ignore[method-assign,misc]
         run_case(engine, source, Case("warm-up", 4), 32)
         result = run_case(engine, source, CASE, REQUESTS)
         rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", settings=result)

@@ -97,7 +97,7 @@ def bench(case: Case, group: Group, form: Form) -> dict[str, float]:
         lora_shrink(x, pool[layer], h, tiles, tables, layer, group, KV_DIM, shape)
 
     def expand(layer: int) -> None:
-        lora_expand(h, pool[layer], out, tiles, tables, layer, group, KV_DIM, shape)
+        lora_expand(h, pool[layer], out, tiles, tables, layer, group, KV_DIM, shape, None)
 
     def both(layer: int) -> None:
         shrink(layer)
@@ -120,6 +120,7 @@ def main() -> None:
     work = (
         (Form.ONE, decode, GROUPS),
         (Form.ONE, shared, ("qkv", "o")),
+        (Form.TWO, [Case(128, 64, (8, 16, 32, 64))], ("qkv", "o")),
         (Form.SOME, shared, ("qkv", "o")),
         (Form.MANY, prefill, GROUPS),
     )

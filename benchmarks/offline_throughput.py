@@ -32,6 +32,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
+from lora_engine.model.ops import linear
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
@@ -196,7 +197,7 @@ def main() -> None:
         pool_mb=arguments.pool_mb, prefix_cache=False,
     )  # fmt: skip
     if arguments.lora_off:
-        TritonOps.add_lora = lambda *_: None  # type: ignore[method-assign]
+        TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: linear(x, weight, bias)  # type: ignore[method-assign]
     started = time.perf_counter()
     engine = build_engine(arguments.model, config, source)
     print(f"engine up in {time.perf_counter() - started:.1f} s: {engine.describe()}", flush=True)

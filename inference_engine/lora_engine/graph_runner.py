@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,24 @@ import torch
 from lora_kernels.attention import decode_splits
 from lora_kernels.lora import Form, LoraShape
 
+from .adapters.layout import TARGET_GROUPS
 from .adapters.residency import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan
+from .model.shape import OUT, QKV
 from .model.transformer import Transformer
-from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, decode_form, rank_class, table_index
+from .model.triton_ops import (
+    RANK_CLASSES,
+    LoraPlan,
+    Span,
+    TritonOps,
+    TritonPlan,
+    covering,
+    decode_form,
+    max_rank,
+    rank_class,
+    touched,
+)
 from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk
@@ -33,6 +47,9 @@ log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
 EAGER_RANKS = (16, 64)  # graphs of these classes are captured at start; others when they first come
+DECODE_FORMS = (Form.ONE, Form.TWO, Form.SOME)
+ATTENTION = frozenset({QKV, OUT})
+ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,7 @@ class GraphShape:
     size: int
     lora: LoraShape | None = None
     tiles: int = 0
+    groups: frozenset[int] = frozenset()  # target groups that some adapter touches
     merged: bool = False
     minus: LoraShape | None = None  # with merged weights: what takes the merged adapter out of other rows
 
@@ -81,7 +99,7 @@ class GraphRunner(Runner):
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._minus_tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)
+        self._shrunk = ops.shrink_workspace(LoraShape(Form.ONE, RANK_CLASSES[-1]), largest)
         self._graphs: dict[GraphShape, DecodeGraph] = {}
 
     @torch.inference_mode()
@@ -90,10 +108,9 @@ class GraphRunner(Runner):
         started = time.perf_counter()
         for size in reversed(self.sizes):
             self._graph(GraphShape(size))
-            for rank in EAGER_RANKS:
-                self._graph(GraphShape(size, LoraShape(Form.ONE, rank), size))
-                for tiles in some_tiles(size):
-                    self._graph(GraphShape(size, LoraShape(Form.SOME, rank), tiles))
+            for groups, rank, form in product((ATTENTION, ALL_GROUPS), EAGER_RANKS, DECODE_FORMS):
+                for tiles in tile_bounds(form, size):
+                    self._graph(GraphShape(size, LoraShape(form, rank), tiles, groups))
         log.info("captured %d decode graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
 
     def static_plan(self, shape: GraphShape) -> TritonPlan:
@@ -116,6 +133,7 @@ class GraphRunner(Runner):
             prefill_table=None,
             prefill_tiles=None,
             lora=lora,
+            groups=shape.groups,
             merged=shape.merged,
             minus=minus,
         )
@@ -175,7 +193,7 @@ class GraphRunner(Runner):
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
         for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.minus, tiles[1])):
             if lora:
-                _write_tiles([span for span in spans if span.sign == sign], lora.form, part)
+                _write_tiles(covering([span for span in spans if span.sign == sign], size), lora.form, part)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
@@ -187,23 +205,26 @@ class GraphRunner(Runner):
 
 
 def graph_sizes(max_running: int) -> list[int]:
-    """1, 2, 4, then every eighth up to 256, then every 32nd, up to ``max_running``."""
-    sizes = [1, 2, 4, *range(8, min(max_running, 256), 8), *range(256, max_running, 32)]
+    """1, 2, 4, every eighth up to 64, every 16th up to 256, then every 32nd, up to ``max_running``."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, max_running, 32)]
     return [size for size in sizes if size < max_running] + [max_running]
 
 
 def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
     """The graph for ``size`` rows whose adapters ``spans`` name."""
     plus = [span for span in spans if span.sign > 0]
+    groups = touched(spans)
+    if groups:
+        groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
     taken_out = next((span.slot.rank for span in spans if span.sign < 0), 0)
     minus = LoraShape(Form.SOME, rank_class(taken_out)) if taken_out else None
     if not plus:
-        return GraphShape(size, merged=merged, minus=minus)
-    form = decode_form(sum(span.stop - span.start for span in plus), len(plus))
-    lora = LoraShape(form, rank_class(max(span.slot.rank for span in plus)))
-    needed = sum(-(-(span.stop - span.start) // form) for span in plus)
-    tiles = size if form is Form.ONE else next(tiles for tiles in some_tiles(size) if tiles >= needed)
-    return GraphShape(size, lora, tiles, merged, minus)
+        return GraphShape(size, groups=groups, merged=merged, minus=minus)
+    covered = covering(plus, size)
+    lora = LoraShape(decode_form(covered), rank_class(max_rank(plus)))
+    needed = sum(-(-(stop - start) // lora.form) for _, start, stop in covered)
+    tiles = next(tiles for tiles in tile_bounds(lora.form, size) if tiles >= needed)
+    return GraphShape(size, lora, tiles, groups, merged, minus)
 
 
 def minus_tiles(size: int) -> int:
@@ -211,18 +232,21 @@ def minus_tiles(size: int) -> int:
     return size
 
 
-def some_tiles(size: int) -> tuple[int, int]:
-    """Tiles that graphs of the form for several have room for: empty ones cost time too.
+def tile_bounds(form: Form, size: int) -> Sequence[int]:
+    """How many tiles graphs of a form have room for: empty ones cost time too, and no tile is without a row.
 
-    The form is for more than three rows per adapter (``decode_form``); the first bound is for more than eight.
+    Two of the spans may be rows without an adapter. In the form for several there are more than three rows to an
+    adapter (``decode_form``); the first bound is for more than eight.
     """
-    return size // 8 + size // Form.SOME + 1, size // 3 + size // Form.SOME + 1
+    if form is not Form.SOME:
+        return (size,)
+    return sorted({min(size, size // 8 + size // form + 3), min(size, size // 3 + size // form + 3)})
 
 
-def _write_tiles(spans: Sequence[LoraSpan], form: Form, tiles: npt.NDArray[np.int32]) -> None:
-    """Each span cut into the form's tiles; large ranks first, since their programs take longest."""
+def _write_tiles(spans: Sequence[Span], form: Form, tiles: npt.NDArray[np.int32]) -> None:
+    """Each span cut into the form's tiles."""
     tile = 0
-    for span in sorted(spans, key=lambda span: -span.slot.rank):
-        for start in range(span.start, span.stop, form):
-            tiles[tile] = (table_index(span), start, min(form, span.stop - start))
+    for slot, first, stop in spans:
+        for start in range(first, stop, form):
+            tiles[tile] = (slot, start, min(form, stop - start))
             tile += 1

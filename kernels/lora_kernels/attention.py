@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .early_start import early_start, let_next_start, wait_for_input
+
 
 @triton.jit
 def _attend_block(
@@ -81,11 +83,14 @@ def _decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    let_next_start(PDL)
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
     length = tl.load(lengths_ptr + sequence)
+    wait_for_input(PDL)
     rows = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, HEAD_PAD)
     heads = kv_head * GROUP + rows
@@ -148,8 +153,11 @@ def _merge_kernel(
     HEAD_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
     SPLITS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Combine the splits of one head: a weighted mean with the softmax's own weights."""
+    let_next_start(PDL)
+    wait_for_input(PDL)
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, HEAD_PAD)
@@ -304,6 +312,7 @@ def paged_decode(
         SPLITS=splits,
         num_warps=2,
         num_stages=2,
+        **early_start(q),
     )
     if splits > 1:
         _merge_kernel[(q.shape[0], heads)](
@@ -316,6 +325,7 @@ def paged_decode(
             HEAD_PAD=head_pad,
             SPLITS=splits,
             num_warps=2,
+            **early_start(q),
         )
 
 

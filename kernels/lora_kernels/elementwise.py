@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .early_start import early_start, let_next_start, wait_for_input
+
 
 @triton.jit
 def _rms_norm_kernel(
@@ -20,10 +22,14 @@ def _rms_norm_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    let_next_start(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     ok = columns < SIZE
+    weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
+    wait_for_input(PDL)
     x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     if HAS_RESIDUAL:
         x = (
@@ -33,7 +39,6 @@ def _rms_norm_kernel(
         tl.store(residual_ptr + row * residual_stride + columns, x, mask=ok)
     wide = x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
-    weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
     out = (wide * scale).to(out_ptr.dtype.element_ty) * weight
     tl.store(out_ptr + row * out_stride + columns, out.to(out_ptr.dtype.element_ty), mask=ok)
 
@@ -62,10 +67,11 @@ def add_rms_norm(
         BLOCK=triton.next_power_of_2(size),
         HAS_RESIDUAL=residual is not None,
         num_warps=min(16, max(1, size // 512)),
+        **early_start(x),
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _rope_kv_kernel(
     qkv_ptr,
     cos_ptr,
@@ -75,6 +81,7 @@ def _rope_kv_kernel(
     pool_ptr,
     q_norm_ptr,
     k_norm_ptr,
+    num_tokens,
     qkv_stride,
     table_stride,
     eps,
@@ -84,42 +91,46 @@ def _rope_kv_kernel(
     HALF_PAD: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     QK_NORM: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """One token and one head: heads are the query heads, then the keys, then the values."""
-    token = tl.program_id(0).to(tl.int64)
+    """``BLOCK_T`` tokens of one head: heads are the query heads, then the keys, then the values."""
+    let_next_start(PDL)
+    tokens = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     head = tl.program_id(1)
     HALF: tl.constexpr = HEAD_DIM // 2
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
     dims = tl.arange(0, HALF_PAD)
-    ok = dims < HALF
-    place = qkv_ptr + token * qkv_stride + head * HEAD_DIM + dims
+    exists = tokens < num_tokens
+    ok = exists[:, None] & (dims < HALF)[None, :]
+    row = tl.load(positions_ptr + tokens, mask=exists, other=0).to(tl.int64) * table_stride
+    cell = tl.load(cells_ptr + tokens, mask=exists, other=0).to(tl.int64)
+    cos = tl.load(cos_ptr + row[:, None] + dims[None, :], mask=ok, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + row[:, None] + HALF + dims[None, :], mask=ok, other=0.0).to(tl.float32)
+    wait_for_input(PDL)
+    place = qkv_ptr + (tokens.to(tl.int64) * qkv_stride)[:, None] + head * HEAD_DIM + dims[None, :]
     low = tl.load(place, mask=ok, other=0.0)
     high = tl.load(place + HALF, mask=ok, other=0.0)
-    cell = tl.load(cells_ptr + token).to(tl.int64)
     if head >= HEADS + KV_HEADS:
-        value = pool_ptr + (cell + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM + dims
-        tl.store(value, low, mask=ok)
-        tl.store(value + HALF, high, mask=ok)
+        value = (cell + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM
+        value_place = pool_ptr + value[:, None] + dims[None, :]
+        tl.store(value_place, low, mask=ok)
+        tl.store(value_place + HALF, high, mask=ok)
         return
     a, b = low.to(tl.float32), high.to(tl.float32)
     if QK_NORM:
-        scale = tl.rsqrt((tl.sum(a * a, axis=0) + tl.sum(b * b, axis=0)) / HEAD_DIM + eps)
+        scale = tl.rsqrt((tl.sum(a * a, axis=1) + tl.sum(b * b, axis=1)) / HEAD_DIM + eps)[:, None]
         norm_ptr = q_norm_ptr
         if head >= HEADS:
             norm_ptr = k_norm_ptr
-        a = (a * scale).to(low.dtype).to(tl.float32) * tl.load(norm_ptr + dims, mask=ok, other=0.0).to(tl.float32)
-        b = (b * scale).to(low.dtype).to(tl.float32) * tl.load(norm_ptr + HALF + dims, mask=ok, other=0.0).to(
-            tl.float32
-        )
-    row = tl.load(positions_ptr + token).to(tl.int64) * table_stride
-    cos = tl.load(cos_ptr + row + dims, mask=ok, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + row + HALF + dims, mask=ok, other=0.0).to(tl.float32)
-    rotated_low = (a * cos - b * sin).to(low.dtype)
-    rotated_high = (b * cos + a * sin).to(low.dtype)
+        norm_low = tl.load(norm_ptr + dims, mask=dims < HALF, other=0.0).to(tl.float32)[None, :]
+        norm_high = tl.load(norm_ptr + HALF + dims, mask=dims < HALF, other=0.0).to(tl.float32)[None, :]
+        a = (a * scale).to(low.dtype).to(tl.float32) * norm_low
+        b = (b * scale).to(low.dtype).to(tl.float32) * norm_high
     if head >= HEADS:
-        place = pool_ptr + cell * KV_DIM + (head - HEADS) * HEAD_DIM + dims
-    tl.store(place, rotated_low, mask=ok)
-    tl.store(place + HALF, rotated_high, mask=ok)
+        place = pool_ptr + (cell * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None] + dims[None, :]
+    tl.store(place, (a * cos - b * sin).to(low.dtype), mask=ok)
+    tl.store(place + HALF, (b * cos + a * sin).to(low.dtype), mask=ok)
 
 
 def rope_and_write_kv(
@@ -146,7 +157,9 @@ def rope_and_write_kv(
             f"qkv has {qkv.shape[1]} columns, but {heads} + 2 x {kv_heads} heads of {head_dim} need "
             f"{(heads + 2 * kv_heads) * head_dim}"
         )
-    _rope_kv_kernel[(qkv.shape[0], heads + 2 * kv_heads)](
+    tokens = qkv.shape[0]
+    block = 4 if tokens <= 1024 else 16  # a decode step has too few tokens to fill the GPU with large blocks
+    _rope_kv_kernel[(triton.cdiv(tokens, block), heads + 2 * kv_heads)](
         qkv,
         cos,
         sin,
@@ -155,6 +168,7 @@ def rope_and_write_kv(
         pool,
         q_norm if q_norm is not None else qkv,
         k_norm if k_norm is not None else qkv,
+        tokens,
         qkv.stride(0),
         cos.stride(0),
         eps,
@@ -164,12 +178,18 @@ def rope_and_write_kv(
         HALF_PAD=triton.next_power_of_2(head_dim // 2),
         PAGE_TOKENS=page_tokens,
         QK_NORM=q_norm is not None,
-        num_warps=1,
+        BLOCK_T=block,
+        num_warps=block // 4,
+        **early_start(qkv),
     )
 
 
 @triton.jit
-def _silu_mul_kernel(x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, BLOCK: tl.constexpr):
+def _silu_mul_kernel(
+    x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
+):
+    let_next_start(PDL)
+    wait_for_input(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = columns < INNER
@@ -194,4 +214,5 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
         INNER=inner,
         BLOCK=block,
         num_warps=4,
+        **early_start(out),
     )

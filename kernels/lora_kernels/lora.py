@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 
+from .early_start import early_start, let_next_start, wait_for_input
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 
-ONE_SHARE = 2048  # input elements of a row that one program of the one-token form reads
-ONE_ROWS = 4  # rows of A that it reads
-ONE_RANK_BLOCK = 16  # rows of B in flight in one program of the one-token form
 SMALL_TILE = 16  # tokens of the smallest matrix product
 LARGE_TILE = 64
 
@@ -31,14 +28,17 @@ class Form(IntEnum):
     """How a launch treats its tiles; the value is the most tokens a tile may have."""
 
     ONE = 1  # bound by bandwidth: no matrix units, every weight in flight at once
+    TWO = 2  # the same for two tokens over one reading of the weights
     SOME = 16  # one small matrix product per tile: several decode tokens share an adapter
     MANY = 64  # prompt chunks; tiles of up to 16 tokens (decode rows beside them) take the small product
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is launched: ``columns`` of a weight row in flight, warps, stages of the loop's pipeline."""
+    """How a kernel is launched: a block of ``rows`` (of rank) and ``columns`` of a weight in flight, warps, stages of
+    the loop's pipeline."""
 
+    rows: int
     columns: int
     warps: int
     stages: int
@@ -46,39 +46,19 @@ class Launch:
 
 # The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
 SHRINK = {
-    Form.ONE: Launch(2048, 4, 1),
-    Form.SOME: Launch(512, 2, 1),
-    Form.MANY: Launch(128, 4, 3),
+    Form.ONE: Launch(4, 2048, 2, 1),
+    Form.TWO: Launch(4, 2048, 2, 1),
+    Form.SOME: Launch(16, 128, 4, 1),  # the columns of one warp
+    Form.MANY: Launch(32, 256, 4, 2),
 }
 EXPAND = {
-    Form.ONE: Launch(256, 2, 1),
-    Form.SOME: Launch(256, 4, 1),
-    Form.MANY: Launch(256, 4, 2),
+    Form.ONE: Launch(32, 128, 1, 1),
+    Form.TWO: Launch(32, 128, 1, 1),
+    Form.SOME: Launch(16, 256, 4, 1),
+    Form.MANY: Launch(16, 128, 4, 1),
 }
-SHARE = {
-    Form.ONE: ONE_SHARE,
-    Form.SOME: 512,
-    Form.MANY: 1024,
-}  # input elements that one program of a shrink reads
-
-
-@triton.jit
-def _wait(PDL: tl.constexpr):
-    """What earlier kernels wrote may be read from here on; what came before ran beside the last of them.
-
-    With programmatic dependent launch a program starts early, and has read its tile, its tables and
-    its weights by the time its input is complete. Every program must call this, also one without work:
-    else the launch would seem to end before those it came after. A loop around it must have one stage:
-    a pipeline would fetch the first round's input before it.
-    """
-    if PDL:
-        tl.extra.cuda.gdc_wait()
-
-
-@triton.jit
-def _let_next_start(PDL: tl.constexpr):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+# Input elements that one program of a shrink reads; in the form for several, a whole row.
+SHARE = {Form.ONE: 2048, Form.TWO: 2048, Form.MANY: 2048}
 
 
 @triton.jit
@@ -135,24 +115,26 @@ def _shrink_one_kernel(
     BLOCK_R: tl.constexpr,
     BLOCKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    TOKENS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One token per tile: the rows' whole share of the input is in flight at once, no loop over it."""
+    """Up to ``TOKENS`` per tile: the rows' whole share of the input is in flight at once, no loop over it."""
     row_block, split = tl.program_id(0), tl.program_id(2)
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
-    token = tl.load(tile + 1).to(tl.int64)
-    if tl.load(tile + 2) == 0:
-        _wait(PDL)
+    first = tl.load(tile + 1).to(tl.int64)
+    length = tl.load(tile + 2)
+    if length == 0:
+        wait_for_input(PDL)
         return
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
         num_rows += tl.load(meta + target * FIELDS + 2)
     if row_block * BLOCK_R >= num_rows:
-        _wait(PDL)
+        wait_for_input(PDL)
         return
-    _let_next_start(PDL)
+    let_next_start(PDL)
     rows = row_block * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < num_rows
     ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
@@ -170,11 +152,13 @@ def _shrink_one_kernel(
         mask=rows_ok[:, None, None] & columns_ok[None, :, :],
         other=0.0,
     )
-    _wait(PDL)
-    x = tl.load(x_ptr + token * x_stride + columns, mask=columns_ok, other=0.0)
-    products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
-    shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
-    tl.store(h_ptr + split * split_stride + token * h_stride + rows, shrunk, mask=rows_ok)
+    wait_for_input(PDL)
+    for offset in tl.static_range(TOKENS):
+        token = first + offset
+        x = tl.load(x_ptr + token * x_stride + columns, mask=columns_ok & (offset < length), other=0.0)
+        products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
+        shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
+        tl.store(h_ptr + split * split_stride + token * h_stride + rows, shrunk, mask=rows_ok & (offset < length))
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -186,10 +170,12 @@ def _expand_one_kernel(
     pages_ptr,
     modules_ptr,
     scales_ptr,
+    onto_ptr,
     layer,
     h_stride,
     split_stride,
     out_stride,
+    onto_stride,
     pages_stride,
     slot_stride,
     scale_stride,
@@ -206,21 +192,26 @@ def _expand_one_kernel(
     SPLITS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    TOKENS: tl.constexpr,
+    ONTO: tl.constexpr,
+    IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One token per tile; the shrink's partial sums are added up here, in a fixed order."""
+    """One or two tokens per tile; the shrink's partial sums are added up here, in a fixed order."""
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
     token = tl.load(tile + 1).to(tl.int64)
-    if tl.load(tile + 2) == 0:
-        _wait(PDL)
+    length = tl.load(tile + 2)
+    if length == 0:
+        wait_for_input(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
-    if rank == 0:
-        _wait(PDL)
+    if IN_PLACE and rank == 0:
+        wait_for_input(PDL)
         return
+    let_next_start(PDL)
     shrunk_start = 0
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
@@ -234,6 +225,7 @@ def _expand_one_kernel(
     splits = tl.arange(0, SPLITS)
     h_ptr += token * h_stride + shrunk_start
     acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    second = tl.zeros((BLOCK_N,), dtype=tl.float32)
     for r in range(0, rank, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
         rows_ok = rows < rank
@@ -243,13 +235,33 @@ def _expand_one_kernel(
         b = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
-        _wait(PDL)
-        partial = tl.load(h_ptr + splits[:, None] * split_stride + rows[None, :], mask=rows_ok[None, :], other=0.0)
-        shrunk = tl.sum(partial, axis=0).to(b.dtype).to(tl.float32)
-        acc += tl.sum(b.to(tl.float32) * shrunk[:, None], axis=0)
-    place_out = out_ptr + token * out_stride + out_start + column + columns
-    base = tl.load(place_out, mask=columns_ok, other=0.0).to(tl.float32)
-    tl.store(place_out, (base + acc * scale).to(out_ptr.dtype.element_ty), mask=columns_ok)
+        b = b.to(tl.float32)
+        wait_for_input(PDL)
+        h_ptrs = h_ptr + splits[:, None] * split_stride + rows[None, :]
+        acc += _expanded(b, h_ptrs, rows_ok, pool_ptr)
+        if TOKENS == 2:
+            second += _expanded(b, h_ptrs + h_stride, rows_ok & (length == 2), pool_ptr)
+    wait_for_input(PDL)
+    out_ptr += token * out_stride + out_start + column + columns
+    onto_ptr += token * onto_stride + out_start + column + columns
+    acc *= scale
+    if ONTO:
+        acc += tl.load(onto_ptr, mask=columns_ok, other=0.0).to(tl.float32)
+    tl.store(out_ptr, acc.to(out_ptr.dtype.element_ty), mask=columns_ok)
+    if TOKENS == 2:
+        columns_ok = columns_ok & (length == 2)
+        second *= scale
+        if ONTO:
+            second += tl.load(onto_ptr + onto_stride, mask=columns_ok, other=0.0).to(tl.float32)
+        tl.store(out_ptr + out_stride, second.to(out_ptr.dtype.element_ty), mask=columns_ok)
+
+
+@triton.jit
+def _expanded(b, h_ptrs, rows_ok, pool_ptr):
+    """One token's shrunk activations, their partial sums added up, times rows of B: ``b [rows, columns]`` float32."""
+    partial = tl.load(h_ptrs, mask=rows_ok[None, :], other=0.0)
+    shrunk = tl.sum(partial, axis=0).to(pool_ptr.dtype.element_ty).to(tl.float32)
+    return tl.sum(b * shrunk[:, None], axis=0)
 
 
 @triton.jit
@@ -272,7 +284,6 @@ def _shrink_tile(
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SHARE: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SHARE`` elements of the input from ``first`` on."""
     rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -292,14 +303,12 @@ def _shrink_tile(
         a = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_K)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
-        _wait(PDL)
         x = tl.load(
             x_ptr + tokens[None, :] * x_stride + (k + columns)[:, None],
             mask=tokens_ok[None, :] & columns_ok[:, None],
             other=0.0,
         )
         acc = tl.dot(a, x, acc, input_precision="ieee")
-    _wait(PDL)
     tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
@@ -332,38 +341,109 @@ def _shrink_kernel(
     SHARE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
+    """Prompts' chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones."""
     tile = tiles_ptr + tl.program_id(1) * 3
     slot = tl.load(tile)
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
-        _wait(PDL)
+        wait_for_input(PDL)
         return
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
         num_rows += tl.load(meta + target * FIELDS + 2)
     if tl.program_id(0) * BLOCK_R >= num_rows:
-        _wait(PDL)
+        wait_for_input(PDL)
         return
-    _let_next_start(PDL)
+    let_next_start(PDL)
     split = tl.program_id(2)
     h_ptr += split * split_stride
     table_ptr = pages_ptr + slot * pages_stride
     first_chunk = tl.load(meta)
-    if LARGE > 0:
-        _wait(PDL)
-        if length > SMALL:
-            _shrink_tile(
-                x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-                split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE, False,
-            )  # fmt: skip
-            return
+    wait_for_input(PDL)
+    if length > SMALL:
+        _shrink_tile(
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
+            split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE,
+        )  # fmt: skip
+        return
     _shrink_tile(
         x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE, PDL,
+        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _shrink_some_kernel(
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    layer,
+    x_stride,
+    h_stride,
+    pages_stride,
+    slot_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    WAYS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Up to 16 tokens per tile: each of ``WAYS`` warps multiplies its own columns, and the program adds them up."""
+    tile = tiles_ptr + tl.program_id(1) * 3
+    slot = tl.load(tile)
+    start = tl.load(tile + 1)
+    length = tl.load(tile + 2)
+    if length == 0:
+        wait_for_input(PDL)
+        return
+    meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
+    num_rows = 0
+    for target in tl.static_range(NUM_TARGETS):
+        num_rows += tl.load(meta + target * FIELDS + 2)
+    if tl.program_id(0) * BLOCK_R >= num_rows:
+        wait_for_input(PDL)
+        return
+    let_next_start(PDL)
+    rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    rows_ok = rows < num_rows
+    tokens = tl.arange(0, BLOCK_T)
+    tokens_ok = tokens < length
+    tokens = (start + tokens).to(tl.int64)
+    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    first_chunk = tl.load(meta) + rows * ROW_CHUNKS
+    inner = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
+    for k in range(0, IN, WAYS * BLOCK_K):
+        column = k + tl.arange(0, WAYS) * BLOCK_K
+        ok = (column < IN)[:, None] & rows_ok[None, :]
+        chunk = first_chunk[None, :] + (column // KV_DIM)[:, None]
+        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + (column % KV_DIM)[:, None]
+        a = tl.load(
+            pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0
+        )
+        wait_for_input(PDL)
+        columns = column[:, None] + inner[None, :]
+        x = tl.load(
+            x_ptr + tokens[None, None, :] * x_stride + columns[:, :, None],
+            mask=tokens_ok[None, None, :] & (columns < IN)[:, :, None],
+            other=0.0,
+        )
+        acc = tl.dot(a, x, acc, input_precision="ieee")
+    shrunk = tl.sum(acc, axis=0).to(h_ptr.dtype.element_ty)
+    tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
 @triton.jit
@@ -379,8 +459,8 @@ def _sum_kernel(
     PDL: tl.constexpr,
 ):
     """Add up one token's partial sums, in a fixed order, in the dtype of the next product."""
-    _let_next_start(PDL)
-    _wait(PDL)
+    let_next_start(PDL)
+    wait_for_input(PDL)
     token = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     ok = columns < width
@@ -396,6 +476,7 @@ def _expand_tile(
     pool_ptr,
     out_ptr,
     table_ptr,
+    onto_ptr,
     first_chunk,
     rank,
     scale,
@@ -405,14 +486,16 @@ def _expand_tile(
     out_features,
     h_stride,
     out_stride,
+    onto_stride,
     KV_DIM: tl.constexpr,
     PAGE_CHUNKS: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    ONTO: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; ``h_ptr`` and ``out_ptr`` point at its columns."""
+    """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns."""
     tokens = tl.arange(0, BLOCK_T)
     tokens_ok = tokens < length
     tokens = (start + tokens).to(tl.int64)
@@ -430,16 +513,19 @@ def _expand_tile(
         b = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
-        _wait(PDL)
+        wait_for_input(PDL)
         h = tl.load(
             h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
-    _wait(PDL)
+    wait_for_input(PDL)
+    acc *= scale
+    ok = tokens_ok[:, None] & columns_ok[None, :]
+    if ONTO:
+        onto_ptrs = onto_ptr + tokens[:, None] * onto_stride + column + columns[None, :]
+        acc += tl.load(onto_ptrs, mask=ok, other=0.0).to(tl.float32)
     out_ptrs = out_ptr + tokens[:, None] * out_stride + column + columns[None, :]
-    out_ok = tokens_ok[:, None] & columns_ok[None, :]
-    base = tl.load(out_ptrs, mask=out_ok, other=0.0)
-    tl.store(out_ptrs, (base.to(tl.float32) + acc * scale).to(out_ptr.dtype.element_ty), mask=out_ok)
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -451,9 +537,11 @@ def _expand_kernel(
     pages_ptr,
     modules_ptr,
     scales_ptr,
+    onto_ptr,
     layer,
     h_stride,
     out_stride,
+    onto_stride,
     pages_stride,
     slot_stride,
     scale_stride,
@@ -471,6 +559,8 @@ def _expand_kernel(
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    ONTO: tl.constexpr,
+    IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
@@ -479,32 +569,36 @@ def _expand_kernel(
     start = tl.load(tile + 1)
     length = tl.load(tile + 2)
     if length == 0:
-        _wait(PDL)
+        wait_for_input(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
-    if rank == 0:
-        _wait(PDL)
+    if IN_PLACE and rank == 0:
+        wait_for_input(PDL)
         return
+    let_next_start(PDL)
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
             h_ptr += tl.load(meta + other * FIELDS + 2)
     out_ptr += out_start
+    onto_ptr += out_start
     scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
     first_chunk = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
     if LARGE > 0:
-        _wait(PDL)
+        wait_for_input(PDL)
         if length > SMALL:
             _expand_tile(
-                h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
-                out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N, False,
+                h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+                block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
+                KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
             )  # fmt: skip
             return
     _expand_tile(
-        h_ptr, pool_ptr, out_ptr, table_ptr, first_chunk, rank, scale, start, length, block * BLOCK_N,
-        out_features, h_stride, out_stride, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N, PDL,
+        h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+        block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
+        KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
     )  # fmt: skip
 
 
@@ -528,7 +622,7 @@ class LoraShape:
 
     def splits(self, in_features: int) -> int:
         """Parts of the input whose partial sums are kept apart; a power of two."""
-        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE[self.form])))
+        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE.get(self.form, in_features))))
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
@@ -563,8 +657,9 @@ def lora_shrink(
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
-    where = (x, pool, partial, tiles, tables.pages, tables.modules, layer)
+    tables_of = (tiles, tables.pages, tables.modules, layer)
     strides = (x.stride(0), partial.stride(1), partial.stride(0), tables.pages.stride(0), tables.modules.stride(0))
+    launch = SHRINK[shape.form]
     common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
@@ -573,33 +668,30 @@ def lora_shrink(
         IN=group.in_features,
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        num_warps=SHRINK[shape.form].warps,
-        num_stages=SHRINK[shape.form].stages,
-        **_early_start(x),
+        BLOCK_R=launch.rows,
+        num_warps=launch.warps,
+        num_stages=launch.stages,
+        **early_start(x),
     )
-    columns = _block(kv_dim, SHRINK[shape.form].columns)
-    if shape.form is Form.ONE:
-        _shrink_one_kernel[(triton.cdiv(max_rows, ONE_ROWS), tiles.shape[0], splits)](
-            *where,
-            *strides,
-            BLOCK_R=ONE_ROWS,
-            BLOCKS=ONE_SHARE // columns,
-            BLOCK_K=columns,
-            **common,
-        )
+    grid = (triton.cdiv(max_rows, launch.rows), tiles.shape[0], splits)
+    columns = _block(kv_dim, launch.columns)
+    if shape.form in (Form.ONE, Form.TWO):
+        _shrink_one_kernel[grid](
+            x, pool, partial, *tables_of, *strides,
+            BLOCKS=SHARE[shape.form] // columns, BLOCK_K=columns, TOKENS=int(shape.form), **common,
+        )  # fmt: skip
         return
-    many = shape.form is Form.MANY
-    _shrink_kernel[(triton.cdiv(max_rows, 16), tiles.shape[0], splits)](
-        *where,
-        *strides,
-        SMALL=SMALL_TILE,
-        LARGE=LARGE_TILE if many else 0,
-        BLOCK_R=16,
-        SMALL_K=_block(kv_dim, 512) if many else columns,
-        LARGE_K=columns,
-        SHARE=SHARE[shape.form],
-        **common,
-    )
+    if shape.form is Form.SOME:
+        _shrink_some_kernel[grid](
+            x, pool, h.total, *tables_of, x.stride(0), h.total.stride(0), *strides[3:],
+            BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, **common,
+        )  # fmt: skip
+        return
+    _shrink_kernel[grid](
+        x, pool, partial, *tables_of, *strides,
+        SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=_block(kv_dim, 8192 // launch.rows), LARGE_K=columns,
+        SHARE=SHARE[Form.MANY], **common,
+    )  # fmt: skip
     _sum_kernel[(tokens,)](
         partial,
         h.total,
@@ -610,7 +702,7 @@ def lora_shrink(
         SPLITS=splits,
         BLOCK=triton.next_power_of_2(max_rows),
         num_warps=2,
-        **_early_start(x),
+        **early_start(x),
     )
 
 
@@ -624,21 +716,26 @@ def lora_expand(
     group: Group,
     kv_dim: int,
     shape: LoraShape,
+    onto: torch.Tensor | None,
 ) -> None:
-    """``out[token] += scale * B^T h[token]`` in place, each target in its own columns.
+    """``out[token] = onto + scale * B^T h[token]``, each target in its own columns.
 
-    ``out [tokens, sum(out_features)]``; the rest as for ``lora_shrink``. Raises ``ValueError`` for shapes that do
-    not fit.
+    ``out [tokens, sum(out_features)]``; ``onto`` is ``out`` itself, a bias of one row, or None for zero. Only rows
+    of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. The rest as for ``lora_shrink``. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
     _check(out, pool, kv_dim, sum(group.out_features), "out")
     outs = (*group.out_features, 0, 0)[:3]
-    one = shape.form is Form.ONE
-    block_n = _block(kv_dim, EXPAND[shape.form].columns)
+    launch = EXPAND[shape.form]
+    block_n = _block(kv_dim, launch.columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
-    where = (pool, out, tiles, tables.pages, tables.modules, tables.scales, layer)
-    strides = (out.stride(0), tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0))
+    onto_stride = out.stride(0) if onto is out else 0
+    tables_of = (tables.pages, tables.modules, tables.scales, out if onto is None else onto, layer)
+    strides = (
+        out.stride(0), onto_stride, tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0)
+    )  # fmt: skip
     common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
@@ -650,36 +747,24 @@ def lora_expand(
         OUT_2=outs[2],
         KV_DIM=kv_dim,
         PAGE_CHUNKS=pool.shape[1] // kv_dim,
-        BLOCK_R=ONE_RANK_BLOCK if one else 16,
+        BLOCK_R=launch.rows,
         BLOCK_N=block_n,
-        num_warps=EXPAND[shape.form].warps,
-        num_stages=EXPAND[shape.form].stages,
-        **_early_start(out),
+        ONTO=onto is not None,
+        IN_PLACE=onto is out,
+        num_warps=launch.warps,
+        num_stages=launch.stages,
+        **early_start(out),
     )
-    if one:
-        splits = shape.splits(group.in_features)
+    if shape.form in (Form.ONE, Form.TWO):
         _expand_one_kernel[grid](
-            h.partial,
-            *where,
-            h.partial.stride(1),
-            h.partial.stride(0),
-            *strides,
-            SPLITS=splits,
-            **common,
-        )
+            h.partial, pool, out, tiles, *tables_of, h.partial.stride(1), h.partial.stride(0), *strides,
+            SPLITS=shape.splits(group.in_features), TOKENS=int(shape.form), **common,
+        )  # fmt: skip
         return
     large = LARGE_TILE if shape.form is Form.MANY else 0
-    _expand_kernel[grid](h.total, *where, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common)
-
-
-def _early_start(x: torch.Tensor) -> dict[str, bool]:
-    """Programmatic dependent launch, where there is a GPU that has it."""
-    return {"PDL": True, "launch_pdl": True} if x.is_cuda and _launches_early(x.device) else {"PDL": False}
-
-
-@cache
-def _launches_early(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    _expand_kernel[grid](
+        h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common
+    )
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

@@ -61,14 +61,13 @@ class SlotTables:
 
 def token_tiles(spans: Sequence[tuple[int, int, int]], block: int, capacity: int) -> torch.Tensor:
     """Cut ``(slot, start, stop)`` spans into tiles of at most ``block`` tokens: ``[capacity, 3]`` int32 rows of
-    ``(slot, start, length)``, padded with empty tiles. Spans of slot 0 cost no tile.
+    ``(slot, start, length)``, padded with empty tiles. Spans of slot 0 are rows without an adapter.
 
     Raises ``ValueError`` if there are more tiles than ``capacity``.
     """
     tiles = [
         (slot, first, min(block, stop - first))
         for slot, start, stop in spans
-        if slot
         for first in range(start, stop, block)
     ]
     if len(tiles) > capacity:

@@ -66,6 +66,7 @@ class AdapterSlot(Evictable):
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
         self.layout = packed.layout
+        self.groups = target_groups(packed.layout)
         self._pool = pool
         self._offsets = group_offsets
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
@@ -117,6 +118,12 @@ class AdapterSlot(Evictable):
             for slot, end in zip(slots, ends, strict=True)
         )
         return GroupWeights(a.T, parts)
+
+
+def target_groups(layout: AdapterLayout) -> frozenset[int]:
+    """Which of ``TARGET_GROUPS`` the adapter touches, in any layer."""
+    targets = {module.target for layer in layout.layers for module in layer}
+    return frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
 
 
 GroupOffsets = dict[str, int]

@@ -1,4 +1,4 @@
-"""What differs between devices: everything in a layer but the base model's matrix products."""
+"""What differs between devices: everything in a layer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ class Ops(Protocol[Plan]):
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         """``residual += delta`` in place, then its RMS norm times ``weight``; both ``[tokens, hidden]``."""
 
-    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: Plan) -> None:
-        """Add every token's adapter's delta ``x [tokens, in] A B`` of a target group to ``out [tokens, features]``."""
+    def project(
+        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Plan
+    ) -> torch.Tensor:
+        """The base model's product of a target group plus every token's adapter's delta: ``x W^T + bias + x A B``.
+
+        ``x [tokens, in]``, ``weight [out, in]``.
+        """
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
@@ -63,8 +68,12 @@ class TorchOps:
             residual.add_(delta)
         return self._norm(residual, weight)
 
-    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TorchPlan) -> None:
+    def project(
+        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TorchPlan
+    ) -> torch.Tensor:
+        out = linear(x, weight, bias)
         add_lora(group, layer, x, out, plan.batch.lora)
+        return out
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
         s = self.shape
@@ -89,3 +98,11 @@ class TorchOps:
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = torch.addcmul(self.eps, length, length, value=1 / x.shape[-1]).rsqrt_()
         return (x * scale).mul_(weight)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``x [tokens, in]`` times ``weight [out, in]``.
+
+    The same product as ``F.linear``, which on a CPU spends longer on choosing how than one row takes.
+    """
+    return torch.mm(x, weight.t()) if bias is None else torch.addmm(bias, x, weight.t())

@@ -12,7 +12,7 @@ from lora_engine.memory.page_pool import PagePool
 from .batch import StepBatch
 from .config import ModelConfig
 from .merging import MergedLayers
-from .ops import Ops, TorchOps
+from .ops import Ops, TorchOps, linear
 from .parallel import Parallel
 from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
 from .weights import LayerWeights, ModelWeights
@@ -54,30 +54,14 @@ class Transformer:
             delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.post_norm), plan)
         if logit_rows is not None:
             residual, delta = residual[logit_rows], None if delta is None else delta[logit_rows]
-        return _linear(self.ops.add_norm(residual, delta, self.weights.final_norm), self.weights.lm_head)
+        return linear(self.ops.add_norm(residual, delta, self.weights.final_norm), self.weights.lm_head)
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
-        qkv = self._project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
+        qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
-        return self.parallel.all_reduce(self._project(OUT, index, attended, layer.o, layer.o_bias, plan))
+        return self.parallel.all_reduce(self.ops.project(OUT, index, attended, layer.o, layer.o_bias, plan))
 
     def _mlp(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
-        gate_up = self._project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
+        gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.silu_mul(gate_up)
-        return self.parallel.all_reduce(self._project(DOWN, index, inner, layer.down, layer.down_bias, plan))
-
-    def _project(
-        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Any
-    ) -> torch.Tensor:
-        """The base model's product plus every token's adapter's delta."""
-        out = _linear(x, weight, bias)
-        self.ops.add_lora(group, layer, x, out, plan)
-        return out
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """``x [tokens, in]`` times ``weight [out, in]``.
-
-    The same product as ``F.linear``, which on a CPU spends longer on choosing how than one row takes.
-    """
-    return torch.mm(x, weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+        return self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))

@@ -19,16 +19,21 @@ from lora_kernels.lora import SMALL_TILE, Form, LoraShape, Shrunk, lora_expand, 
 from lora_kernels.tables import Group, SlotTables, token_tiles
 
 from .batch import LoraSpan, StepBatch
+from .ops import linear
 from .shape import ModelShape
 from .weights import LayerWeights
 
 MAX_SPLITS = 32
+Span = tuple[int, int, int]  # table index, first row, row after the last
 RANK_CLASSES = (16, 64, 128, 256)
 
 
 @dataclass(slots=True)
 class LoraPlan:
-    """Which rows use which adapter, in the form that suits them; None in its place: no row uses any."""
+    """Which rows use which adapter, in the form that suits them; None in its place: no row uses any.
+
+    Every row is in a tile, those without an adapter under slot 0.
+    """
 
     tiles: torch.Tensor
     shape: LoraShape
@@ -49,6 +54,7 @@ class TritonPlan:
     prefill_table: torch.Tensor | None
     prefill_tiles: torch.Tensor | None
     lora: LoraPlan | None
+    groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
     minus: LoraPlan | None = None  # takes the merged adapter out of the rows that do not use it
 
@@ -79,6 +85,7 @@ class TritonOps:
             if spans
             else None,
             lora=self._lora([span for span in batch.lora if span.sign > 0], batch),
+            groups=touched(batch.lora),
             merged=batch.merged,
             minus=self._lora([span for span in batch.lora if span.sign < 0], batch),
         )
@@ -101,13 +108,26 @@ class TritonOps:
             add_rms_norm(delta, residual, weight, self.shape.eps, out)
         return out
 
-    def add_lora(self, group: int, layer: int, x: torch.Tensor, out: torch.Tensor, plan: TritonPlan) -> None:
+    def project(
+        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TritonPlan
+    ) -> torch.Tensor:
+        if group not in plan.groups:
+            return linear(x, weight, bias)
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
+        # can be fetched; the product then adds itself onto them. Over a prompt's rows that product is slower.
+        deltas_first = plan.prefill_tiles is None
+        if deltas_first:
+            out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device), bias
+        else:
+            out = onto = linear(x, weight, bias)
         for lora in (plan.lora, plan.minus):
             if lora is not None:
                 where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
                 lora_shrink(x, pool, lora.shrunk, *where)
-                lora_expand(lora.shrunk, pool, out, *where)
+                lora_expand(lora.shrunk, pool, out, *where, onto)
+                onto = out
+        return out.addmm_(x, weight.t()) if deltas_first else out
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
@@ -166,31 +186,52 @@ class TritonOps:
         """The launch form that suits the spans, and their tiles."""
         if not used:
             return None
-        # Large ranks first: their programs take longest, and must not be the last to start.
-        spans = sorted(used, key=lambda span: -span.slot.rank)
-        decode, prompts = _split(spans, batch.num_decode)
-        form = Form.MANY if prompts else decode_form(sum(stop - start for _, start, stop in decode), len(decode))
+        rows = len(batch.positions)
+        decode, prompts = split_spans(covering(used, rows), batch.num_decode)
+        shape = LoraShape(Form.MANY if len(prompts) else decode_form(decode), rank_class(max_rank(used)))
         tiles = [
             token_tiles(part, block, sum(-(-(stop - start) // block) for _, start, stop in part))
-            for part, block in ((prompts, Form.MANY), (decode, min(form, SMALL_TILE)))
+            for part, block in ((prompts, Form.MANY), (decode, min(shape.form, SMALL_TILE)))
         ]
-        shape = LoraShape(form, rank_class(spans[0].slot.rank))
-        return LoraPlan(self._copy(torch.cat(tiles)), shape, self.shrink_workspace(shape, len(batch.positions)))
+        return LoraPlan(self._copy(torch.cat(tiles)), shape, self.shrink_workspace(shape, rows))
 
 
-def decode_form(rows: int, adapters: int) -> Form:
+def decode_form(spans: Sequence[Span]) -> Form:
     """How decode rows are treated: a matrix product pays once an adapter has more than three of them."""
-    return Form.SOME if rows > 3 * adapters else Form.ONE
+    used = [stop - start for slot, start, stop in spans if slot]
+    if sum(used) > 3 * len(used):
+        return Form.SOME
+    return Form.TWO if 2 * sum(used) > 3 * len(used) else Form.ONE
 
 
-Span = tuple[int, int, int]  # table index, first row, row after the last
+def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
+    """The spans, and under slot 0 the rows between them.
+
+    Large ranks first: their programs take longest, and must not be the last to start.
+    """
+    covered: list[Span] = [(table_index(s), s.start, s.stop) for s in sorted(spans, key=lambda s: -s.slot.rank)]
+    end = 0
+    for start, stop in (*sorted((s.start, s.stop) for s in spans), (rows, rows)):
+        if start > end:
+            covered.append((0, end, start))
+        end = stop
+    return covered
 
 
-def _split(spans: Sequence[LoraSpan], border: int) -> tuple[list[Span], list[Span]]:
+def split_spans(spans: Sequence[Span], border: int) -> tuple[list[Span], list[Span]]:
     """The spans' parts in the decode rows, which come first, and in the prompts' rows."""
-    decode = [(table_index(s), s.start, min(s.stop, border)) for s in spans if s.start < border]
-    prompts = [(table_index(s), max(s.start, border), s.stop) for s in spans if s.stop > border]
+    decode = [(slot, start, min(stop, border)) for slot, start, stop in spans if start < border]
+    prompts = [(slot, max(start, border), stop) for slot, start, stop in spans if stop > border]
     return decode, prompts
+
+
+def touched(spans: Sequence[LoraSpan]) -> frozenset[int]:
+    """The target groups that some adapter touches."""
+    return frozenset().union(*(span.slot.groups for span in spans))
+
+
+def max_rank(spans: Sequence[LoraSpan]) -> int:
+    return max(span.slot.rank for span in spans)
 
 
 def table_index(span: LoraSpan) -> int:

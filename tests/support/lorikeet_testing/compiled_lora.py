@@ -20,7 +20,9 @@ from lora_kernels.tables import Group, SlotTables, token_tiles
 
 KV_DIM, PAGE_CHUNKS = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
-KERNELS = ("_shrink_one_kernel", "_expand_one_kernel", "_shrink_kernel", "_sum_kernel", "_expand_kernel")
+KERNELS = (
+    "_shrink_one_kernel", "_shrink_some_kernel", "_shrink_kernel", "_sum_kernel", "_expand_one_kernel", "_expand_kernel"
+)  # fmt: skip
 POINTERS = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32"}
 
 
@@ -62,7 +64,7 @@ def ptx_of(form: Form, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> 
     """PTX of every kernel that the form launches, by name."""
     ptx: dict[str, str] = {}
     originals = {name: getattr(lora, name) for name in KERNELS}
-    lora._early_start = lambda x: {"PDL": True, "launch_pdl": True}  # type: ignore[assignment]
+    lora.early_start = lambda x: {"PDL": True, "launch_pdl": True}  # type: ignore[assignment]
     try:
         for name, kernel in originals.items():
             setattr(lora, name, Recorder(kernel, ptx))
@@ -73,7 +75,7 @@ def ptx_of(form: Form, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> 
         h = shape.workspace(tokens, GROUP.in_features, 3, "cpu", x.dtype)
         where = (token_tiles([(1, 0, tokens)], form, tokens), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
         lora.lora_shrink(x, pool, h, *where)
-        lora.lora_expand(h, pool, out, *where)
+        lora.lora_expand(h, pool, out, *where, None)
     finally:
         for name, kernel in originals.items():
             setattr(lora, name, kernel)
