@@ -57,8 +57,8 @@ EXPAND = {
     Form.SOME: Launch(16, 256, 4, 1),
     Form.MANY: Launch(16, 128, 4, 1),
 }
-# Input elements that one program of a shrink reads; in the form for several, a whole row.
-SHARE = {Form.ONE: 2048, Form.TWO: 2048, Form.MANY: 2048}
+# Input elements that one program of a shrink reads.
+SHARE = {Form.ONE: 2048, Form.TWO: 2048, Form.SOME: 4096, Form.MANY: 2048}
 
 
 @triton.jit
@@ -385,6 +385,7 @@ def _shrink_some_kernel(
     layer,
     x_stride,
     h_stride,
+    split_stride,
     pages_stride,
     slot_stride,
     LAYER_STRIDE: tl.constexpr,
@@ -398,6 +399,7 @@ def _shrink_some_kernel(
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WAYS: tl.constexpr,
+    SHARE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Up to 16 tokens per tile: each of ``WAYS`` warps multiplies its own columns, and the program adds them up."""
@@ -425,7 +427,9 @@ def _shrink_some_kernel(
     first_chunk = tl.load(meta) + rows * ROW_CHUNKS
     inner = tl.arange(0, BLOCK_K)
     acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
-    for k in range(0, IN, WAYS * BLOCK_K):
+    tl.static_assert(SHARE % (WAYS * BLOCK_K) == 0, "a share ends between two rounds of the loop")
+    split = tl.program_id(2)
+    for k in range(split * SHARE, tl.minimum(split * SHARE + SHARE, IN), WAYS * BLOCK_K):
         column = k + tl.arange(0, WAYS) * BLOCK_K
         ok = (column < IN)[:, None] & rows_ok[None, :]
         chunk = first_chunk[None, :] + (column // KV_DIM)[:, None]
@@ -443,7 +447,8 @@ def _shrink_some_kernel(
         )
         acc = tl.dot(a, x, acc, input_precision="ieee")
     shrunk = tl.sum(acc, axis=0).to(h_ptr.dtype.element_ty)
-    tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
+    place = h_ptr + split * split_stride + tokens[None, :] * h_stride + rows[:, None]
+    tl.store(place, shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
 @triton.jit
@@ -622,7 +627,7 @@ class LoraShape:
 
     def splits(self, in_features: int) -> int:
         """Parts of the input whose partial sums are kept apart; a power of two."""
-        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE.get(self.form, in_features))))
+        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE[self.form])))
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
@@ -682,16 +687,20 @@ def lora_shrink(
         )  # fmt: skip
         return
     if shape.form is Form.SOME:
+        # What one program reads whole needs no adding up.
+        to = h.total[None] if splits == 1 else partial
         _shrink_some_kernel[grid](
-            x, pool, h.total, *tables_of, x.stride(0), h.total.stride(0), *strides[3:],
-            BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, **common,
+            x, pool, to, *tables_of, x.stride(0), to.stride(1), to.stride(0), *strides[3:],
+            BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SHARE=SHARE[Form.SOME], **common,
         )  # fmt: skip
-        return
-    _shrink_kernel[grid](
-        x, pool, partial, *tables_of, *strides,
-        SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=_block(kv_dim, 8192 // launch.rows), LARGE_K=columns,
-        SHARE=SHARE[Form.MANY], **common,
-    )  # fmt: skip
+        if splits == 1:
+            return
+    else:
+        _shrink_kernel[grid](
+            x, pool, partial, *tables_of, *strides,
+            SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=_block(kv_dim, 8192 // launch.rows), LARGE_K=columns,
+            SHARE=SHARE[Form.MANY], **common,
+        )  # fmt: skip
     _sum_kernel[(tokens,)](
         partial,
         h.total,

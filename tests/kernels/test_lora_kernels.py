@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from lora_kernels.lora import Form, LoraShape, Shrunk, lora_expand, lora_shrink
+from lora_kernels.lora import SHARE, Form, LoraShape, Shrunk, lora_expand, lora_shrink
 from lora_kernels.reference import lora_delta
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
@@ -108,6 +108,14 @@ def test_the_largest_rank(form: Form) -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(3), ranks=(256,))
     for group in GROUPS:
         check(adapters, [(1, 0, 3)], group, form, DTYPES[0])
+
+
+@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
+def test_an_input_that_several_programs_share(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHARE, form, 128)  # as long inputs are; the longest of these has 150 elements
+    adapters = Adapters(3, DTYPES[0], random.Random(7))
+    for group in GROUPS:
+        check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5), (3, 5, 25)], group, form, DTYPES[0])
 
 
 @pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
