@@ -10,6 +10,7 @@ milliseconds and appends a line to benchmarks/results/usage_pages.jsonl.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform as machine
@@ -128,7 +129,9 @@ def pages(largest: Any, rounds: int) -> dict[str, dict[str, float]]:
     from lorikeet_testing.ledger import DAYS, FIRST_DAY
 
     from control_plane.accounts.models import User
+    from control_plane.asgi import settle_memory
 
+    asyncio.run(settle_memory())  # as a web process does when it has started
     client = Client(headers={"host": "localhost"})
     client.force_login(User.objects.get(email="operator@example.org"))
     last = FIRST_DAY + timedelta(days=DAYS - 1)

@@ -21,7 +21,7 @@ PLOTS = ROOT / "docs" / "images" / "scheduling"
 
 # Llama-3.1-8B in bf16 on one H200; fit.py derives these from measured steps and shows how well they fit.
 H200 = StepTimes(
-    step=4.07e-3, sequence=1.62e-5, prompt_token=3.99e-5, context_token=3.12e-8, rank=3.31e-7, distinct_rank=3.26e-7
+    step=4.07e-3, sequence=1.31e-5, prompt_token=3.71e-5, context_token=3.12e-8, rank=1.15e-7, distinct_rank=2.69e-7
 )
 H200_PAGES = 50_000  # 16 tokens each: what 139 GiB leave beside the weights, kept low so that traces fill it
 

@@ -35,7 +35,7 @@ async def _stop_events() -> None:
     bind_loop(None)
 
 
-async def _settle_memory() -> None:
+async def settle_memory() -> None:
     """What was loaded so far stays: the collector need not walk through it again, while streams wait."""
     gc.collect()
     gc.freeze()
@@ -54,6 +54,6 @@ _http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(As
 
 application = Lifespan(
     ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)}),
-    startup=[_serve_events_here, embedded.start, background.start, gateway.start, drain.start, _settle_memory],
+    startup=[_serve_events_here, embedded.start, background.start, gateway.start, drain.start, settle_memory],
     shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )
