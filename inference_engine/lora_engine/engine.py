@@ -461,13 +461,20 @@ class Engine:
 
 def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     """Graphs where the backend can be captured, plain execution elsewhere."""
-    if loaded.tables is None or not config.cuda_graphs or not loaded.pool.data.is_cuda:
+    if loaded.tables is None or not loaded.pool.data.is_cuda:
         return Runner(loaded.model, loaded.pool, config.max_running)
-    from .graph_runner import GraphRunner  # needs triton, which a CPU engine does not
+    # These need triton, which a CPU engine does not.
+    from .graph_runner import GraphRunner
+    from .model.warm_up import compile_prompt_steps
 
-    runner = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context)
-    runner.capture()
-    return runner
+    seconds = {"compile prompt steps": compile_prompt_steps(loaded.model, loaded.pool)}
+    if not config.cuda_graphs:
+        runner = Runner(loaded.model, loaded.pool, config.max_running)
+        runner.start_seconds = seconds
+        return runner
+    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context)
+    graphs.start_seconds = {**seconds, "capture decode graphs": graphs.capture()}
+    return graphs
 
 
 def _ms(seconds: float) -> int:

@@ -21,14 +21,15 @@ import torch
 from lora_kernels.attention import decode_splits
 from lora_kernels.lora import Form, LoraShape
 
-from .adapters.layout import TARGET_GROUPS
 from .adapters.residency import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan
-from .model.shape import OUT, QKV
 from .model.transformer import Transformer
 from .model.triton_ops import (
+    ALL_GROUPS,
+    ATTENTION,
     RANK_CLASSES,
+    USUAL_RANKS,
     LoraPlan,
     Span,
     TritonOps,
@@ -46,10 +47,7 @@ from .scheduling.sequence import Chunk
 log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
-EAGER_RANKS = (16, 64)  # graphs of these classes are captured at start; others when they first come
 DECODE_FORMS = (Form.ONE, Form.TWO, Form.SOME)
-ATTENTION = frozenset({QKV, OUT})
-ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +97,24 @@ class GraphRunner(Runner):
         self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._minus_tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self._shrunk = ops.shrink_workspace(LoraShape(Form.ONE, RANK_CLASSES[-1]), largest)
+        self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)  # the form of most sums
         self._graphs: dict[GraphShape, DecodeGraph] = {}
 
     @torch.inference_mode()
-    def capture(self) -> None:
-        """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory."""
+    def capture(self) -> float:
+        """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory.
+
+        Returns the seconds that it took.
+        """
         started = time.perf_counter()
         for size in reversed(self.sizes):
             self._graph(GraphShape(size))
-            for groups, rank, form in product((ATTENTION, ALL_GROUPS), EAGER_RANKS, DECODE_FORMS):
+            for groups, rank, form in product((ATTENTION, ALL_GROUPS), USUAL_RANKS, DECODE_FORMS):
                 for tiles in tile_bounds(form, size):
                     self._graph(GraphShape(size, LoraShape(form, rank), tiles, groups))
-        log.info("captured %d decode graphs in %.1f s", len(self._graphs), time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        log.info("captured %d decode graphs in %.1f s", len(self._graphs), seconds)
+        return seconds
 
     def static_plan(self, shape: GraphShape) -> TritonPlan:
         """The plan a graph is captured with."""
@@ -129,9 +132,8 @@ class GraphRunner(Runner):
             num_decode=size,
             decode_table=self._table[:size],
             decode_lengths=lengths,
-            splits=decode_splits(size, kv_heads, 4096),
-            prefill_table=None,
-            prefill_tiles=None,
+            splits=decode_splits(size, kv_heads),
+            prompts=None,
             lora=lora,
             groups=shape.groups,
             merged=shape.merged,

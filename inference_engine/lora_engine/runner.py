@@ -11,7 +11,7 @@ import torch
 
 from .adapters.residency import AdapterSlot
 from .memory import PagePool
-from .model.batch import LoraSpan, PrefillSpan, StepBatch
+from .model.batch import LoraSpan, PrefillSpan, StepBatch, to_device
 from .model.transformer import Transformer
 from .request import TokenLogprob
 from .sampling import Samples, SamplingRow, sample
@@ -50,6 +50,7 @@ class Runner:
         self.model = model
         self.pool = pool
         self.overlaps = pool.data.is_cuda
+        self.start_seconds: dict[str, float] = {}  # by what was prepared before the first request
         self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
         self._last_row: dict[Sequence, int] = {}
 
@@ -122,9 +123,7 @@ class Runner:
         return pages * g.chunks_per_page + positions % g.page_tokens
 
     def _tensor(self, array: Indices) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        # From pageable memory a copy would wait for the step that is running.
-        return tensor.pin_memory().to(self.pool.data.device, non_blocking=True) if self.pool.data.is_cuda else tensor
+        return to_device(torch.from_numpy(array), self.pool.data.device)
 
 
 def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:

@@ -13,6 +13,12 @@ import triton.language as tl
 
 from .early_start import early_start, let_next_start, wait_for_input
 
+# Keys in a block, warps and stages of the pipeline: the quickest of those tried on an H200.
+FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
+FEW = 4 * 132  # programs up to which the first is taken: four on each of its multiprocessors
+SHORT_PROMPTS, LONG_PROMPTS = (32, 4, 2), (64, 4, 2)
+LONG = 1024  # tokens of the longest sequence from which the second is taken
+
 
 @triton.jit
 def _attend_block(
@@ -33,23 +39,28 @@ def _attend_block(
     HEAD_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
-    """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``."""
+    """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
+
+    ``WHOLE``: every row sees every key of the block.
+    """
     keys = key_start + tl.arange(0, BLOCK_N)
-    keys_ok = keys < key_stop
+    keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else keys < key_stop
     page = tl.load(table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
     cells = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
     k = tl.load(pool_ptr + cells[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
     scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
-    visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
-    if window > 0:
-        visible = visible & (keys[None, :] > positions[:, None] - window)
-    scores = tl.where(visible, scores, float("-inf"))
+    if not WHOLE:
+        visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
+        if window > 0:
+            visible = visible & (keys[None, :] > positions[:, None] - window)
+        scores = tl.where(visible, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, axis=1))
     # A row that has seen no key yet has -inf for its best score: subtracting it would give NaN.
-    anchor = tl.where(new_best == float("-inf"), 0.0, new_best)
+    anchor = new_best if WHOLE else tl.where(new_best == float("-inf"), 0.0, new_best)
     weights = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
     v = tl.load(
@@ -61,7 +72,7 @@ def _attend_block(
     return acc, new_best, total * shrink + tl.sum(weights, axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _decode_kernel(
     q_ptr,
     pool_ptr,
@@ -128,6 +139,7 @@ def _decode_kernel(
             HEAD_DIM,
             HEAD_PAD,
             BLOCK_N,
+            False,
         )
     if SPLITS == 1:
         out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
@@ -173,7 +185,7 @@ def _merge_kernel(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill_kernel(
     q_ptr,
     pool_ptr,
@@ -214,29 +226,22 @@ def _prefill_kernel(
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     positions = first_position + token
     stop = first_position + length
+    table_ptr += sequence.to(tl.int64) * table_stride
     start = 0
+    whole = (first_position + 1) // BLOCK_N * BLOCK_N  # up to here every query sees every key
     if window > 0:
         start = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
-    for key_start in range(start, stop, BLOCK_N):
+        whole = start
+    for key_start in range(start, whole, BLOCK_N):
         acc, best, total = _attend_block(
-            q,
-            acc,
-            best,
-            total,
-            key_start,
-            stop,
-            positions,
-            window,
-            scale_log2e,
-            pool_ptr,
-            table_ptr + sequence.to(tl.int64) * table_stride,
-            kv_head * HEAD_DIM,
-            PAGE_TOKENS,
-            KV_DIM,
-            HEAD_DIM,
-            HEAD_PAD,
-            BLOCK_N,
-        )
+            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True,
+        )  # fmt: skip
+    for key_start in range(whole, stop, BLOCK_N):
+        acc, best, total = _attend_block(
+            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False,
+        )  # fmt: skip
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(
         out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
@@ -255,10 +260,13 @@ class DecodeWorkspace:
         self.stats = torch.empty(max_sequences, heads, max_splits, 2, dtype=torch.float32, device=device)
 
 
-def decode_splits(sequences: int, kv_heads: int, max_tokens: int, processors: int = 132) -> int:
-    """How many ways to split the keys so that about two programs run on every multiprocessor: a power of two."""
+def decode_splits(sequences: int, kv_heads: int) -> int:
+    """How many ways to split the keys, so that all multiprocessors read: a power of two.
+
+    By nothing but the batch's size, so that a batch needs no kernel that another of about its size did not.
+    """
     splits = 1
-    while splits < 32 and sequences * kv_heads * splits < 2 * processors and max_tokens > 128 * splits:
+    while splits < 32 and sequences * kv_heads * splits * 2 <= FEW:
         splits *= 2
     return splits
 
@@ -289,6 +297,9 @@ def paged_decode(
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
+    # Of wide elements the pipeline's stages would not fit into a multiprocessor.
+    few = q.shape[0] * kv_heads * splits <= FEW and head_pad * q.element_size() <= 512
+    keys, warps, stages = FEW_DECODES if few else MANY_DECODES
     _decode_kernel[(q.shape[0], kv_heads, splits)](
         q,
         pool,
@@ -308,10 +319,10 @@ def paged_decode(
         HEAD_PAD=head_pad,
         PAGE_TOKENS=page_tokens,
         BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
-        BLOCK_N=32,
+        BLOCK_N=keys,
         SPLITS=splits,
-        num_warps=2,
-        num_stages=2,
+        num_warps=warps,
+        num_stages=stages,
         **early_start(q),
     )
     if splits > 1:
@@ -363,6 +374,7 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
+    keys, warps, stages = LONG_PROMPTS if table.shape[1] * page_tokens >= LONG else SHORT_PROMPTS
     _prefill_kernel[(tiles.shape[0], kv_heads)](
         q,
         pool,
@@ -380,9 +392,9 @@ def paged_prefill(
         HEAD_PAD=triton.next_power_of_2(head_dim),
         PAGE_TOKENS=page_tokens,
         BLOCK_M=block_m,
-        BLOCK_N=32,
-        num_warps=4,
-        num_stages=2,
+        BLOCK_N=keys,
+        num_warps=warps,
+        num_stages=stages,
     )
 
 

@@ -57,8 +57,11 @@ EXPAND = {
     Form.SOME: Launch(16, 256, 4, 1),
     Form.MANY: Launch(16, 128, 4, 1),
 }
-# Input elements that one program of a shrink reads.
+# Input elements that one program of a shrink reads; in the form for several down to ``LEAST_SHARE``, as long as no more
+# than ``FULL`` programs result: fewer leave multiprocessors idle, more add sums without reading any faster.
 SHARE = {Form.ONE: 2048, Form.TWO: 2048, Form.SOME: 4096, Form.MANY: 2048}
+LEAST_SHARE = 1024
+FULL = 1700
 
 
 @triton.jit
@@ -435,9 +438,7 @@ def _shrink_some_kernel(
         chunk = first_chunk[None, :] + (column // KV_DIM)[:, None]
         page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=ok, other=0)
         place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + (column % KV_DIM)[:, None]
-        a = tl.load(
-            pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0
-        )
+        a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0)
         wait_for_input(PDL)
         columns = column[:, None] + inner[None, :]
         x = tl.load(
@@ -625,16 +626,20 @@ class LoraShape:
     form: Form
     max_rank: int
 
-    def splits(self, in_features: int) -> int:
-        """Parts of the input whose partial sums are kept apart; a power of two."""
-        return int(triton.next_power_of_2(triton.cdiv(in_features, SHARE[self.form])))
+    def share(self, in_features: int, programs: int) -> int:
+        """Input elements for one program of a shrink that has ``programs`` for each share."""
+        share = SHARE[self.form]
+        while self.form is Form.SOME and share > LEAST_SHARE and programs * _parts(in_features, share // 2) <= FULL:
+            share //= 2
+        return share
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
     ) -> Shrunk:
         """For any group with at most that many input features and targets; ``dtype`` is the activations'."""
         rows = self.max_rank * max_targets
-        partial = torch.empty(self.splits(max_in_features), tokens, rows, dtype=torch.float32, device=device)
+        splits = _parts(max_in_features, self.share(max_in_features, programs=1))
+        partial = torch.empty(splits, tokens, rows, dtype=torch.float32, device=device)
         return Shrunk(partial, torch.empty(tokens, rows, dtype=dtype, device=device))
 
 
@@ -658,13 +663,16 @@ def lora_shrink(
     if not tiles.shape[0] or not shape.max_rank:
         return
     _check(x, pool, kv_dim, group.in_features, "x")
-    tokens, max_rows, splits = x.shape[0], shape.max_rank * len(group.out_features), shape.splits(group.in_features)
+    launch = SHRINK[shape.form]
+    tokens, max_rows = x.shape[0], shape.max_rank * len(group.out_features)
+    row_blocks = triton.cdiv(max_rows, launch.rows)
+    share = shape.share(group.in_features, row_blocks * tiles.shape[0])
+    splits = _parts(group.in_features, share)
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
     tables_of = (tiles, tables.pages, tables.modules, layer)
     strides = (x.stride(0), partial.stride(1), partial.stride(0), tables.pages.stride(0), tables.modules.stride(0))
-    launch = SHRINK[shape.form]
     common = dict(
         LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
@@ -678,12 +686,12 @@ def lora_shrink(
         num_stages=launch.stages,
         **early_start(x),
     )
-    grid = (triton.cdiv(max_rows, launch.rows), tiles.shape[0], splits)
+    grid = (row_blocks, tiles.shape[0], splits)
     columns = _block(kv_dim, launch.columns)
     if shape.form in (Form.ONE, Form.TWO):
         _shrink_one_kernel[grid](
             x, pool, partial, *tables_of, *strides,
-            BLOCKS=SHARE[shape.form] // columns, BLOCK_K=columns, TOKENS=int(shape.form), **common,
+            BLOCKS=share // columns, BLOCK_K=columns, TOKENS=int(shape.form), **common,
         )  # fmt: skip
         return
     if shape.form is Form.SOME:
@@ -691,7 +699,7 @@ def lora_shrink(
         to = h.total[None] if splits == 1 else partial
         _shrink_some_kernel[grid](
             x, pool, to, *tables_of, x.stride(0), to.stride(1), to.stride(0), *strides[3:],
-            BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SHARE=SHARE[Form.SOME], **common,
+            BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SHARE=share, **common,
         )  # fmt: skip
         if splits == 1:
             return
@@ -699,7 +707,7 @@ def lora_shrink(
         _shrink_kernel[grid](
             x, pool, partial, *tables_of, *strides,
             SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=_block(kv_dim, 8192 // launch.rows), LARGE_K=columns,
-            SHARE=SHARE[Form.MANY], **common,
+            SHARE=share, **common,
         )  # fmt: skip
     _sum_kernel[(tokens,)](
         partial,
@@ -767,13 +775,18 @@ def lora_expand(
     if shape.form in (Form.ONE, Form.TWO):
         _expand_one_kernel[grid](
             h.partial, pool, out, tiles, *tables_of, h.partial.stride(1), h.partial.stride(0), *strides,
-            SPLITS=shape.splits(group.in_features), TOKENS=int(shape.form), **common,
+            SPLITS=_parts(group.in_features, SHARE[shape.form]), TOKENS=int(shape.form), **common,
         )  # fmt: skip
         return
     large = LARGE_TILE if shape.form is Form.MANY else 0
     _expand_kernel[grid](
         h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common
     )
+
+
+def _parts(in_features: int, share: int) -> int:
+    """Parts of the input whose partial sums are kept apart; a power of two."""
+    return int(triton.next_power_of_2(triton.cdiv(in_features, share)))
 
 
 def _check(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lora_kernels import attention
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
 from lora_kernels.reference import paged_attention
 
@@ -41,7 +42,19 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 @pytest.mark.parametrize("splits", [1, 4])
 @pytest.mark.parametrize("window", [0, 20])
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
-def test_decode(dtype: torch.dtype, splits: int, window: int, heads: int, kv_heads: int, head_dim: int) -> None:
+@pytest.mark.parametrize("few", [True, False])
+def test_decode(
+    dtype: torch.dtype,
+    splits: int,
+    window: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    few: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not few:  # as in a batch of hundreds
+        monkeypatch.setattr(attention, "FEW", 0)
     lengths = [1, 16, 17, 100, 65]
     pool, table = filled_pool(lengths, kv_heads, head_dim, dtype)
     qkv = torch.randn(len(lengths), (heads + 2 * kv_heads) * head_dim, device=DEVICE).to(dtype)
@@ -71,7 +84,18 @@ def test_decode(dtype: torch.dtype, splits: int, window: int, heads: int, kv_hea
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("window", [0, 20])
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
-def test_prefill_chunks(dtype: torch.dtype, window: int, heads: int, kv_heads: int, head_dim: int) -> None:
+@pytest.mark.parametrize("long", [True, False])
+def test_prefill_chunks(
+    dtype: torch.dtype,
+    window: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    long: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if long:  # as with thousands of tokens
+        monkeypatch.setattr(attention, "LONG", 0)
     chunks = [(1, 0), (40, 0), (17, 33), (70, 5)]  # (tokens, context)
     pool, table = filled_pool([tokens + context for tokens, context in chunks], kv_heads, head_dim, dtype)
     spans, row = [], 0
@@ -89,10 +113,8 @@ def test_prefill_chunks(dtype: torch.dtype, window: int, heads: int, kv_heads: i
         assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
 
 
-def test_splits_grow_for_few_long_sequences_only() -> None:
-    assert decode_splits(256, 8, 4096) == 1
-    assert decode_splits(1, 8, 100) == 1
-    assert decode_splits(1, 8, 32768) == 32
+def test_keys_are_split_for_few_sequences_only() -> None:
+    assert [decode_splits(sequences, 8) for sequences in (1, 2, 16, 64, 256)] == [32, 32, 4, 1, 1]
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

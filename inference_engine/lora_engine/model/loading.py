@@ -78,7 +78,10 @@ def load_model(config: EngineConfig, parallel: Parallel | None = None) -> Loaded
 def build_transformer(
     config: EngineConfig, model_config: ModelConfig, weights: ModelWeights, max_context: int, parallel: Parallel
 ) -> tuple[Transformer, SlotTables | None]:
-    """The model with the backend that ``config.backend`` names; "auto" is Triton on a GPU, torch elsewhere."""
+    """The model with the backend that ``config.backend`` names; "auto" is Triton on a GPU, torch elsewhere.
+
+    Raises ``ValueError`` for one that is unknown or not possible here.
+    """
     model = Transformer(model_config, weights, max_context, parallel)
     if config.merges:
         model.merged = MergedLayers(weights.layers)
@@ -87,14 +90,20 @@ def build_transformer(
         if model.device.type == "cuda":
             log.warning("running on a GPU without its kernels (--backend torch): correct, but slow")
         return model, None
-    if backend != "triton":
-        raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton")
-    from .triton_ops import TritonOps  # needs triton, which a CPU engine does not
+    if backend not in ("triton", "flashinfer"):
+        raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
+    # These need triton, which a CPU engine does not.
+    from .prompt_attention import FlashInferPrompts, PromptAttention, TritonPrompts
+    from .triton_ops import TritonOps
+
+    prompts: PromptAttention = TritonPrompts(model.shape, config.page_tokens)
+    if backend == "flashinfer":
+        prompts = FlashInferPrompts(model.shape, config.page_tokens, others=prompts)
 
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config)
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
-    model.ops = TritonOps(model.shape, tables, config.max_running)
+    model.ops = TritonOps(model.shape, tables, config.max_running, prompts)
     return model, tables
 
 

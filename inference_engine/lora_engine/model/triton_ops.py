@@ -13,19 +13,23 @@ import torch
 
 from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.memory.page_pool import PagePool
-from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
+from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
 from lora_kernels.lora import SMALL_TILE, Form, LoraShape, Shrunk, lora_expand, lora_shrink
 from lora_kernels.tables import Group, SlotTables, token_tiles
 
-from .batch import LoraSpan, StepBatch
+from .batch import LoraSpan, StepBatch, to_device
 from .ops import linear
-from .shape import ModelShape
+from .prompt_attention import Attend, PromptAttention
+from .shape import OUT, QKV, ModelShape
 from .weights import LayerWeights
 
 MAX_SPLITS = 32
 Span = tuple[int, int, int]  # table index, first row, row after the last
 RANK_CLASSES = (16, 64, 128, 256)
+USUAL_RANKS = (16, 64)  # classes whose kernels and graphs are made at start; others when they first come
+ATTENTION = frozenset({QKV, OUT})
+ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 
 @dataclass(slots=True)
@@ -51,8 +55,7 @@ class TritonPlan:
     decode_table: torch.Tensor
     decode_lengths: torch.Tensor
     splits: int
-    prefill_table: torch.Tensor | None
-    prefill_tiles: torch.Tensor | None
+    prompts: Attend | None  # None: no prompt chunk in this step
     lora: LoraPlan | None
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
@@ -62,16 +65,16 @@ class TritonPlan:
 class TritonOps:
     """Kernels, and the workspaces they need."""
 
-    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int) -> None:
+    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int, prompts: PromptAttention) -> None:
         self.shape = shape
         self.tables = tables
+        self.prompts = prompts
         self.device = shape.cos.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
-        n, page_tokens = batch.num_decode, pool.geometry.page_tokens
-        spans = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(batch.prefill)]
+        n = batch.num_decode
         return TritonPlan(
             pool=pool,
             positions=batch.positions.int(),
@@ -79,20 +82,13 @@ class TritonOps:
             num_decode=n,
             decode_table=batch.decode_pages.int(),
             decode_lengths=batch.decode_lengths.int(),
-            splits=decode_splits(max(n, 1), self.shape.kv_heads, batch.decode_pages.shape[1] * page_tokens),
-            prefill_table=_page_table([s.pages for s in batch.prefill]) if spans else None,
-            prefill_tiles=prefill_tiles(spans, self.shape.heads, self.shape.kv_heads).to(self.device)
-            if spans
-            else None,
+            splits=decode_splits(max(n, 1), self.shape.kv_heads),
+            prompts=self.prompts.plan(batch.prefill) if batch.prefill else None,
             lora=self._lora([span for span in batch.lora if span.sign > 0], batch),
             groups=touched(batch.lora),
             merged=batch.merged,
             minus=self._lora([span for span in batch.lora if span.sign < 0], batch),
         )
-
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """To the device without waiting for what runs there."""
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> Shrunk:
         """Where shrunk activations of any group go."""
@@ -116,7 +112,7 @@ class TritonOps:
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
         # can be fetched; the product then adds itself onto them. Over a prompt's rows that product is slower.
-        deltas_first = plan.prefill_tiles is None
+        deltas_first = plan.prompts is None
         if deltas_first:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device), bias
         else:
@@ -163,18 +159,8 @@ class TritonOps:
                 splits=plan.splits,
                 window=s.windows[layer],
             )
-        if plan.prefill_tiles is not None and plan.prefill_table is not None:
-            paged_prefill(
-                q,
-                pool,
-                plan.prefill_table,
-                plan.prefill_tiles,
-                out,
-                heads=s.heads,
-                kv_heads=s.kv_heads,
-                page_tokens=page_tokens,
-                window=s.windows[layer],
-            )
+        if plan.prompts:
+            plan.prompts(q, pool, out, s.windows[layer])
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -193,7 +179,7 @@ class TritonOps:
             token_tiles(part, block, sum(-(-(stop - start) // block) for _, start, stop in part))
             for part, block in ((prompts, Form.MANY), (decode, min(shape.form, SMALL_TILE)))
         ]
-        return LoraPlan(self._copy(torch.cat(tiles)), shape, self.shrink_workspace(shape, rows))
+        return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
 
 
 def decode_form(spans: Sequence[Span]) -> Form:
@@ -252,14 +238,6 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
 def rank_class(rank: int) -> int:
     """The smallest class that holds ``rank``: launches, and graphs, are made per class."""
     return next(limit for limit in RANK_CLASSES if rank <= limit)
-
-
-def _page_table(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Page lists of different lengths as one int32 table, padded with page 0."""
-    table = torch.zeros(len(rows), max(len(row) for row in rows), dtype=torch.int32, device=rows[0].device)
-    for index, row in enumerate(rows):
-        table[index, : len(row)] = row
-    return table
 
 
 __all__ = ["TritonOps", "TritonPlan", "lora_groups", "rank_class"]
