@@ -2,12 +2,13 @@
 
     python benchmarks/ablations.py --out benchmarks/results/ablations.jsonl
 
-Llama-3.1-8B shape, 400 requests of 256 tokens in and 128 out, 64 adapters of ranks 8/16/32/64 on q,k,v,o drawn
-uniformly, at most 128 running, in a pool that holds half of the adapters beside the requests' keys and values
-(S-LoRA's ablations, section 7.3):
+Llama-3.1-8B shape, 400 requests of 256 tokens in and 128 out, adapters of ranks 8/16/32/64 on q,k,v,o drawn
+uniformly, at most 256 running, in a pool that holds 128 such requests beside 32 of the largest adapters (S-LoRA's
+ablations, section 7.3):
 
-- `unified`: the engine as it is.
-- `separate memory`: half of the pool is cut into equal slots for adapters, as large as the largest needs.
+- `unified`: the engine as it is, in the order of arrival; `clustered`: in S-LoRA's order, 32 adapters at a time.
+- `separate memory`: the room for adapters is cut into 32 equal slots, as large as the largest needs. Requests whose
+  adapter has no slot are passed by others, which is an order too: to be compared with `clustered`.
 - `no prefetch`: adapters are asked for when their request's turn comes.
 - `no graphs`: the engine without CUDA graphs, beside which to read the next.
 - `padded bmm`: weights padded to the largest rank, gathered for each decode token, multiplied as one batched product;
@@ -17,8 +18,8 @@ uniformly, at most 128 running, in a pool that holds half of the adapters beside
 from __future__ import annotations
 
 import argparse
+import collections.abc
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ import torch
 from offline_throughput import ATTENTION, MIXED, Case, build_engine, run_case
 from rows import Rows
 
-from lora_engine.adapters.layout import PackedAdapter
-from lora_engine.adapters.residency import AdapterResidency, AdapterSlot
+from lora_engine.adapters.residency import AdapterSlot
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
@@ -36,11 +36,27 @@ from lora_engine.model.batch import LoraSpan, StepBatch
 from lora_engine.model.ops import linear
 from lora_engine.model.triton_ops import TritonOps, TritonPlan
 from lora_engine.scheduling.reclaim import Reclaimer
+from lora_engine.scheduling.scheduler import Scheduler
+from lora_engine.scheduling.sequence import Outcome, Sequence
 
-CASE = Case("ablation", 64, uniform=True)
-REQUESTS, RUNNING = 400, 128
-KV_MB, ADAPTERS_MB = RUNNING * 384 * 131072 // 2**20, 32 * 52
+REQUESTS, SLOTS = 400, 32
 LARGEST = 52  # pages of rank 64 on q,k,v,o
+PAGE_MB = 2
+KV_MB, ADAPTERS_MB = 128 * 384 * 131072 // 2**20, SLOTS * LARGEST * PAGE_MB
+# Name, adapters in use, order.
+RUNS = (
+    ("unified", 8, "fcfs"),
+    ("separate memory", 8, "fcfs"),
+    ("unified", 64, "fcfs"),
+    ("clustered", 64, "clustered"),
+    ("separate memory", 64, "fcfs"),
+    ("unified", 256, "fcfs"),
+    ("clustered", 256, "clustered"),
+    ("separate memory", 256, "fcfs"),
+    ("no prefetch", 64, "fcfs"),
+    ("no graphs", 64, "fcfs"),
+    ("padded bmm", 64, "fcfs"),
+)
 
 
 class Slots:
@@ -55,20 +71,22 @@ class Slots:
         self._taken[pages[0]] = pages
         return pages[:count]
 
-    def release(self, pages: Sequence[int]) -> None:
+    def release(self, pages: collections.abc.Sequence[int]) -> None:
         self.idle.append(self._taken.pop(pages[0]))
 
 
-class SeparateResidency(AdapterResidency):
-    """The least recently used idle adapter makes room; nothing else can."""
+class SeparateScheduler(Scheduler):
+    """A request whose adapter finds no slot is passed by others; the least recently used idle adapter makes room."""
 
-    def load(self, packed: PackedAdapter) -> AdapterSlot:
-        if not self._allocator.idle:  # type: ignore[attr-defined]
-            idle = [slot for slot in self._slots.values() if not slot.refs and self.ready(slot)]
+    def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
+        residency, packed = self._residency, self._source.get(digest)
+        assert packed is not None, "every adapter of this benchmark is in host memory"
+        if not residency._allocator.idle:  # type: ignore[attr-defined]
+            idle = [slot for slot in residency.slots() if not slot.refs and residency.ready(slot)]
             if not idle:
-                return None  # type: ignore[return-value]  # no room now: the scheduler asks again
-            self.drop(min(idle, key=lambda slot: slot.last_used))
-        return super().load(packed)
+                return Outcome.LOADING
+            residency.drop(min(idle, key=lambda slot: slot.last_used))
+        return residency.load(packed)
 
 
 class SeparateReclaimer(Reclaimer):
@@ -80,9 +98,9 @@ class SeparateReclaimer(Reclaimer):
 
 def separate_memory(engine: Engine) -> None:
     """Give adapters a region of their own."""
-    engine.residency.__class__ = SeparateResidency
-    region = ADAPTERS_MB // (LARGEST * engine.pool.geometry.page_bytes(torch.bfloat16) // 2**20)
-    engine.residency._allocator = Slots(engine.allocator, region)  # type: ignore[assignment]
+    assert engine.pool.geometry.page_bytes(torch.bfloat16) == PAGE_MB * 2**20
+    engine.residency._allocator = Slots(engine.allocator, SLOTS)  # type: ignore[assignment]
+    engine.scheduler.__class__ = SeparateScheduler
     engine.scheduler._reclaimer.__class__ = SeparateReclaimer
     engine.check = engine.allocator.check  # type: ignore[method-assign]
 
@@ -90,7 +108,8 @@ def separate_memory(engine: Engine) -> None:
 class PaddedBmm:
     """Replaces the LoRA kernels by gathered batched products over padded weights."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, adapters: int) -> None:
+        self.adapters = adapters
         self.ops = engine.loaded.model.ops
         self.plan_step = TritonOps.plan
         self.spans: list[LoraSpan] = []
@@ -100,8 +119,8 @@ class PaddedBmm:
         self.weights = [
             [
                 (
-                    torch.randn(CASE.adapters, self.rank, i, device=device, dtype=torch.bfloat16) * 0.01,
-                    torch.randn(CASE.adapters, self.rank, o, device=device, dtype=torch.bfloat16) * 0.01,
+                    torch.randn(adapters, self.rank, i, device=device, dtype=torch.bfloat16) * 0.01,
+                    torch.randn(adapters, self.rank, o, device=device, dtype=torch.bfloat16) * 0.01,
                 )
                 for i, o in targets
             ]
@@ -112,7 +131,7 @@ class PaddedBmm:
     def plan(self, ops: TritonOps, batch: StepBatch, pool: Any) -> TritonPlan:
         self.spans = list(batch.lora)
         for span in self.spans:
-            self.index.setdefault(span.slot.digest, len(self.index) % CASE.adapters)
+            self.index.setdefault(span.slot.digest, len(self.index) % self.adapters)
         plan = self.plan_step(ops, batch, pool)
         decode = [span for span in self.spans if span.stop <= batch.num_decode]
         tokens = [(row, self.index[span.slot.digest]) for span in decode for row in range(span.start, span.stop)]
@@ -138,25 +157,29 @@ class PaddedBmm:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--adapters", type=int, nargs="*", help="only runs with so many")
     arguments = parser.parse_args()
-    rows = Rows(arguments.out, "ablations", "llama-3.1-8b", requests=REQUESTS, running=RUNNING, adapters=CASE.adapters)
-    for name in ("unified", "separate memory", "no prefetch", "no graphs", "padded bmm"):
+    rows = Rows(arguments.out, "ablations", "llama-3.1-8b", requests=REQUESTS, kv_mb=KV_MB, adapters_mb=ADAPTERS_MB)
+    for name, adapters, order in RUNS:
+        if arguments.adapters and adapters not in arguments.adapters:
+            continue
         source = LoadedAdapters()
         config = EngineConfig(
-            model=Path("random"), device="cuda", max_context=4096, max_running=RUNNING, step_tokens=4096,
-            prefix_cache=False, pool_mb=KV_MB + ADAPTERS_MB, prefetch=0 if name == "no prefetch" else 16,
-            cuda_graphs=name not in ("no graphs", "padded bmm"),
+            model=Path("random"), device="cuda", max_context=4096, step_tokens=4096, prefix_cache=False,
+            pool_mb=KV_MB + ADAPTERS_MB, prefetch=0 if name == "no prefetch" else 16, order=order,
+            cluster_adapters=SLOTS, cuda_graphs=name not in ("no graphs", "padded bmm"),
         )  # fmt: skip
         engine = build_engine("llama-3.1-8b", config, source)
         if name == "separate memory":
             separate_memory(engine)
         if name == "padded bmm":
-            padded = PaddedBmm(engine)
+            padded = PaddedBmm(engine, adapters)
             TritonOps.plan = lambda ops, batch, pool, p=padded: p.plan(ops, batch, pool)  # type: ignore[method-assign,misc]
             TritonOps.project = lambda ops, *rest, p=padded: p.project(*rest[:5])  # type: ignore[method-assign,misc]
         run_case(engine, source, Case("warm-up", 4), 32)
-        result = run_case(engine, source, CASE, REQUESTS)
-        rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", settings=result)
+        case = Case("ablation", adapters, uniform=True)
+        result = run_case(engine, source, case, REQUESTS)
+        rows.add(f"{name}, {adapters} adapters", "requests_per_s", result["requests_per_s"], "1/s", settings=result)
         del engine
         torch.cuda.empty_cache()
 

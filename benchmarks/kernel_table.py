@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rows import Rows
+from rows import BANDWIDTH, Rows, traffic
 
 from lora_kernels.lora import Form, LoraShape, lora_expand, lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
 
 KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
-BANDWIDTH = 4.2e12  # bytes/s, device copy measured on this GPU
 GROUPS = {
     "qkv": Group("qkv", 0, 4096, (4096, 1024, 1024)),
     "o": Group("o", 3, 4096, (4096,)),
@@ -104,8 +103,7 @@ def bench(case: Case, group: Group, form: Form) -> dict[str, float]:
         expand(layer)
 
     times = {"shrink_us": measure(shrink), "expand_us": measure(expand), "both_us": measure(both)}
-    times["floor_us"] = read / BANDWIDTH * 1e6
-    return times
+    return {**times, "bytes": read}
 
 
 def main() -> None:
@@ -132,8 +130,9 @@ def main() -> None:
                 result = bench(case, GROUPS[name], form)
                 ranks = "/".join(map(str, case.ranks))
                 case_name = f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}"
-                split = {"shrink_us": result["shrink_us"], "expand_us": result["expand_us"], "form": form.name}
-                rows.add(case_name, "lora_layer_us", result["both_us"], "us", result["floor_us"], settings=split)
+                both, read = result.pop("both_us"), result.pop("bytes")
+                settings = {**result, **traffic(read, both), "form": form.name}
+                rows.add(case_name, "lora_layer_us", both, "us", read / BANDWIDTH * 1e6, settings=settings)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from lora_engine.text import Tokenizer
 
 LLAMA_3_1_8B: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 32768,
     "rope_theta": 500000.0,
 }  # fmt: skip
 LLAMA_2_7B: dict[str, Any] = {
@@ -205,6 +205,8 @@ def main() -> None:
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
     rows = Rows(arguments.out, "W1", arguments.model, requests=arguments.requests, step_tokens=arguments.step_tokens)
+    for what, seconds in engine.runner.start_seconds.items():
+        rows.add(what, "seconds", seconds, "s")
     for name in arguments.cases:
         case = CASES[name]
         requests = max(arguments.requests, case.adapters if not case.uniform else 0)

@@ -1,11 +1,12 @@
 """Time of one decode step by batch and adapters, and of prefill, each beside its floor.
 
-    python benchmarks/step_times.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b]
+    python benchmarks/step_times.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b] [--backend flashinfer]
 
 Decode: prompts of 256 tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
-prompts of 256 tokens, until each has its first token. Adapters on q,k,v,o, ranks 8/16/32/64 round-robin.
-Floors: (base weights + keys and values read + distinct adapters' weights) / 4.2 TB/s for decode, two
-operations per parameter and token at 784 TFLOP/s for prefill; both rates measured on an H200.
+prompts of 256 tokens, until each has its first token; and one prompt of 16,384. Adapters on q,k,v,o, ranks
+8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / 4.2 TB/s for
+decode, two operations per parameter and token (and attention's, over a long prompt) at 784 TFLOP/s for prefill; both
+rates measured on an H200.
 """
 
 from __future__ import annotations
@@ -19,23 +20,25 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter
-from rows import Rows
+from rows import BANDWIDTH, MATRIX_RATE, Rows
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
 
-BANDWIDTH, FLOPS = 4.2e12, 784e12
 BATCHES = (16, 64, 128, 256)
 CASES = {"base": 0, "1 adapter": 1, "32 mixed": 32, "64 mixed": 64, "all distinct": 256}
 PROMPT, DECODED = 256, 40
+LONG_PROMPT = 16_384
 
 
-def submit(engine: Engine, case: str, batch: int, digests: list[str], max_tokens: int) -> None:
+def submit(
+    engine: Engine, case: str, batch: int, digests: list[str], max_tokens: int, prompt_tokens: int = PROMPT
+) -> None:
     rnd, params = random.Random(case), SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     for index in range(batch):
-        prompt = [rnd.randrange(engine.model_config.vocab_size) for _ in range(PROMPT)]
+        prompt = [rnd.randrange(engine.model_config.vocab_size) for _ in range(prompt_tokens)]
         digest = digests[index % len(digests)] if digests else ""
         engine.add_request(GenerationRequest(f"{case}-{batch}-{index}", prompt, params, digest))
 
@@ -63,10 +66,10 @@ def decode_step_ms(engine: Engine, case: str, batch: int, digests: list[str]) ->
     return statistics.median(times[5:-5]) * 1e3
 
 
-def prefill_ms(engine: Engine, case: str, digests: list[str]) -> float:
+def prefill_ms(engine: Engine, case: str, digests: list[str], prompts: int = 64, prompt_tokens: int = PROMPT) -> float:
     times = []
     for repeat in range(3):
-        submit(engine, f"prefill {repeat} {case}", 64, digests, 1)
+        submit(engine, f"prefill {repeat} {case}", prompts, digests, 1, prompt_tokens)
         torch.cuda.synchronize()
         began = time.perf_counter()
         run(engine)
@@ -89,30 +92,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
+    parser.add_argument("--backend", choices=("triton", "flashinfer"), default="triton")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--prefill-only", action="store_true")
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(
-        model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=4096, prefix_cache=False
-    )
+        model=Path("random"), device="cuda", max_context=0, max_running=256, step_tokens=4096, prefix_cache=False,
+        backend=arguments.backend, cuda_graphs=not arguments.prefill_only,
+    )  # fmt: skip
     engine = build_engine(arguments.model, config, source)
     digests = []
-    for index in range(max(CASES.values())):
+    for index in range(max(CASES[case] for case in arguments.cases)):
         packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
         source.add(packed)
         digests.append(packed.digest)
     warm(engine, digests)
     rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
+    system = "lorikeet" if arguments.backend == "triton" else "lorikeet, flashinfer"
     parameters = (engine.loaded.model.weights.num_bytes()) / 2
-    for case, adapters in CASES.items():
+    for case in arguments.cases:
+        adapters = CASES[case]
         used = digests[:adapters]
-        for batch in BATCHES:
+        for batch in BATCHES if not arguments.prefill_only else ():
             if adapters <= batch or case == "all distinct":
                 mine = used[:batch]
                 value = decode_step_ms(engine, case, batch, mine)
                 rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), settings={"batch": batch})
         if case != "all distinct":
-            floor = 2 * parameters * 64 * PROMPT / FLOPS * 1e3
-            rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, settings={"prompts": 64})
+            floor = 2 * parameters * 64 * PROMPT / MATRIX_RATE * 1e3
+            rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})
+    if engine.loaded.max_context > LONG_PROMPT:
+        shape = engine.loaded.model.shape
+        attention = 4 * shape.heads * shape.head_dim * shape.num_layers * LONG_PROMPT**2 / 2
+        floor = (2 * parameters * LONG_PROMPT + attention) / MATRIX_RATE * 1e3
+        value = prefill_ms(engine, "long", [], 1, LONG_PROMPT)
+        rows.add("base", "prefill_ms", value, "ms", floor, system, {"prompts": 1, "prompt": LONG_PROMPT})
 
 
 if __name__ == "__main__":

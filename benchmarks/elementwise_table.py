@@ -1,0 +1,109 @@
+"""Time of the kernels between the matrix products, and of sampling, beside the bytes they must move.
+
+    python benchmarks/elementwise_table.py --out benchmarks/results/elementwise.jsonl
+
+Llama-3.1-8B sizes, bfloat16: residual and norm, rotary embedding with the write of keys and values, silu(gate) * up,
+embedding, and the choice of a token for each row of the logits (greedy, and at a temperature with and without top-p,
+which is launched without a wait for the device; its floor is one reading of the logits). Each measurement replays a
+CUDA graph of eight calls on different data; sampling, which is not captured, is timed by events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from kernel_table import LAYERS, measure
+from rows import BANDWIDTH, Rows, traffic
+
+from lora_engine.request import SamplingParams
+from lora_engine.sampling import SamplingRow, sample
+from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+
+HIDDEN, INNER, VOCAB = 4096, 14336, 128256
+HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS = 32, 8, 128, 16
+WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+TOKENS = (64, 256, 4096)
+BATCHES = (64, 256)
+CHOICES = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature": SamplingParams(temperature=1.0),
+    "temperature, top-p": SamplingParams(temperature=1.0, top_p=0.9),
+}
+Kernel = tuple[Callable[[int], object], int]  # a call on the data of a layer, and the bytes it must move
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def norm(tokens: int) -> Kernel:
+    x, residual, out = (random(LAYERS, tokens, HIDDEN) for _ in range(3))
+    weight = random(HIDDEN)
+    return lambda layer: add_rms_norm(x[layer], residual[layer], weight, 1e-5, out[layer]), 4 * x[0].nbytes
+
+
+def rope(tokens: int) -> Kernel:
+    qkv, pages = random(LAYERS, tokens, WIDTH), -(-tokens // PAGE_TOKENS)
+    pool = random(LAYERS, pages, 2 * PAGE_TOKENS * KV_HEADS * HEAD_DIM)
+    cos, sin = random(tokens, HEAD_DIM), random(tokens, HEAD_DIM)
+    positions = torch.arange(tokens, device="cuda", dtype=torch.int32)
+    cells = positions // PAGE_TOKENS * 2 * PAGE_TOKENS + positions % PAGE_TOKENS
+
+    def run(layer: int) -> None:
+        rope_and_write_kv(
+            qkv[layer], cos, sin, positions, cells, pool[layer],
+            heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, page_tokens=PAGE_TOKENS,
+        )  # fmt: skip
+
+    return run, 2 * qkv[0].nbytes  # all is read; queries are written in place, keys and values into the pool
+
+
+def silu(tokens: int) -> Kernel:
+    gate_up, out = random(LAYERS, tokens, 2 * INNER), random(LAYERS, tokens, INNER)
+    return lambda layer: silu_mul(gate_up[layer], out[layer]), gate_up[0].nbytes + out[0].nbytes
+
+
+def embedding(tokens: int) -> Kernel:
+    table, ids = random(VOCAB, HIDDEN), torch.randint(0, VOCAB, (LAYERS, tokens), device="cuda")
+    return lambda layer: F.embedding(ids[layer], table), 2 * tokens * HIDDEN * 2
+
+
+def sampling_us(logits: torch.Tensor, params: SamplingParams) -> float:
+    rows = [SamplingRow(params, seed, 0) for seed in range(len(logits))]
+    times = []
+    for _ in range(20):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        sample(logits, rows)
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop) * 1e3)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = Rows(arguments.out, "elementwise", "llama-3.1-8b")
+
+    def add(case: str, metric: str, us: float, moved: int) -> None:
+        rows.add(case, metric, us, "us", moved / BANDWIDTH * 1e6, settings=traffic(moved, us))
+
+    for name, build in {"norm": norm, "rope": rope, "silu": silu, "embedding": embedding}.items():
+        for tokens in TOKENS:
+            run, moved = build(tokens)
+            add(f"{name} {tokens} tokens", "kernel_us", measure(run), moved)
+    for batch in BATCHES:
+        logits = random(batch, VOCAB)
+        for name, params in CHOICES.items():
+            add(f"{name}, {batch} rows", "sampling_us", sampling_us(logits, params), logits.nbytes)
+
+
+if __name__ == "__main__":
+    main()
