@@ -27,7 +27,8 @@ from test_services import ServiceError, Services, services
 
 NO_GPU_OR_BROWSER = "not gpu and not e2e"
 NO_SERVICES = f"{NO_GPU_OR_BROWSER} and not services"
-BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/engine", "tests/kernels", "tests/demo")
+WITH_SERVICES = f"{NO_GPU_OR_BROWSER} and not embedded"
+BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/engine", "tests/kernels")
 
 
 @dataclass
@@ -67,17 +68,16 @@ def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = Non
 def stages(running: Services, reports: Path) -> list[Stage]:
     """What `make test` is made of, quickest to say no first."""
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
-    besides = [folder for folder in BESIDES_PLATFORM if any((ROOT / folder).rglob("test_*.py"))]
     parallel = ("-n", "2", "--dist", "loadfile", "-m")
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
     services_env = running.environment()
     return [
         Stage("checks", [sys.executable, "scripts/check.py"]),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
-        pytest_stage("units", *parallel, NO_SERVICES, *besides, reports=reports),
+        pytest_stage("units", *parallel, NO_SERVICES, *BESIDES_PLATFORM, reports=reports),
         pytest_stage("platform on SQLite", *parallel, NO_SERVICES, "tests/platform", reports=reports),
         pytest_stage(
-            "platform on PostgreSQL", *parallel, NO_GPU_OR_BROWSER, "tests/platform", env=services_env, reports=reports
+            "platform on PostgreSQL", *parallel, WITH_SERVICES, "tests/platform", env=services_env, reports=reports
         ),
         pytest_stage("end to end", "-m", "e2e", "tests", env={**services_env, **browser}, reports=reports),
     ]

@@ -26,6 +26,8 @@ from pathlib import Path
 from launch.system import postgres_binaries
 
 START_S = 30.0
+# One for each installation that the tests make, so that none finds another's tasks in its queue.
+REDIS_DATABASES = 1000
 # A test database may be lost in a power cut: no waiting for the disk.
 POSTGRES_SETTINGS = {
     "fsync": "off",
@@ -97,7 +99,7 @@ def redis(folder: Path) -> Iterator[str]:
     port, password = free_port(), secrets.token_urlsafe(16)
     run = _Runner("", folder)
     server = run.spawn(
-        program, "--bind", "127.0.0.1", "--port", port, "--requirepass", password,
+        program, "--bind", "127.0.0.1", "--port", port, "--requirepass", password, "--databases", REDIS_DATABASES,
         "--save", "", "--appendonly", "no", "--dir", folder, log="redis.log",
     )  # fmt: skip
     with _stopped_afterwards(server, signal.SIGTERM):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from django.db import close_old_connections, connections
+from django.db import IntegrityError, close_old_connections, connections
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,3 +40,10 @@ def _with_connection(fn: Callable[[], R]) -> R:
 def close_thread_connections() -> None:
     """Close what this thread holds: for threads that end."""
     connections.close_all()
+
+
+def is_duplicate(error: IntegrityError) -> bool:
+    """Whether a row like it is there already, and not another rule of the tables broken."""
+    cause = error.__cause__
+    names = (getattr(cause, "sqlstate", None), getattr(cause, "sqlite_errorname", None))
+    return any(name in ("23505", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY") for name in names)

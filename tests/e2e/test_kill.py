@@ -32,7 +32,8 @@ import psycopg
 import pytest
 import redis
 from lorikeet_testing.compose import ROOT
-from lorikeet_testing.topology import Topology, free_port, service_urls
+from lorikeet_testing.topology import Topology
+from lorikeet_testing.web import free_port
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -216,7 +217,7 @@ def tar_of(files: dict[str, bytes]) -> bytes:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("kill") / "t"
-    topology = Topology(folder, free_port(), *service_urls("lorikeet_kill", 10), SETTINGS)
+    topology = Topology(folder, free_port(), SETTINGS)
     topology.run("migrate")
     made = Fleet(topology)
     try:

@@ -110,7 +110,5 @@ def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, access: Ac
     with pytest.raises(openai.AuthenticationError):
         ask(stranger, model_names[0])
     with pytest.raises(openai.BadRequestError) as wrong:
-        client.chat.completions.create(
-            model=model_names[0], messages=[{"role": "user", "content": "x"}], temperature=9
-        )
+        client.chat.completions.create(model=model_names[0], messages=[{"role": "user", "content": "x"}], temperature=9)
     assert wrong.value.param == "temperature"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from lorikeet_testing.compose import ROOT
-from lorikeet_testing.topology import Topology, free_port, service_urls
+from lorikeet_testing.topology import Topology
+from lorikeet_testing.web import free_port
 
 LONG_RUNNING = ("engine-cpu", "worker", "beat", "watcher", "web")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -17,7 +18,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    made = Topology(tmp_path_factory.mktemp("topology") / "t", free_port(), *service_urls("lorikeet_topology", 9))
+    made = Topology(tmp_path_factory.mktemp("topology") / "t", free_port())
     made.run("migrate")
     try:
         for service in LONG_RUNNING:

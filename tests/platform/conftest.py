@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,10 @@ from uuid import UUID
 import dj_database_url
 import pytest
 from celery import Task
+from django.conf import settings as django_settings
 from django.core.cache import cache
+from django.core.management import call_command
+from django.test import override_settings
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
 from rest_framework.test import APIClient
@@ -52,16 +55,16 @@ from control_plane.webhooks.actions import create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
 
 PASSWORD = "correct horse battery"
+QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 Committing = Callable[[], AbstractContextManager[Any]]
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from django.conf import settings
     from django.db import connections
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    database = settings.DATABASES["default"]
+    database = django_settings.DATABASES["default"]
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
         database.update(dj_database_url.parse(url), OPTIONS={})
         database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
@@ -72,18 +75,22 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
         database["NAME"] = database["TEST"]["NAME"] = name
 
 
-@pytest.fixture(autouse=True)
-def lorikeet(settings: Any, tmp_path: Path) -> Any:
-    """Settings of this test alone: its own folders, one engine host by name."""
-    settings.LORIKEET = settings.LORIKEET.model_copy(
+def own_settings(folder: Path) -> Any:
+    """Folders of one test alone, one engine host by name."""
+    return django_settings.LORIKEET.model_copy(
         update={
-            "var_dir": tmp_path,
-            "artifact_dir": tmp_path / "artifacts",
-            "engine_hosts": {"local": f"unix:{tmp_path}/engine.sock"},
-            "demo_dir": tmp_path / "demo",
+            "var_dir": folder,
+            "artifact_dir": folder / "artifacts",
+            "engine_hosts": {"local": f"unix:{folder}/engine.sock"},
+            "demo_dir": folder / "demo",
         }
     )
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def lorikeet(settings: Any, tmp_path: Path) -> Any:
+    settings.LORIKEET = own_settings(tmp_path)
+    settings.PASSWORD_HASHERS = QUICK_HASHERS
     cache.clear()
     return settings.LORIKEET
 
@@ -112,11 +119,15 @@ class Queue:
         return [name.rpartition(".")[2] for name, _ in self.calls]
 
 
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+def queue_tasks(monkeypatch: pytest.MonkeyPatch) -> Queue:
     queued = Queue()
     monkeypatch.setattr(Task, "delay", lambda self, *args, **kwargs: queued.calls.append((self.name, args)))
     return queued
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return queue_tasks(monkeypatch)
 
 
 @pytest.fixture
@@ -169,8 +180,7 @@ def globex(db: None) -> Org:
     return make_org("globex")
 
 
-@pytest.fixture
-def host(db: None) -> EngineHost:
+def seen_host() -> EngineHost:
     """A host that was seen once and serves `peft_files.GEOMETRY`."""
     fleet.sync_hosts(configured_endpoints())
     geometry = peft_files.GEOMETRY
@@ -192,16 +202,17 @@ def host(db: None) -> EngineHost:
 
 
 @pytest.fixture
+def host(db: None) -> EngineHost:
+    return seen_host()
+
+
+@pytest.fixture
 def committing(django_capture_on_commit_callbacks: Any) -> Committing:
     """`with committing(): ...` runs what follows a commit, although the test itself never commits."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
-Upload_ = Callable[..., Upload]
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def validate_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validate without the child process, which costs a second each time and has tests of its own."""
 
     def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
@@ -211,12 +222,20 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def upload(host: EngineHost, queue: Queue, committing: Committing, in_process: None) -> Upload_:
-    """Send files through the action, validate them, return the decided upload."""
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    validate_in_process(monkeypatch)
 
-    def send(org: Org, name: str = "support", files: dict[str, bytes] | None = None, **options: Any) -> Upload:
+
+@dataclass(frozen=True)
+class Uploader:
+    """Sends adapters through the actions, each step committed as `committing` does it."""
+
+    committing: Committing
+
+    def upload(self, org: Org, name: str = "support", files: dict[str, bytes] | None = None, **options: Any) -> Upload:
+        """Send files, validate them, return the decided upload."""
         contents = files or peft_files.adapter_files(**options)
-        with committing():
+        with self.committing():
             received = uploads.receive_upload(
                 acting=org.principal(),
                 name=name,
@@ -226,7 +245,12 @@ def upload(host: EngineHost, queue: Queue, committing: Committing, in_process: N
             validation.validate(str(received.pk))
         return Upload.objects.select_related("version").get(pk=received.pk)
 
-    return send
+    def ready_version(self, org: Org, name: str = "support", **options: Any) -> AdapterVersion:
+        """A version that a host has reported ready."""
+        version = self.upload(org, name, **options).version
+        assert version is not None
+        with self.committing():
+            return actions.mark_version_ready(version)
 
 
 def spool(name: str, content: bytes) -> SpooledFile:
@@ -237,16 +261,18 @@ def spool(name: str, content: bytes) -> SpooledFile:
 
 
 @pytest.fixture
-def ready_version(upload: Upload_, committing: Committing) -> Callable[..., AdapterVersion]:
-    """A version that a host has reported ready."""
+def uploader(host: EngineHost, queue: Queue, committing: Committing, in_process: None) -> Uploader:
+    return Uploader(committing)
 
-    def make(org: Org, name: str = "support", **options: Any) -> AdapterVersion:
-        version = upload(org, name, **options).version
-        assert version is not None
-        with committing():
-            return actions.mark_version_ready(version)
 
-    return make
+@pytest.fixture
+def upload(uploader: Uploader) -> Callable[..., Upload]:
+    return uploader.upload
+
+
+@pytest.fixture
+def ready_version(uploader: Uploader) -> Callable[..., AdapterVersion]:
+    return uploader.ready_version
 
 
 @pytest.fixture
@@ -254,8 +280,10 @@ def anonymous() -> Iterator[APIClient]:
     yield APIClient()
 
 
-@pytest.fixture
-def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str, Any]:
+Furniture = dict[str, Any]
+
+
+def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furniture:
     """One of everything in acme, and the values that its addresses take."""
     version = ready_version(acme)
     upload_id = Upload.objects.get().pk
@@ -301,3 +329,36 @@ def furnished(acme: Org, ready_version: Any, committing: Committing) -> dict[str
         "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
         "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
     }
+
+
+@pytest.fixture
+def furnished(acme: Org, ready_version: Any) -> Furniture:
+    return furnish(acme, ready_version)
+
+
+@dataclass(frozen=True)
+class World:
+    """What `world` made, committed: two tenants, one of them furnished."""
+
+    acme: Org
+    globex: Org
+    furnished: Furniture
+    artifacts: Path
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Made once for a module of many tests, which undo what they do. Not for modules with tests that commit."""
+    folder = tmp_path_factory.mktemp("world")
+    ours = override_settings(LORIKEET=own_settings(folder), PASSWORD_HASHERS=QUICK_HASHERS)
+    try:
+        with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, ours:
+            queue_tasks(patch)
+            validate_in_process(patch)
+            acme, globex = make_org("acme"), make_org("globex")
+            seen_host()
+            furnished = furnish(acme, Uploader(nullcontext).ready_version)
+        yield World(acme, globex, furnished, folder / "artifacts")
+    finally:
+        with django_db_blocker.unblock():
+            call_command("flush", interactive=False, verbosity=0)

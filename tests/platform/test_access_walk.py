@@ -13,6 +13,7 @@ from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.addresses import TENANT_PREFIX, Address, every_address
 from lorikeet_testing.audit_watch import AUDIT_LOG, UNAUDITED
+from lorikeet_testing.clients import call, keyed
 from rest_framework.test import APIClient
 
 from control_plane.accounts.actions import set_operator
@@ -60,16 +61,6 @@ def test_says_who_may_call_it(address: Address) -> None:
             assert address.declared.needs.get(method.upper()) in set(Capability), (
                 f"{method.upper()} {address.route}: name its capability in `needs`"
             )
-
-
-def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
-    return getattr(client, method)(path, body, format=None if method == "get" else "json")
-
-
-def keyed(secret: str) -> APIClient:
-    client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
-    return client
 
 
 @pytest.mark.parametrize(("address", "method"), of(Access.SESSION))

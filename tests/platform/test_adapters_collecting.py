@@ -6,34 +6,25 @@ import json
 import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from lorikeet_testing.web import ROOT, SOURCE_ROOTS
+from lorikeet_testing.web import ROOT, SOURCE_ROOTS, new_installation
 
-DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
 SECONDS = "6"
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[dict[str, str]]:
-    name = f"collecting_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-        yield {
-            **{key: value for key, value in os.environ.items() if not key.startswith("LORIKEET_")},
-            "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS),
-            "LORIKEET_DATABASE_URL": f"{DATABASE_URL.rpartition('/')[0]}/{name}",
-            "LORIKEET_SECRET_KEY": "x" * 50,
-            "LORIKEET_VAR_DIR": str(tmp_path),
-            "LORIKEET_ENGINE_HOSTS": f"local=unix:{tmp_path}/none.sock",
-        }
-        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+def env(tmp_path: Path) -> dict[str, str]:
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("LORIKEET_")},
+        "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS),
+        "LORIKEET_VAR_DIR": str(tmp_path),
+        "LORIKEET_ENGINE_HOSTS": f"local=unix:{tmp_path}/none.sock",
+        **new_installation(),
+    }
 
 
 def begin(env: dict[str, str], *arguments: str) -> subprocess.Popen[str]:

@@ -17,6 +17,7 @@ from control_plane.tenants.scope import AppendOnlyError
 
 pytestmark = pytest.mark.django_db
 
+
 def actions_of(org: Any) -> list[str]:
     return list(AuditEvent.objects.for_tenant(org.tenant).order_by("id").values_list("action", flat=True))
 

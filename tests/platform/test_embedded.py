@@ -16,6 +16,8 @@ from lorikeet_testing.fake_engine import FakeEngineThread
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.web import ROOT, WebProcess, eventually
 
+pytestmark = pytest.mark.embedded
+
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[WebProcess]:

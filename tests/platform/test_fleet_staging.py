@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery.exceptions import Retry
+from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import add_version
 
+from control_plane.adapters.actions import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.config import current
 from control_plane.fleet import actions, request_ids, tasks
@@ -173,6 +175,69 @@ def test_a_restarted_engine_gets_everything_again(
     assert Placement.objects.filter(actions.ready_here()).exists()
 
 
+def callable_hosts(version: AdapterVersion) -> list[str]:
+    placed = Placement.objects.filter(actions.callable_here(), version=version)
+    return list(placed.values_list("host__name", flat=True))
+
+
+def test_it_stays_callable_while_it_is_staged_again(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    actions.place_version(version)
+    assert callable_hosts(version) == []
+    stage_all()
+    (placement,) = actions.restage_version(version)
+    assert callable_hosts(version) == ["local"]
+    attempt = actions.begin_attempt(str(placement.pk))
+    assert attempt is not None
+    loading = pb.StageEvent(phase=pb.StageEvent.LOADING)
+    actions.record_stage_event(attempt, loading, engine.boot_id, 0.0)
+    assert callable_hosts(version) == ["local"]
+    actions.record_stage_failure(attempt, HostError("digest_mismatch", "", ""), final=True)
+    assert callable_hosts(version) == []
+
+
+@pytest.fixture
+def attempt(host: EngineHost, version: AdapterVersion) -> Placement:
+    (placement,) = actions.place_version(version)
+    attempt = actions.begin_attempt(str(placement.pk))
+    assert attempt is not None
+    return attempt
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("again", ["stuck", "placed", "attempted"])
+def test_what_becomes_ready_at_this_moment_is_left_alone(
+    version: AdapterVersion, attempt: Placement, engine: FakeEngine, again: str
+) -> None:
+    ready = pb.StageEvent(phase=pb.StageEvent.READY)
+    second: dict[str, Callable[[], Any]] = {
+        "stuck": lambda: actions.requeue_stuck(timedelta(0)),
+        "placed": lambda: len(actions.place_version(version)),
+        "attempted": lambda: actions.begin_attempt(str(attempt.pk)) is not None,
+    }
+    assert not while_another_commits(
+        lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0), second[again]
+    )
+    assert Placement.objects.get().phase == Phase.READY
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_becoming_ready_and_being_placed_wait_for_each_other_in_one_order(
+    version: AdapterVersion, attempt: Placement, engine: FakeEngine
+) -> None:
+    """Both lock the version first: in two orders, PostgreSQL would end one of them."""
+    ready = pb.StageEvent(phase=pb.StageEvent.READY)
+    while_another_commits(
+        lambda: lock_version(version),
+        lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0),
+        lambda: actions.place_version(version),
+    )
+    assert Placement.objects.get().phase == Phase.READY
+
+
 def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
     actions.place_version(version)
     stage_all()
@@ -183,13 +248,23 @@ def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVers
     actions.record_status("local", engine.status())
     host.refresh_from_db()
     assert actions.requeue_unobserved(host, timedelta(hours=1)) == 0
+    assert callable_hosts(version) == ["local"]
     assert actions.requeue_unobserved(host, timedelta(0)) == 1
+    assert callable_hosts(version) == []
 
 
 def test_lost_tasks_are_queued_again(host: EngineHost, version: AdapterVersion) -> None:
     actions.place_version(version)
     assert actions.requeue_stuck(timedelta(minutes=1)) == 0
     assert actions.requeue_stuck(timedelta(0)) == 1
+
+
+def test_a_first_reconciliation_queues_each_once(
+    host: EngineHost, version: AdapterVersion, queue: Any, committing: Any
+) -> None:
+    with committing():
+        tasks.reconcile(orphans=True)
+    assert queue.names() == ["stage_placement"]
 
 
 def test_reconcile_places_what_has_no_placement(host: EngineHost, version: AdapterVersion) -> None:

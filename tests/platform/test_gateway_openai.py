@@ -453,12 +453,12 @@ def test_streams_hold_no_database_connection(web: WebProcess, engine: FakeEngine
     time.sleep(0.3)
     samples = []
     for _ in range(20):
-        samples.append(web.open_database_files())
+        samples.append(web.database_connections())
         time.sleep(0.02)
     for connection in sockets:
         connection.close()
-    # The watcher and the worker open one now and then; the twenty streams hold none.
-    assert min(samples) <= 2, samples
+    # The watcher and the worker open one now and then, and PostgreSQL's pool keeps some; the twenty streams hold none.
+    assert min(samples) <= (10 if web.installation else 2), samples
     eventually(lambda: not engine.running, 5, what="all aborted")
 
 
@@ -514,9 +514,9 @@ def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, 
         assert row["completion_tokens"] == record.completion_tokens
         assert row["outcome"] == record.outcome
         assert row["queue_ms"] == record.queue_ms
-        assert row["tenant_id"].replace("-", "") == record.tenant.replace("-", "")
+        assert str(row["tenant_id"]).replace("-", "") == record.tenant.replace("-", "")
         assert row["api_key_id"]
-    assert not web.query("select name from pragma_table_info('usage_usageevent') where name like '%prompt_text%'")
+    assert not [name for row in rows.values() for name in row if "text" in name]
 
 
 # -- the forms that the schema shows -------------------------------------------

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.web import ROOT, WebProcess, eventually
+from lorikeet_testing.web import ROOT, WebProcess, eventually, new_installation
 from openai import OpenAI
 
-DATABASE_URL = os.environ.get("LORIKEET_TEST_DATABASE_URL", "")
-REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 pytestmark = pytest.mark.services
 
 
@@ -30,15 +25,6 @@ def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngi
     thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(stage_seconds=0.2, known_digests_only=True))
     yield thread
     thread.close()
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    name = f"live_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-        yield DATABASE_URL.rpartition("/")[0] + "/" + name
-        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @contextmanager
@@ -54,13 +40,11 @@ def beside(web: WebProcess, *command: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def webs(
-    engine_thread: FakeEngineThread, database: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[WebProcess]]:
-    env = {"LORIKEET_DATABASE_URL": database, "LORIKEET_REDIS_URL": REDIS_URL, "LORIKEET_SECRET_KEY": "x" * 50}
+def webs(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WebProcess]]:
+    installation, env = new_installation(), {"LORIKEET_EMBEDDED": "0"}
     var = tmp_path_factory.mktemp("web")
     hosts = f"local={engine_thread.engine.address}"
-    webs = [WebProcess(var / f"var{number}", hosts, env) for number in range(2)]
+    webs = [WebProcess(var / f"var{number}", hosts, env, installation=installation) for number in range(2)]
     worker = ("-m", "celery", "-A", "control_plane.celery", "worker", "--pool", "threads", "-c", "2", "-l", "WARNING")
     with ExitStack() as stack:
         webs[0].seed()
@@ -97,9 +81,7 @@ async def test_every_console_hears_the_worker_with_the_same_numbers(webs: list[W
     assert {frame["event"] for frame in heard[0]} >= {"adapter.staging"}
 
 
-def test_both_processes_serve_and_one_ledger_counts(
-    webs: list[WebProcess], engine_thread: FakeEngineThread, database: str
-) -> None:
+def test_both_processes_serve_and_one_ledger_counts(webs: list[WebProcess], engine_thread: FakeEngineThread) -> None:
     engine = engine_thread.engine
     for web in webs:
         with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
@@ -108,14 +90,11 @@ def test_both_processes_serve_and_one_ledger_counts(
             )
             assert answer.choices[0].message.content == "hi"
     eventually(lambda: engine.acknowledged == engine.journal.keys(), 20, what="all usage acknowledged")
-    with psycopg.connect(database) as connection:
-        rows = connection.execute("select request_id from usage_usageevent").fetchall()
-    assert {row[0] for row in rows} == engine.journal.keys()
+    rows = webs[0].query("SELECT request_id FROM usage_usageevent")
+    assert {row["request_id"] for row in rows} == engine.journal.keys()
 
 
-def test_a_killed_web_process_loses_no_usage(
-    webs: list[WebProcess], engine_thread: FakeEngineThread, database: str
-) -> None:
+def test_a_killed_web_process_loses_no_usage(webs: list[WebProcess], engine_thread: FakeEngineThread) -> None:
     engine = engine_thread.engine
     web = webs[1]
     body = {"model": "support", "messages": [{"role": "user", "content": "words 5000"}], "stream": True}
@@ -134,11 +113,8 @@ def test_a_killed_web_process_loses_no_usage(
     )
     done = subprocess.run([sys.executable, "-c", code], env=web.env, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr
-    with psycopg.connect(database) as connection:
-        row = connection.execute(
-            "select completion_tokens, outcome, api_key_id from usage_usageevent where request_id = %s", [request_id]
-        ).fetchone()
-    assert row is not None
-    assert row[:2] == (engine.journal[request_id].completion_tokens, "aborted")
-    assert row[2] is not None
+    rows = {row["request_id"]: row for row in webs[0].query("SELECT * FROM usage_usageevent")}
+    row = rows[request_id]
+    assert (row["completion_tokens"], row["outcome"]) == (engine.journal[request_id].completion_tokens, "aborted")
+    assert row["api_key_id"] is not None
     web.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from control_plane.quotas import redis_limiter
 from control_plane.quotas.limiter import (
     DAY_MS,
     LEASE_MS,
@@ -227,6 +229,20 @@ def test_two_processes_pass_fifty_of_two_hundred(tenant: str, limit: dict[str, i
     for process in asking:
         process.join(10)
     assert sum(passed) == 50
+
+
+@pytest.mark.services
+async def test_a_burst_waits_in_line(tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For longer than the server may take for one answer."""
+    monkeypatch.setattr(redis_limiter, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(redis_limiter, "TIMEOUT_S", 0.2)
+    limiter = RedisLimiter(REDIS_URL)
+    began = time.monotonic()
+    decisions = await asyncio.gather(*(limiter.reserve(ask(tenant, requests_per_minute=50)) for _ in range(1500)))
+    took = time.monotonic() - began
+    await limiter.close()
+    assert sum(decision.refusal is None for decision in decisions) == 50
+    assert took > redis_limiter.TIMEOUT_S
 
 
 async def test_a_server_that_is_away() -> None:

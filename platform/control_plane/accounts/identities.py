@@ -7,7 +7,7 @@ address here: it may have been chosen by somebody else.
 
 from __future__ import annotations
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from control_plane.accounts.actions import create_user
@@ -16,6 +16,7 @@ from control_plane.accounts.oidc import Claims
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.config import current, split_list
+from control_plane.db import is_duplicate
 from control_plane.errors import ForbiddenError
 from control_plane.live.access import recheck_user
 
@@ -58,10 +59,19 @@ def user_of(claims: Claims) -> User:
 def _first_time(claims: Claims) -> User:
     if not (claims.email and claims.email_verified):
         raise UnprovenAddressError
-    user = User.objects.select_for_update().filter(email=claims.email).first() or _new_user(claims)
+    # Two tabs may come at once: the second finds what the first has made.
+    users = User.objects.select_for_update().filter(email=claims.email)
+    try:
+        with transaction.atomic():
+            user = users.first() or _new_user(claims)
+    except IntegrityError as error:
+        if not is_duplicate(error):
+            raise
+        user = users.get()
     who = {"issuer": claims.issuer, "subject": claims.subject}
-    identity, _ = Identity.objects.get_or_create(**who, defaults={"user": user})  # two tabs may come at once
-    audit.record(Actor.of(user), "identity.link", identity, tenant=None, label=user.email, issuer=claims.issuer)
+    identity, created = Identity.objects.get_or_create(**who, defaults={"user": user})
+    if created:
+        audit.record(Actor.of(user), "identity.link", identity, tenant=None, label=user.email, issuer=claims.issuer)
     if user.email_verified_at is None:
         _prove(user)
     return user

@@ -75,8 +75,7 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
-        if not Alias.objects.for_tenant(version.tenant).filter(adapter=version.adapter, name=LIVE).exists():
-            _point_alias(version, LIVE, SYSTEM)
+        _point_alias(version, LIVE, SYSTEM, only_new=True)
     return version
 
 
@@ -118,17 +117,20 @@ def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = 
         return _point_alias(version, alias, acting.actor)
 
 
-def _point_alias(version: AdapterVersion, name: str, actor: Actor) -> Alias:
-    """Whatever canary the alias had is over: it was promoted, or overruled."""
-    aliases = Alias.objects.for_tenant(version.tenant).select_for_update(of=("self",))
-    alias = aliases.select_related("version").filter(adapter=version.adapter, name=name).first()
-    before = alias.version if alias else None
-    if alias is None:
-        alias = Alias(tenant=version.tenant, adapter=version.adapter, name=name)
-    if before != version:
-        alias.previous = before
-    alias.version, alias.canary, alias.canary_percent, alias.canary_since = version, None, None, None
-    alias.save()
+def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: bool = False) -> Alias:
+    """Whatever canary the alias had is over: it was promoted, or overruled. `only_new` leaves one that is there."""
+    aliases = Alias.objects.for_tenant(version.tenant).select_for_update(of=("self",)).select_related("version")
+    first = {"tenant": version.tenant, "version": version}
+    # Two versions may come at once: the second finds what the first has made.
+    alias, created = aliases.get_or_create(adapter=version.adapter, name=name, defaults=first)
+    if only_new and not created:
+        return alias
+    before = None if created else alias.version
+    if not created:
+        if before != version:
+            alias.previous = before
+        alias.version, alias.canary, alias.canary_percent, alias.canary_since = version, None, None, None
+        alias.save()
     audit.record(
         actor,
         "version.promote",

@@ -213,17 +213,11 @@ def forget_after_commit(upload: Upload) -> None:
 
 def _adapter_for(upload: Upload) -> Adapter:
     """The active adapter of that name, locked so that version numbers are given one at a time."""
-    active = Adapter.objects.for_tenant(upload.tenant).filter(name=upload.adapter_name, archived_at__isnull=True)
-    adapter = active.select_for_update(of=("self",)).first()
-    if adapter is not None:
-        return adapter
-    adapter = Adapter.objects.create(
-        tenant=upload.tenant,
-        name=upload.adapter_name,
-        description=upload.description,
-        created_by=upload.created_by,
-    )
-    audit.record(uploader_of(upload), "adapter.create", adapter, tenant=upload.tenant)
+    active = Adapter.objects.for_tenant(upload.tenant).filter(archived_at__isnull=True).select_for_update(of=("self",))
+    new = {"tenant": upload.tenant, "description": upload.description, "created_by": upload.created_by}
+    adapter, created = active.get_or_create(name=upload.adapter_name, defaults=new)
+    if created:
+        audit.record(uploader_of(upload), "adapter.create", adapter, tenant=upload.tenant)
     return adapter
 
 

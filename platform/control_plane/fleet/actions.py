@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
@@ -74,17 +75,16 @@ def place_version(version: AdapterVersion) -> list[Placement]:
             return []  # archived at this moment
         for host in EngineHost.objects.filter(active=True):
             Placement.objects.get_or_create(version=version, host=host)
-        wanted = version.placements.filter(host__active=True).exclude(ready_here())
-        placements = list(wanted.select_related("host"))
-        _requeue(wanted)
+        placements = _requeue(version.placements.filter(host__active=True).exclude(ready_here()))
         mark_version_staging(version)
         _stage_after_commit(placements)
     return placements
 
 
 def restage_version(version: AdapterVersion) -> list[Placement]:
-    """Stage again everywhere, also where it is already ready."""
+    """Stage again everywhere, also where it is ready: there it stays callable."""
     with transaction.atomic():
+        version = lock_version(version)
         _requeue(version.placements.all())
         return place_version(version)
 
@@ -105,9 +105,7 @@ def requeue_after_boot(host: EngineHost) -> int:
     with transaction.atomic():
         # What is not ready has a task of its own, which finds the new process by itself.
         ready = Placement.objects.filter(host=host, phase=Phase.READY, version__state__in=PLACED_STATES)
-        lost = ready.exclude(boot_id=host.boot_id)
-        placements = list(lost.select_related("host"))
-        _requeue(lost)
+        placements = _requeue(ready.exclude(boot_id=host.boot_id))
         _stage_after_commit(placements)
     return len(placements)
 
@@ -118,8 +116,7 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
     settled = timezone.now() - grace
     with transaction.atomic():
         ready = Placement.objects.filter(host=host, phase=Phase.READY, boot_id=host.boot_id, updated_at__lt=settled)
-        missing = [p for p in ready.select_related("host", "version") if p.version.digest not in resident]
-        _requeue(Placement.objects.filter(pk__in=[placement.pk for placement in missing]))
+        missing = _requeue(ready.exclude(version__digest__in=resident), boot_id="")
         _stage_after_commit(missing)
     return len(missing)
 
@@ -133,8 +130,7 @@ def requeue_stuck(idle: timedelta) -> int:
             version__state__in=PLACED_STATES,
             updated_at__lt=timezone.now() - idle,
         ).exclude(phase__in=[Phase.READY, Phase.FAILED])
-        placements = list(stuck.select_related("host"))
-        _requeue(stuck)
+        placements = _requeue(stuck)
         _stage_after_commit(placements)
     return len(placements)
 
@@ -146,14 +142,20 @@ def begin_attempt(placement_id: str) -> Placement | None:
     """
     with transaction.atomic():
         wanted = Placement.objects.filter(pk=placement_id, version__state__in=[*PLACED_STATES, VersionState.FAILED])
-        if not wanted.exclude(ready_here()).update(attempts=F("attempts") + 1, error=None, updated_at=timezone.now()):
-            return None
-        return Placement.objects.select_related("host", "version__adapter", "version__tenant").get(pk=placement_id)
+        locked = wanted.exclude(ready_here()).select_for_update(of=("self",))
+        placement = locked.select_related("host", "version__adapter", "version__tenant").first()
+        if placement is not None:
+            placement.attempts += 1
+            placement.error = None
+            placement.save(update_fields=["attempts", "error", "updated_at"])
+        return placement
 
 
 def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
     """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready."""
     with transaction.atomic():
+        if event.phase == pb.StageEvent.READY:
+            lock_version(placement.version)  # before its placement, as whoever places it does
         if _superseded(placement):
             return
         placement.phase = Phase(pb.StageEvent.Phase.Name(event.phase).lower())
@@ -171,6 +173,7 @@ def record_stage_failure(placement: Placement, failure: HostError, *, final: boo
     """Store why an attempt failed. A final failure on the last hope makes the version failed."""
     error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
     with transaction.atomic():
+        lock_version(placement.version)
         if _superseded(placement):
             return
         placement.phase = Phase.FAILED if final else Phase.QUEUED
@@ -187,14 +190,23 @@ def ready_here() -> Q:
     return Q(phase=Phase.READY, boot_id=F("host__boot_id"))
 
 
+def callable_here() -> Q:
+    """Placements that this engine process has had ready, also while they are staged again."""
+    return Q(boot_id=F("host__boot_id")) & ~Q(phase=Phase.FAILED)
+
+
 def _superseded(placement: Placement) -> bool:
     """Whether a later attempt began, or the placement is gone. Locks it until the transaction ends."""
     own = Placement.objects.select_for_update().filter(pk=placement.pk, attempts=placement.attempts)
     return own.first() is None
 
 
-def _requeue(placements: QuerySet[Placement]) -> None:
-    placements.update(phase=Phase.QUEUED, bytes_done=0, error=None, updated_at=timezone.now())
+def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
+    """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
+    found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
+    again = {"phase": Phase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **also}
+    Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
+    return found
 
 
 def _stage_after_commit(placements: list[Placement]) -> None:

@@ -136,12 +136,13 @@ def reconcile(host_name: str = "", orphans: bool = False) -> None:
     ``orphans``: no worker has survived, so every unfinished placement has lost its task, however lately it moved.
     """
     actions.sync_hosts(configured_endpoints())
+    # First: what is queued below has a task of its own.
+    actions.requeue_stuck(timedelta(0) if orphans else STUCK_AFTER)
     place_missing()
     hosts = EngineHost.objects.filter(active=True, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
-    actions.requeue_stuck(timedelta(0) if orphans else STUCK_AFTER)
 
 
 def place_missing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
-from control_plane.fleet.actions import ready_here
+from control_plane.fleet.actions import callable_here
 from control_plane.fleet.models import EngineHost, Placement
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
@@ -71,7 +71,7 @@ def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:
     """Names of hosts that have the content now, each with the fingerprint of its base model."""
     hosts = EngineHost.objects.filter(active=True).exclude(boot_id="")
     if resolved.version is not None:
-        placed = Placement.objects.filter(ready_here(), version=resolved.version).values("host")
+        placed = Placement.objects.filter(callable_here(), version=resolved.version).values("host")
         hosts = hosts.filter(pk__in=placed)
     return {name: fingerprint(description) for name, description in hosts.values_list("name", "description")}
 

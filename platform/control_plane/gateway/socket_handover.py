@@ -29,6 +29,7 @@ from control_plane.gateway.socket_sessions import (
     process_of,
     resume_lost,
     resume_unavailable,
+    resumed_frame,
 )
 
 logger = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ class Remote:
         self._after = after
         self.ids = set(after)
         """What has not ended yet."""
+        self._answered = False
         self._address = f"lorikeet:handover:{uuid.uuid4().hex}"
         self._task: asyncio.Task[None] | None = None
 
@@ -213,6 +215,7 @@ class Remote:
             for frame in element.split("\n") if element else ():
                 self._note(frame)
                 await self._send(frame)
+                self._answered = True  # the first one says `resumed`
             element = await self._next(IDLE_S)
 
     def _note(self, frame: str) -> None:
@@ -231,11 +234,14 @@ class Remote:
         return bool(await self._redis.publish(channel_of(process_of(self._session)), message))
 
     async def _fail(self, *, lost: bool) -> None:
+        frames = [] if self._answered else [resumed_frame(self._session, ())]
         for message_id in [*self.ids]:
             self.ids.discard(message_id)
             error = resume_lost(message_id) if lost else resume_unavailable(message_id)
-            with contextlib.suppress(OSError):
-                await self._send(error_frame(error, message_id))
+            frames.append(error_frame(error, message_id))
+        with contextlib.suppress(OSError):
+            for frame in frames:
+                await self._send(frame)
 
 
 async def _say_broken(connection: redis.asyncio.Redis, address: str) -> None:

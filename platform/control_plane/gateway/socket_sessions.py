@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -138,7 +138,7 @@ async def hand_over(session: Session | None, name: str, after: Mapping[str, obje
     generations = session.generations if session is not None else {}
     for unwanted in [*generations.keys() - after.keys()]:
         generations.pop(unwanted).end()
-    await send(encode({"type": "resumed", "session": name, "ids": sorted(generations.keys() & after.keys())}))
+    await send(resumed_frame(name, generations.keys() & after.keys()))
     for message_id, seq in after.items():
         generation = generations.get(message_id)
         if generation is not None and isinstance(seq, int) and await generation.attach(send, seq):
@@ -146,6 +146,10 @@ async def hand_over(session: Session | None, name: str, after: Mapping[str, obje
         if generation is not None:
             generations.pop(message_id).end()
         await send(error_frame(resume_lost(message_id), message_id))
+
+
+def resumed_frame(session: str, ids: Iterable[str]) -> str:
+    return encode({"type": "resumed", "session": session, "ids": sorted(ids)})
 
 
 def error_frame(error: ApiError, message_id: str | None = None) -> str:

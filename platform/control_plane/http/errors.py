@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from control_plane.db import is_duplicate
 from control_plane.errors import LorikeetError
 from control_plane.http.request_id import current_request_id
 
+logger = logging.getLogger(__name__)
 CHALLENGE = 'Bearer realm="lorikeet"'
 
 
@@ -26,6 +30,7 @@ _FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
     exceptions.NotAcceptable: ("not_acceptable", "Accept application/json."),
     exceptions.Throttled: ("too_many_requests", "Wait as long as the Retry-After header says."),
 }
+_CONFLICT = "Another request made or changed the same thing at this moment, so this one was not carried out."
 
 
 def error_body(code: str, message: str, fix: str, param: str | None = None) -> dict[str, Any]:
@@ -57,6 +62,9 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
         return Response(_validation_body(exc), status=400)
     if isinstance(exc, exceptions.APIException):
         return _from_drf(exc)
+    if isinstance(exc, IntegrityError) and is_duplicate(exc):
+        logger.warning("A row like it is there already; the request was answered with 409.", exc_info=exc)
+        return Response(error_body("conflict", _CONFLICT, "Look at what is there now; send it again if need be."), 409)
     return None
 
 

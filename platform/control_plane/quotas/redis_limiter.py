@@ -40,6 +40,8 @@ from control_plane.quotas.limiter import (
 from control_plane.quotas.limits import Counted
 
 TIMEOUT_S = 1.0
+# A burst waits in line here, while the server answers as quickly as it can: that is no failure of the server's.
+LINE_S = 5.0
 MOST_CONNECTIONS = 16
 SPENT_TTL_MS = 70 * DAY_MS
 
@@ -269,7 +271,7 @@ class RedisLimiter:
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
             max_connections=MOST_CONNECTIONS,
-            timeout=TIMEOUT_S,
+            timeout=LINE_S,
             socket_timeout=TIMEOUT_S,
             socket_connect_timeout=TIMEOUT_S,
             # Once, for a connection that went stale: every call here may be repeated without harm.

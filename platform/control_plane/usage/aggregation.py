@@ -71,14 +71,16 @@ def aggregate(batch: int = BATCH) -> int:
 
 
 def _advance(settled: int, batch: int) -> tuple[int, int]:
-    """One batch: how many rows it held, and where the watermark is now."""
+    """One batch: how many rows it held, and up to which id the ledger has been read now."""
     with transaction.atomic():
         mark, _ = Watermark.objects.select_for_update().get_or_create(pk=1)
-        if mark.event_id >= settled:
+        rows = UsageEvent.objects.filter(id__gt=mark.event_id, id__lte=settled).order_by("id")
+        # From the first that is there: ids have gaps, and a new ledger's need not begin at one.
+        if (first := rows.values_list("id", flat=True).first()) is None:
             _touch(mark, settled)
-            return 0, mark.event_id
-        last = min(settled, mark.event_id + batch)
-        new = _add(UsageEvent.objects.filter(id__gt=mark.event_id, id__lte=last).order_by())
+            return 0, settled
+        last = min(settled, first + batch - 1)
+        new = _add(rows.filter(id__lte=last).order_by())
         mark.event_id = last
         mark.save(update_fields=["event_id"])
         _touch(mark, settled)
@@ -119,12 +121,21 @@ def _add(events: QuerySet[UsageEvent]) -> int:
         _upsert(model, groups, _SUMS, added=("requests", *SUMMED))
     totals = events.annotate(start=TruncDate("created_at", tzinfo=UTC)).values("tenant_id", "start", "outcome")
     _upsert(DailyTotals, totals.annotate(**counted), _TOTALS, added=("requests", *SUMMED))
-    for metric, rows, value in _latencies(events):
-        counts = rows.annotate(
-            start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=_bucket()
-        ).values("tenant_id", "start", "metric", "bucket")
-        _upsert(DailyLatency, counts.annotate(requests=Count("id")), _COUNTS, added=("requests",))
+    for counts in latency_counts(events):
+        _upsert(DailyLatency, counts, _COUNTS, added=("requests",))
     return events.count()
+
+
+def latency_counts(events: QuerySet[UsageEvent]) -> list[QuerySet[Any, Any]]:
+    """Of each metric: how many rows of which tenant and day fell into which bucket, as ``requests``."""
+    return [
+        rows.annotate(
+            start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=_bucket()
+        )
+        .values("tenant_id", "start", "metric", "bucket")
+        .annotate(requests=Count("id"))
+        for metric, rows, value in _latencies(events)
+    ]
 
 
 def _identity() -> Concat:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.db import transaction
 from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import TruncDate, TruncHour
 
-from control_plane.usage.aggregation import SUMMED
+from control_plane.usage.aggregation import SUMMED, latency_counts
 from control_plane.usage.models import (
     DailyLatency,
     DailyTotals,
@@ -22,9 +23,12 @@ from control_plane.usage.models import (
     Watermark,
 )
 
+Key = tuple[Any, ...]
+_OF_ALL = ("start", "metric", "bucket")
+
 
 def differences() -> list[str]:
-    """A sentence for each tenant, outcome and time whose sums are not those of the ledger. Reads the whole ledger."""
+    """A sentence for each sum and each count of latencies that is not the ledger's. Reads the whole ledger."""
     mark = Watermark.objects.values_list("event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark)
     found = []
@@ -36,16 +40,33 @@ def differences() -> list[str]:
         ("all of", OverallTotals.objects.all(), "outcome", day, ("start",)),
     ):
         right = _sums(ledger.annotate(start=start), (*apart, "outcome"), Count("id"))
-        shown = _sums(rollup, (*apart, outcome), Sum("requests"))
-        found += [
-            f"{noun} {', '.join(map(str, key))}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
-            for key in sorted(right.keys() | shown.keys(), key=str)
-            if right.get(key) != shown.get(key)
-        ]
+        found += _compared(noun, right, _sums(rollup, (*apart, outcome), Sum("requests")))
+    counts = latency_counts(ledger.order_by())
+    latencies = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
+    shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")
+    found += _compared("latency of", _counted(latencies), _counted(shown))
+    overall = _counted(row[1:] for row in latencies)
+    found += _compared("latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests")))
     return found
 
 
-def _sums(rows: QuerySet[Any], by: Sequence[str], requests: Count | Sum) -> dict[tuple[Any, ...], tuple[int, ...]]:
+def _compared(noun: str, right: Mapping[Key, object], shown: Mapping[Key, object]) -> list[str]:
+    return [
+        f"{noun} {', '.join(map(str, key))}: the ledger has {right.get(key)}, the rollup {shown.get(key)}"
+        for key in sorted(right.keys() | shown.keys(), key=str)
+        if right.get(key) != shown.get(key)
+    ]
+
+
+def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[Key]:
+    """The last of each row, added up by what is before it."""
+    sums: Counter[Key] = Counter()
+    for *key, requests in rows:
+        sums[tuple(key)] += requests
+    return sums
+
+
+def _sums(rows: QuerySet[Any], by: Sequence[str], requests: Count | Sum) -> dict[Key, tuple[int, ...]]:
     sums = {f"sum_{name}": Sum(name) for name in SUMMED}
     grouped = rows.order_by().values_list(*by).annotate(sum_requests=requests, **sums)
     return {row[: len(by)]: row[len(by) :] for row in grouped}

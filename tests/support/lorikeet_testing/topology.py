@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,26 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import psycopg
 
 from lorikeet_testing.compose import ROOT, load_compose
+from lorikeet_testing.web import new_installation
 
 T = TypeVar("T")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def service_urls(database_name: str, redis_number: int) -> tuple[str, str]:
-    """A fresh database, and a Redis database of its own."""
-    database, redis = os.environ.get("LORIKEET_TEST_DATABASE_URL"), os.environ.get("LORIKEET_TEST_REDIS_URL")
-    assert database and redis, "Run this through scripts/test_services.py, which starts PostgreSQL and Redis."
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {database_name}")
-        connection.execute(f"CREATE DATABASE {database_name}")
-    return f"{database.rsplit('/', 1)[0]}/{database_name}", f"{redis.rsplit('/', 1)[0]}/{redis_number}"
 
 
 @dataclass
@@ -46,17 +30,25 @@ class Topology:
 
     folder: Path
     port: int
-    database_url: str
-    redis_url: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    installation: Mapping[str, str] = field(default_factory=new_installation)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        assert self.installation, "Run this through scripts/test_services.py, which starts PostgreSQL and Redis."
         self.services: dict[str, Any] = load_compose({"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40})[
             "services"
         ]
         for name in ("data", "engine", "run", "log"):
             (self.folder / name).mkdir(parents=True)
+
+    @property
+    def database_url(self) -> str:
+        return self.installation["LORIKEET_DATABASE_URL"]
+
+    @property
+    def redis_url(self) -> str:
+        return self.installation["LORIKEET_REDIS_URL"]
 
     @property
     def url(self) -> str:

@@ -1,4 +1,7 @@
-"""A real web process (uvicorn) over a database of its own, as a child of the test."""
+"""A real web process (uvicorn) over a database of its own, as a child of the test.
+
+Where the tests have PostgreSQL and Redis it runs on these, with the worker inside all the same.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
+import redis
+from psycopg.rows import dict_row
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
@@ -37,6 +44,28 @@ def eventually(condition: Callable[[], Any], seconds: float = 10.0, *, what: str
     raise AssertionError(f"{what} did not come true in {seconds} s")
 
 
+def new_installation() -> dict[str, str]:
+    """Settings of an installation that shares nothing with another; none where the tests have no services.
+
+    Its database goes with the server, and its database in Redis too.
+    """
+    server_url = os.environ.get("LORIKEET_TEST_DATABASE_URL")
+    if server_url is None:
+        return {}
+    name = f"installation_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"'.encode())
+    redis_url = os.environ["LORIKEET_TEST_REDIS_URL"]
+    with redis.Redis.from_url(redis_url) as counter:
+        number = counter.incr("test-installations")
+    return {
+        "LORIKEET_DATABASE_URL": f"{server_url.rpartition('/')[0]}/{name}",
+        "LORIKEET_REDIS_URL": f"{redis_url.rpartition('/')[0]}/{number}",
+        "LORIKEET_SECRET_KEY": "s" * 50,
+        "LORIKEET_EMBEDDED": "1",
+    }
+
+
 @dataclass(frozen=True)
 class TenantAccess:
     """What the seed made for one tenant."""
@@ -53,9 +82,20 @@ class TenantAccess:
 
 
 class WebProcess:
-    """Seeds the database in ``var``, then serves it. ``query`` reads the database beside the process."""
+    """Seeds its database, then serves it. ``query`` reads the database beside the process.
 
-    def __init__(self, var: Path, engine_hosts: str, env: Mapping[str, str] | None = None) -> None:
+    `installation` is another process's, to be one installation with it; by default this is a new one.
+    """
+
+    def __init__(
+        self,
+        var: Path,
+        engine_hosts: str,
+        env: Mapping[str, str] | None = None,
+        *,
+        installation: Mapping[str, str] | None = None,
+    ) -> None:
+        self.installation = new_installation() if installation is None else installation
         self.var = var
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -67,6 +107,7 @@ class WebProcess:
             "LORIKEET_ENGINE_HOSTS": engine_hosts,
             "LORIKEET_LOG_JSON": "0",
             "DJANGO_SETTINGS_MODULE": "control_plane.settings",
+            **self.installation,
             **(env or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -113,16 +154,22 @@ class WebProcess:
     def output(self) -> str:
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
 
-    def query(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        if url := self.installation.get("LORIKEET_DATABASE_URL"):
+            with psycopg.connect(url, row_factory=dict_row) as server:
+                return server.execute(sql.encode()).fetchall()
         connection = sqlite3.connect(f"file:{self.var / 'lorikeet.sqlite3'}?mode=ro", uri=True, timeout=10)
         try:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(sql, parameters)]
+            return [dict(row) for row in connection.execute(sql)]
         finally:
             connection.close()
 
-    def open_database_files(self) -> int:
-        """How many connections to the database the process holds."""
+    def database_connections(self) -> int:
+        """How many the process holds."""
+        if self.installation:
+            others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            return int(self.query(f"SELECT count(*) AS held {others}")[0]["held"])
         assert self.process is not None
         folder = Path(f"/proc/{self.process.pid}/fd")
         targets = [entry.readlink() for entry in folder.iterdir() if entry.exists()]

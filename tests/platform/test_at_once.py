@@ -1,0 +1,67 @@
+"""Two that make the same thing at once: both go well, or one is told why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import IntegrityError
+from lorikeet_testing.concurrent import while_another_commits
+from lorikeet_testing.peft_files import adapter_files
+
+from control_plane.accounts.identities import user_of
+from control_plane.accounts.models import Identity, User
+from control_plane.accounts.oidc import Claims
+from control_plane.adapters import actions, validation
+from control_plane.adapters.models import Adapter, AdapterVersion, Alias
+from control_plane.db import is_duplicate
+from control_plane.http.errors import exception_handler
+from control_plane.tenants.models import Tenant
+
+
+def received(org: Any, seed: int) -> str:
+    files = [SimpleUploadedFile(file, content) for file, content in adapter_files(seed=seed).items()]
+    answer = org.client().post(org.path("uploads"), {"name": "fresh", "files": files}, format="multipart")
+    assert answer.status_code == 202
+    return str(answer.json()["id"])
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("host", "queue", "in_process")
+def test_two_uploads_of_a_new_name(acme: Any) -> None:
+    first, second = received(acme, 1), received(acme, 2)
+    while_another_commits(lambda: validation.validate(first), lambda: validation.validate(second))
+    adapter = Adapter.objects.get(name="fresh")
+    assert sorted(adapter.versions.values_list("number", flat=True)) == [1, 2]
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_two_first_versions_become_ready(acme: Any, upload: Any) -> None:
+    one, two = (upload(acme, "fresh", seed=seed).version for seed in (1, 2))
+    while_another_commits(lambda: actions.mark_version_ready(one), lambda: actions.mark_version_ready(two))
+    assert Alias.objects.get(adapter__name="fresh").version == one
+    assert set(AdapterVersion.objects.values_list("state", flat=True)) == {"ready"}
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_two_tabs_sign_in_for_the_first_time(settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"oidc_domains": "acme.example"})
+    claims = Claims("https://id.example", "1", "ada@acme.example", True, "Ada")
+    while_another_commits(lambda: user_of(claims), lambda: user_of(claims))
+    assert User.objects.get().identities.count() == Identity.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_what_nobody_foresaw_is_a_conflict() -> None:
+    """Not an internal error, and no other broken rule of the tables."""
+    Tenant.objects.create(slug="acme", name="Acme")
+    with pytest.raises(IntegrityError) as twice:
+        Tenant.objects.create(slug="acme", name="Acme")
+    answer = exception_handler(twice.value, {})
+    assert answer is not None and answer.status_code == 409
+    assert answer.data["error"]["code"] == "conflict" and answer.data["error"]["fix"]
+    assert not is_duplicate(IntegrityError("NOT NULL constraint failed"))
