@@ -53,7 +53,7 @@ def test_keys_and_sessions(acme: Any, anonymous: Any) -> None:
     revoke_key(acting=acme.principal(), key=key)
     rows = AuditEvent.objects.for_tenant(acme.tenant).filter(action__startswith="key.")
     assert sorted(row.action for row in rows) == ["key.create", "key.revoke"]
-    assert secret.rpartition("_")[2] not in str([row.detail for row in rows])
+    assert secret.split("_", 2)[2] not in str([row.detail for row in rows])
 
 
 def test_row_names_the_request(acme: Any) -> None:

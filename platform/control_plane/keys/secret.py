@@ -7,13 +7,16 @@ import hashlib
 import hmac
 import re
 import secrets
+import string
 from dataclasses import dataclass
 
 from control_plane.config import current
 
 SCHEME = "lk"
 PREFIX_BYTES = 5
-SECRET_BYTES = 32
+# Letters and digits alone: a double click selects the whole key, where a hyphen would end the selection.
+ALPHABET = string.ascii_letters + string.digits
+SECRET_LENGTH = 43  # 256 bits
 _FORM = re.compile(rf"{SCHEME}_(?P<prefix>[a-z2-7]{{4,16}})_(?P<secret>[A-Za-z0-9_-]{{1,100}})", re.ASCII)
 
 
@@ -28,7 +31,7 @@ class KeyText:
 
 def make() -> KeyText:
     prefix = base64.b32encode(secrets.token_bytes(PREFIX_BYTES)).decode().lower()
-    return KeyText(prefix, secrets.token_urlsafe(SECRET_BYTES))
+    return KeyText(prefix, "".join(secrets.choice(ALPHABET) for _ in range(SECRET_LENGTH)))
 
 
 def parse(text: str) -> KeyText | None:
