@@ -3,12 +3,12 @@
 #   PORT          where the console and the API listen (default 8000)
 #   HOST          the address they listen on (default 127.0.0.1)
 #   PYTHON        the Python that creates .venv (3.11 or newer)
-#   TORCH         which torch to install; the README says how to choose a CUDA build
+#   TORCH         which torch to install (default in scripts/launch/packages.py); the README says how to choose
 #   TORCH_INDEX   an extra package index to take torch from ("none" = never look for one)
 PYTHON ?= python3
 PORT ?= 8000
 HOST ?= 127.0.0.1
-TORCH ?= torch==2.13.0
+TORCH ?=
 TORCH_INDEX ?=
 export PORT HOST TORCH TORCH_INDEX
 

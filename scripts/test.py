@@ -61,7 +61,8 @@ class Stage:
 
 def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = None, reports: Path) -> Stage:
     junit = reports / f"{name.replace(' ', '-')}.xml"
-    command = [sys.executable, "-m", "pytest", f"--junitxml={junit}", *arguments]
+    # What a second try may excuse, and what not: FewSecondTries in tests/conftest.py.
+    command = [sys.executable, "-m", "pytest", "--reruns=1", f"--junitxml={junit}", *arguments]
     return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit)
 
 

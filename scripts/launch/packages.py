@@ -26,6 +26,8 @@ PIP_WHEEL = (
     f"pip-{PIP_VERSION}-py3-none-any.whl"
 )
 PIP_SHA256 = "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd"
+# What `TORCH` is if nobody says: pinned, because a newer one on PyPI than on the CPU's index would win.
+DEFAULT_TORCH = "torch==2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 EXTRAS = {"run": "engine,platform", "test": "engine,platform,test"}
 
@@ -44,7 +46,7 @@ NETWORK_SIGNS = (
 
 def install_packages(purpose: str, progress: Progress) -> None:
     """Make `.venv` hold the pinned packages for "run" or "test". Does nothing when it does already."""
-    torch = os.environ.get("TORCH") or "torch"
+    torch = os.environ.get("TORCH") or DEFAULT_TORCH
     index = os.environ.get("TORCH_INDEX", "")
     inputs: list[str | bytes | Path] = [sys.version, str(ROOT), torch, index, ROOT / "pyproject.toml", CONSTRAINTS]
     stamp = Stamp(VENV / f".installed-{purpose}", digest_of([*inputs, EXTRAS[purpose]]))

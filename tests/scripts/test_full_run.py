@@ -1,10 +1,11 @@
-"""A full run must not be able to pass by skipping."""
+"""A full run must not be able to pass by skipping, nor by trying until it passes."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,33 @@ def test_deselecting_by_mark_is_no_skip(suite: Path) -> None:
 
 def test_a_skip_is_allowed_outside_the_full_run(suite: Path) -> None:
     assert run_pytest(suite, full=False).returncode == 0
+
+
+FAILS_FIRST = """
+import pathlib, pytest
+@pytest.mark.parametrize("name", {names})
+def test_fails_first(name):
+    tried = pathlib.Path(__file__).with_name(name)
+    if not tried.exists():
+        tried.touch()
+        assert not "stalled"
+def test_never_passes():
+    assert {passes}
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    ("names", "passes", "code"), [("a", True, 0), ("ab", True, 1), ("a", False, 1)], ids=["one", "two", "never"]
+)
+def test_one_second_try_is_allowed_and_named(
+    suite: Path, workers: tuple[str, ...], names: str, passes: bool, code: int
+) -> None:
+    (suite / "test_it.py").write_text(FAILS_FIRST.format(names=list(names), passes=passes))
+    done = run_pytest(suite, "--reruns=1", f"--junitxml={suite}/junit.xml", *workers)
+    assert done.returncode == code
+    assert "test_fails_first[a] (call)" in done.stdout
+    assert 'assert not "stalled"' in done.stdout
+    # `make test` adds up these attributes: a second try is not a test more.
+    (report,) = ElementTree.parse(suite / "junit.xml").getroot().iter("testsuite")
+    assert (int(report.get("tests", 0)), int(report.get("failures", 0))) == (len(names) + 1, not passes)
