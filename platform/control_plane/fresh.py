@@ -36,9 +36,13 @@ def _forget() -> None:
 
 
 class Fresh(Generic[T]):
-    """Answers that are younger than ``FRESH_S`` and than the last write. Of one event loop."""
+    """Answers that are younger than ``FRESH_S`` and than the last write. Of one event loop.
 
-    def __init__(self) -> None:
+    Those that are not ``worth_keeping`` are looked up anew by the next who asks.
+    """
+
+    def __init__(self, worth_keeping: Callable[[T], bool] = lambda _: True) -> None:
+        self._worth_keeping = worth_keeping
         self._known: dict[object, tuple[float, int, T]] = {}
         self._asking: dict[tuple[object, int], asyncio.Future[T]] = {}
 
@@ -65,7 +69,8 @@ class Fresh(Generic[T]):
             answer = await run_db(look)
         finally:
             del self._asking[key, write]
-        if len(self._known) >= MOST_KEPT:
-            self._known.clear()
-        self._known[key] = (time.monotonic() + FRESH_S, write, answer)
+        if self._worth_keeping(answer):
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[key] = (time.monotonic() + FRESH_S, write, answer)
         return answer

@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 
 from control_plane import fresh as fresh_module
 from control_plane.db import run_db
+from control_plane.fleet.models import EngineHost, Phase, Placement
 from control_plane.fresh import Fresh
 from control_plane.gateway.grants import Grants
 from control_plane.keys.actions import revoke_key
@@ -26,12 +27,28 @@ class Looks:
         return self.answers[min(self.count, len(self.answers)) - 1]
 
 
-async def test_one_look_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh_module, "FRESH_S", 0.05)
+class Clock:
+    """Stands still unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(fresh_module, "time", clock)
+    return clock
+
+
+async def test_one_look_a_second(clock: Clock) -> None:
     fresh: Fresh[str] = Fresh()
     look = Looks(["first", "second"])
     assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
-    await asyncio.sleep(0.06)
+    clock.now += 1.01
     assert await fresh.get("k", look) == "second"
     assert await fresh.get("other", Looks(["x"])) == "x"
 
@@ -69,6 +86,12 @@ async def test_errors_are_not_remembered() -> None:
     assert await fresh.get("k", Looks(["right"])) == "right"
 
 
+async def test_what_is_not_worth_keeping_is_looked_up_again() -> None:
+    fresh: Fresh[str] = Fresh(bool)
+    look = Looks(["", "host", "other"])
+    assert [await fresh.get("k", look) for _ in range(3)] == ["", "host", "host"]
+
+
 @pytest.mark.django_db(transaction=True)
 async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
     ours = Grants()
@@ -82,13 +105,28 @@ async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh_module, "FRESH_S", 0.1)
+async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, clock: Clock) -> None:
     ours = Grants()
     key, text = await run_db(acme.key)
     await ours.caller(text)
+    clock.now += 0.99
     await run_db(lambda: ApiKey.objects.filter(pk=key.pk).update(revoked_at=key.created_at))
     assert (await ours.caller(text)).api_key == key
-    await asyncio.sleep(0.11)
+    clock.now += 0.02
     with pytest.raises(InvalidKeyError):
         await ours.caller(text)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_host_that_comes_is_used_at_once(acme: Any, ready_version: Any, clock: Clock) -> None:
+    """Not after the second for which other answers are remembered."""
+    ours = Grants()
+    await run_db(lambda: ready_version(acme))
+    hosts = EngineHost.objects.filter(active=True)
+    await run_db(lambda: Placement.objects.update(phase=Phase.READY))
+    await run_db(lambda: hosts.update(boot_id=""))
+    caller = await ours.caller((await run_db(acme.key))[1])
+    assert not (await ours.admission(caller, "support")).hosts
+    await run_db(lambda: hosts.update(boot_id="boot"))
+    await run_db(lambda: Placement.objects.update(boot_id="boot"))
+    assert (await ours.admission(caller, "support")).hosts

@@ -77,8 +77,8 @@ describe("sendUpload", () => {
     server.use(http.patch(`${RESUMABLE}/up-1`, () => new Promise<never>(() => {})));
     const created = vi.fn();
     const transfer = await sendUpload(input(), { onProgress: created, onRetry: vi.fn(), onDone: vi.fn(), onError: vi.fn() });
-    await vi.waitFor(() => expect(seen.created).toHaveLength(1));
-    await vi.waitFor(() => expect(localStorage.length).toBe(1));
+    await vi.waitFor(() => expect(seen.created).toHaveLength(1), 8000);
+    await vi.waitFor(() => expect(localStorage.length).toBe(1), 8000);
     await transfer.cancel();
     expect(seen.deleted).toBe(true);
     expect(localStorage.length).toBe(0);

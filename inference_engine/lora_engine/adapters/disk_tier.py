@@ -121,10 +121,9 @@ class DiskTier:
         """Forget an adapter; True if it was here. Open maps of its files stay valid."""
         with self._lock:
             entry = self._entries.pop(digest, None)
-        if entry is None:
-            return False
-        self._discard(entry)
-        return True
+            trash = self._put_aside(entry) if entry else None
+        self._discard(trash)
+        return entry is not None
 
     def _entry(self, digest: str) -> _Entry:
         entry = self._entries.get(digest)
@@ -150,24 +149,31 @@ class DiskTier:
                     return
                 idle = [digest for digest in self._entries if not self._pins[digest]]
                 victim = min(idle, key=lambda digest: self._entries[digest].last_used, default=None)
-                entry = self._entries.pop(victim) if victim else None
-            if entry is None:
+                trash = self._put_aside(self._entries.pop(victim)) if victim else None
+            if victim is None:
                 raise StageError(
                     "disk_tier_full",
                     f"The adapter needs {num_bytes} bytes, but the disk tier of {self._capacity} bytes is in use.",
                     "Try again when requests have ended, or give the engine a larger --disk-tier-mb.",
                     passes=True,
                 )
-            self._discard(entry)
+            self._discard(trash)
 
-    def _discard(self, entry: _Entry) -> None:
-        # Moved first, so that a crash half-way through the removal leaves no half adapter.
+    def _put_aside(self, entry: _Entry) -> Path | None:
+        """Move a folder out of the way before its files go: a crash half-way leaves no half adapter.
+
+        With the lock held, or it might be the folder that somebody who stages the adapter anew has just published.
+        """
         trash = self._incoming / uuid.uuid4().hex
         try:
             entry.folder.rename(trash)
         except FileNotFoundError:
-            return
-        shutil.rmtree(trash, ignore_errors=True)
+            return None
+        return trash
+
+    def _discard(self, trash: Path | None) -> None:
+        if trash is not None:
+            shutil.rmtree(trash, ignore_errors=True)
 
     def _scan(self) -> Iterator[tuple[str, _Entry]]:
         for folder in self._root.glob("sha256/??/*"):

@@ -9,6 +9,7 @@ add a disk flush to the end of every request to close that gap.)
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -141,7 +142,7 @@ class UsageJournal:
             timer.start()
 
     def _try_again(self) -> None:
-        if not self._closed:
+        with contextlib.suppress(RuntimeError):  # closed at this moment, which writes what is pending too
             self._thread.submit(self._flush)
 
     def _pull(self, after_seq: int, limit: int) -> list[pb.UsageRecord]:

@@ -17,7 +17,8 @@ from control_plane.transcripts.queries import keeps_text
 class Grants:
     def __init__(self) -> None:
         self._callers: Fresh[Principal] = Fresh()
-        self._admissions: Fresh[Admission] = Fresh()
+        # That no host is ready may be over at any moment, and nobody tells.
+        self._admissions: Fresh[Admission] = Fresh(lambda admission: bool(admission.hosts))
         self._recording: Fresh[bool] = Fresh()
 
     async def caller(self, token: str | None) -> Principal:

@@ -49,6 +49,8 @@ MOST_CONNECTIONS = 512
 # What a list may hold beside frames: that all were sent; that home does not write there (any more).
 END = "end"
 BROKEN = "broken"
+# What a reader says who reads no more: its client may come back, or not.
+LEAVES = ("leave", "end")
 
 
 def channel_of(process: str) -> str:
@@ -64,7 +66,7 @@ class Relay:
         self._frames: list[str] = []
         self._bytes = 0
         self._filled, self._room = asyncio.Event(), asyncio.Event()
-        self._gone = self._complete = False
+        self._gone = self._left = self._complete = False
 
     async def run(self, sessions: Sessions, name: str, owner: Owner, after: Mapping[str, object]) -> None:
         """Until everything was sent, or the reader left; then the session is kept for whoever comes next."""
@@ -79,8 +81,11 @@ class Relay:
         except OSError:
             logger.info("A client that resumed elsewhere is gone.")
         finally:
-            writing.cancel()
             self._leave()
+            if self._left:
+                await writing
+                await _clear(self._redis, self.address)
+            writing.cancel()
 
     async def send_frame(self, text: str) -> None:
         while self._bytes > MOST_BUFFERED_BYTES and not self._gone:
@@ -100,15 +105,14 @@ class Relay:
     def do(self, message: Mapping[str, Any]) -> None:
         """What the reader asks for."""
         session = self.session
-        if session is None:
-            return
-        if message["do"] == "cancel" and (generation := session.generations.get(message["id"])):
-            generation.cancel()
-        elif message["do"] in ("leave", "end"):
+        if message["do"] in LEAVES:
+            self._left = True
             self._leave()
             self._stop()
-            if message["do"] == "end":
+            if message["do"] == "end" and session is not None:
                 session.end()
+        elif message["do"] == "cancel" and session and (generation := session.generations.get(message["id"])):
+            generation.cancel()
 
     def _leave(self) -> None:
         session, self.session = self.session, None
@@ -128,8 +132,10 @@ class Relay:
 
     async def _write(self) -> None:
         try:
-            while not self._gone:
+            while True:
                 await self._filled.wait()
+                if self._gone:
+                    return
                 self._filled.clear()
                 complete = self._complete
                 if self._frames:
@@ -153,7 +159,7 @@ class Relay:
             both.expire(self.address, LIST_EXPIRES_S)
             waiting: int = (await both.execute())[0]
         stalled_s = 0.0
-        while waiting > MOST_WAITING:
+        while waiting > MOST_WAITING and not self._gone:
             if stalled_s > STALL_S:
                 raise ConnectionAbortedError("nobody reads them")
             await asyncio.sleep(POLL_S)
@@ -252,6 +258,12 @@ async def _say_broken(connection: redis.asyncio.Redis, address: str) -> None:
             await both.execute()
 
 
+async def _clear(connection: redis.asyncio.Redis, address: str) -> None:
+    """Take away what was on its way when the reader, who left, did so himself."""
+    with contextlib.suppress(RedisError, OSError):
+        await connection.delete(address)
+
+
 class Handover:
     """Both sides of one process. Without Redis there is only one process, and nothing to do."""
 
@@ -311,6 +323,8 @@ class Handover:
             known.do(message)
         elif message["do"] == "ping":
             self._keep(asyncio.create_task(_say_broken(connection, address)))
+        elif message["do"] in LEAVES:
+            self._keep(asyncio.create_task(_clear(connection, address)))
 
     async def _relay(self, relay: Relay, name: str, owner: Owner, after: Mapping[str, object]) -> None:
         try:

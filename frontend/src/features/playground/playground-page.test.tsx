@@ -1,12 +1,14 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
+import { server } from "../../../tests/server";
 
 const inference = () => FakeSocket.opened.find(({ url }) => url.includes("/ws/inference"))!;
 
 async function ask(prompt: string, columns = 1) {
-  const { user } = openConsole("/t/acme/playground?model=support");
+  const { user, client } = openConsole("/t/acme/playground?model=support");
   await screen.findByTestId("playground-input");
   for (let count = 1; count < columns; count++) await user.click(screen.getByTestId("playground-add"));
   await user.type(screen.getByTestId("playground-input"), `${prompt}{Enter}`);
@@ -14,7 +16,7 @@ async function ask(prompt: string, columns = 1) {
   await waitFor(() => expect(inference().of("auth")).toEqual([{ type: "auth", ticket: "once" }]));
   act(() => inference().say({ type: "hello", session: "s" }));
   const sent = inference().of("generate") as { id: string; request: Record<string, unknown> }[];
-  return { user, sent };
+  return { user, client, sent };
 }
 
 const say = (message: object) => act(() => inference().say(message));
@@ -64,5 +66,16 @@ describe("playground", () => {
       error: { code: "context_length_exceeded", message: "5000 tokens do not fit into 4096.", fix: "Shorten the conversation.", param: "messages" },
     });
     expect(await screen.findByText("Shorten the conversation.")).toBeVisible();
+  });
+
+  it.each([
+    ["no model is ready", () => HttpResponse.json([])],
+    ["the list cannot be read", () => HttpResponse.json({}, { status: 503 })],
+  ])("keeps the conversation while %s", async (_, answer) => {
+    const { client, sent } = await ask("Go on");
+    server.use(http.get("/api/tenants/acme/models", answer));
+    await act(() => client.refetchQueries({ queryKey: ["t", "acme", "models"] }));
+    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "still here", tokens: 1 });
+    expect(await screen.findByText("still here")).toBeVisible();
   });
 });

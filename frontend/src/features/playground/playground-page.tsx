@@ -21,13 +21,21 @@ import { usePlayground } from "./use-playground";
 
 export function PlaygroundPage() {
   useTitle("Playground");
-  const { data, error, refetch } = useQuery(modelsQuery(useTenant()));
+  const tenant = useTenant();
+  return <Playground key={tenant} tenant={tenant} />;
+}
+
+function Playground({ tenant }: { tenant: string }) {
+  const { data, error, refetch } = useQuery(modelsQuery(tenant));
   const may = useCan("infer");
+  // The last that there were: a host that restarts takes no conversation away.
+  const [models, setModels] = useState<Model[]>();
+  if (data?.length && data !== models) setModels(data);
+  if (may && models) return <Board models={models} />;
   if (error) return <Frame>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</Frame>;
   if (!data) return <Frame>{<Skeleton className="h-full w-full" />}</Frame>;
   if (!may) return <Frame>{<NotAllowed />}</Frame>;
-  if (data.length === 0) return <Frame>{<NoModels />}</Frame>;
-  return <Board models={data} />;
+  return <Frame>{<NoModels />}</Frame>;
 }
 
 function Frame({ children }: { children: React.ReactNode }) {

@@ -11,8 +11,10 @@ import { serveTus } from "../../../tests/tus-server";
 const T = "/api/tenants/acme";
 
 async function choose(files: File[], name = "fresh") {
-  const { user } = openConsole("/t/acme/upload");
+  const { client, user } = openConsole("/t/acme/upload");
   const zone = await screen.findByTestId("upload-dropzone");
+  // What is chosen is compared with the base model, once that is known.
+  await waitFor(() => expect(client.isFetching()).toBe(0));
   await user.upload(zone.querySelector("input")!, files);
   await user.clear(screen.getByTestId("upload-name"));
   if (name) await user.type(screen.getByTestId("upload-name"), name);
