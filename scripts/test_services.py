@@ -69,22 +69,23 @@ def postgres(folder: Path) -> Iterator[str]:
         raise ServiceError("PostgreSQL is missing. Install it: apt install postgresql, or brew install postgresql.")
     account = _unprivileged_account()
     folder.mkdir()
-    password, secret = secrets.token_urlsafe(16), folder / "password"
+    password, secret = secrets.token_hex(16), folder / "password"
     secret.write_text(password)
     if account:
         for path in (folder, secret):
             shutil.chown(path, account)
-    port, data = free_port(), folder / "data"
-    run = _Runner(account, folder)
+    data, run = folder / "data", _Runner(account, folder)
     run(binaries / "initdb", "--pgdata", data, "--username", "lorikeet", "--pwfile", secret,
         "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync")  # fmt: skip
-    options = [f"--{name}={value}" for name, value in POSTGRES_SETTINGS.items()]
+    port, options = free_port(), [f"--{name}={value}" for name, value in POSTGRES_SETTINGS.items()]
     server = run.spawn(
         binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", port, "-k", folder, *options, log="postgres.log"
     )
     # SIGINT is PostgreSQL's fast shutdown: it does not wait for clients.
     with _stopped_afterwards(server, signal.SIGINT):
-        _wait_until(server, lambda: _accepts(port), folder / "postgres.log")
+        # It listens before it lets anybody in.
+        ready = [str(binaries / "pg_isready"), "--quiet", "-h", str(folder), "-p", str(port)]
+        _wait_until(server, lambda: subprocess.call(ready) == 0, folder / "postgres.log")
         run(binaries / "createdb", "-h", folder, "-p", port, "-U", "lorikeet", "lorikeet", PGPASSWORD=password)
         yield f"postgres://lorikeet:{password}@127.0.0.1:{port}/lorikeet"
 
@@ -96,7 +97,7 @@ def redis(folder: Path) -> Iterator[str]:
     if program is None:
         raise ServiceError("redis-server is missing. Install it: apt install redis-server, or brew install redis.")
     folder.mkdir()
-    port, password = free_port(), secrets.token_urlsafe(16)
+    port, password = free_port(), secrets.token_hex(16)
     run = _Runner("", folder)
     server = run.spawn(
         program, "--bind", "127.0.0.1", "--port", port, "--requirepass", password, "--databases", REDIS_DATABASES,

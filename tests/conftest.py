@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
 FULL_RUN = "LORIKEET_FULL_RUN"
+SEED = "LORIKEET_TEST_SEED"
 SERVICES = ("LORIKEET_TEST_DATABASE_URL", "LORIKEET_TEST_REDIS_URL")
 
 
@@ -67,6 +69,13 @@ class FewSecondTries:
                 terminalreporter.line(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n")
 
 
+@pytest.fixture
+def tensor_seed() -> int:
+    """Of a test's random tensors."""
+    print(f"{SEED}={os.environ[SEED]}")  # shown if the test fails
+    return int(os.environ[SEED])
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("services") and not all(os.environ.get(name) for name in SERVICES):
         pytest.skip("needs PostgreSQL and Redis: python scripts/test_services.py -- pytest …")
@@ -77,12 +86,14 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a full run says of a commit must not depend on what it drew; other runs look for something new.
     if os.environ.get(FULL_RUN):
         from hypothesis import settings  # a machine with a GPU need not have it
 
-        # What a full run says of a commit must not depend on the examples it drew; other runs look for new ones.
-        settings.register_profile("full", derandomize=True)
+        settings.register_profile("full", derandomize=True, deadline=None)
         settings.load_profile("full")
+        os.environ.setdefault(SEED, "0")
+    os.environ.setdefault(SEED, str(random.randrange(10**6)))
     # The workers of pytest-xdist report to the controller, which judges.
     if os.environ.get(FULL_RUN) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(NoSilentSkips(), "no-silent-skips")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from lorikeet_testing.launched import Access, Launched
-from playwright.sync_api import Browser, sync_playwright
+from lorikeet_testing.web import free_port
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from launch.system import chromium
 
@@ -24,6 +24,7 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,11 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.e2e)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,8 @@ def test_keys(member: Run, access: Access) -> None:
     made = member("keys", "create", "for a robot", "--scope", "infer", "--days", "7")
     secret = made.stdout.strip()
     assert secret.startswith("lk_")
-    with httpx.Client(base_url=access.url, headers={"Authorization": f"Bearer {secret}"}, trust_env=False) as robot:
+    bearer = {"Authorization": f"Bearer {secret}"}
+    with httpx.Client(base_url=access.url, headers=bearer, timeout=60, trust_env=False) as robot:
         assert robot.get("/v1/models").status_code == 200
         assert "for a robot" in member("keys").stdout
         member("keys", "revoke", "for a robot")
@@ -96,15 +97,17 @@ def test_keys(member: Run, access: Access) -> None:
 
 def test_usage_and_tail(member: Run, access: Access, api: httpx.Client, environment: dict[str, str]) -> None:
     watching = subprocess.Popen(
-        [sys.executable, "-m", "lorikeet_cli", "tail", "--seconds", "8"],
+        [sys.executable, "-m", "lorikeet_cli", "tail", "--seconds", "60"],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert watching.stderr is not None
-    assert "Waiting" in watching.stderr.readline()
-    assert api.post("/v1/completions", json={"model": "lorikeet-demo", "prompt": "Hi", "max_tokens": 3}).is_success
-    shown, _ = watching.communicate(timeout=30)
-    assert "lorikeet-demo" in shown
+    assert watching.stdout is not None and watching.stderr is not None
+    with watching:
+        assert "Waiting" in watching.stderr.readline()
+        assert api.post("/v1/completions", json={"model": "lorikeet-demo", "prompt": "Hi", "max_tokens": 3}).is_success
+        shown = next(line for line in watching.stdout if "lorikeet-demo" in line)
+        watching.terminate()
     assert "finished" in shown
+    assert "Waiting" in member("tail", "--seconds", "1").stderr
     table = member("usage", "--days", "7").stdout
     assert table.splitlines()[0].split() == ["adapter", "requests", "prompt", "completion", "GPU", "s", "cost"]
     assert "total" in table

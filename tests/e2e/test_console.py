@@ -42,7 +42,8 @@ def context(
     browser: Browser, access: Access, theme: str = "light", session: StorageState | None = None
 ) -> BrowserContext:
     scheme: Literal["light", "dark"] = "dark" if theme == "dark" else "light"
-    made = browser.new_context(base_url=access.url, color_scheme=scheme, storage_state=session)
+    # With reduced motion nothing is looked at half faded in.
+    made = browser.new_context(base_url=access.url, color_scheme=scheme, reduced_motion="reduce", storage_state=session)
     made.set_default_timeout(20_000)
     return made
 
@@ -104,13 +105,14 @@ def save_screenshot(page: Page, name: str) -> None:
 
 def test_upload_watch_and_stream(page: Page) -> None:
     page.goto(f"{TENANT}/upload")
-    states: list[str] = []
-    page.expose_function("sawState", lambda state: states.append(state))
     page.evaluate(
-        """() => new MutationObserver(() => {
-             const shown = document.querySelector('[data-testid="staging-status"]');
-             if (shown) sawState(shown.dataset.state);
-           }).observe(document.body, {subtree: true, childList: true, attributes: true})"""
+        """() => {
+             window.states = [];
+             new MutationObserver(() => {
+               const shown = document.querySelector('[data-testid="staging-status"]');
+               if (shown) states.push(shown.dataset.state);
+             }).observe(document.body, {subtree: true, childList: true, attributes: true});
+           }"""
     )
     page.locator("input[type=file]").first.set_input_files(FILES)
     page.get_by_test_id("upload-name").fill("emoji")
@@ -119,25 +121,27 @@ def test_upload_watch_and_stream(page: Page) -> None:
     expect(page.get_by_test_id("validation-report")).to_have_attribute("data-ok", "true", timeout=60_000)
     # Nothing reloads the page: that the state changes shows that events arrive over the websocket.
     expect(page.get_by_test_id("staging-status")).to_have_attribute("data-state", "ready", timeout=60_000)
-    assert states[-1] == "ready"
+    assert page.evaluate("states.at(-1)") == "ready"
     save_screenshot(page, "upload")
 
     page.get_by_test_id("try-in-playground").click()
     page.wait_for_url(re.compile("/playground"))
     expect(page.get_by_test_id("playground-model").first).to_contain_text("emoji")
     page.get_by_test_id("playground-input").fill("How was your day at the beach?")
-    lengths: list[int] = []
-    page.expose_function("sawLength", lambda length: lengths.append(length))
     page.evaluate(
-        """() => new MutationObserver(() => {
-             const shown = document.querySelector('[data-testid="playground-output"]');
-             if (shown) sawLength(shown.textContent.length);
-           }).observe(document.body, {subtree: true, childList: true, characterData: true})"""
+        """() => {
+             window.lengths = [];
+             new MutationObserver(() => {
+               const shown = document.querySelector('[data-testid="playground-output"]');
+               if (shown) lengths.push(shown.textContent.length);
+             }).observe(document.body, {subtree: true, childList: true, characterData: true});
+           }"""
     )
     page.get_by_test_id("playground-send").click()
     output = page.get_by_test_id("playground-output").last
     expect(output).not_to_be_empty(timeout=30_000)
     expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
+    lengths = page.evaluate("lengths")
     assert len({length for length in lengths if length > 0}) >= 3, f"It did not stream: {lengths}"
 
 

@@ -66,7 +66,7 @@ class Balancer:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngine]:
-    behaviour = Behaviour(steps_per_second=40)
+    behaviour = Behaviour(steps_per_second=20)
     thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", behaviour)
     yield thread.engine
     thread.close()

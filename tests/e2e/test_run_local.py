@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 from lorikeet_testing.launched import Access, Launched
+from lorikeet_testing.web import free_port
 
-SECOND_START_S = 15.0
+SECOND_START_S = 25.0
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:
@@ -40,8 +41,7 @@ def answers(access: Access) -> bool:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, adapter_at, pack_for, save_adapter, save_model
 
@@ -213,6 +213,7 @@ def test_changing_majorities_cost_little_more_than_pristine_weights(period: int)
 used = st.dictionaries(st.sampled_from(["base", "a", "b", "c"]), st.integers(1, 9))
 
 
+@settings(deadline=None)
 @given(st.lists(used, max_size=80))
 def test_policies_only_merge_what_is_used(steps: list[dict[str, int]]) -> None:
     for name in ("merged", "dlora", "auto"):

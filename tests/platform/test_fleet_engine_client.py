@@ -42,7 +42,7 @@ async def read(client: EngineClient, submit: pb.Submit) -> str:
         return "".join([chunk.text async for chunks in stream for chunk in chunks])
 
 
-async def eventually(condition: object, seconds: float = 5.0) -> None:
+async def eventually(condition: object, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.01)
@@ -56,18 +56,16 @@ async def test_many_requests_share_one_session(client: EngineClient, engine: Fak
     assert client.open_requests == 0
 
 
-async def test_first_token_at_once_then_chunks_of_four(client: EngineClient, engine: FakeEngine) -> None:
+async def test_first_token_at_once_then_chunks_of_four(engine: FakeEngine) -> None:
     engine.behaviour.steps_per_second = 400
+    client = EngineClient(Endpoint("local", engine.address), coalescing=Coalescing(max_delay_s=60))
     stream = await client.submit(ask("r", "words 41"))
-    sizes = [chunk.tokens async for chunks in stream for chunk in chunks]
-    assert sizes[0] == 1
-    assert sum(sizes) == 41
-    assert max(sizes) <= 4
-    assert len(sizes) < 30
+    assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] + [4] * 10
+    await client.close()
 
 
 async def test_slow_tokens_are_not_held_back(client: EngineClient, engine: FakeEngine) -> None:
-    engine.behaviour.steps_per_second = 20
+    engine.behaviour.steps_per_second = 5
     stream = await client.submit(ask("r", "words 5"))
     assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] * 5
 
@@ -83,7 +81,8 @@ async def test_leaving_early_aborts(client: EngineClient, engine: FakeEngine) ->
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
     await eventually(lambda: "r" in engine.aborts)
-    await eventually(lambda: engine.journal["r"].outcome == "aborted")
+    await eventually(lambda: "r" in engine.journal)
+    assert engine.journal["r"].outcome == "aborted"
 
 
 async def test_cancelling_the_reader_aborts(client: EngineClient, engine: FakeEngine) -> None:
@@ -179,7 +178,7 @@ async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine
 
 async def test_a_wrong_host_token_is_refused(engine: FakeEngine) -> None:
     engine.behaviour.host_token = "right"
-    wrong = EngineClient(Endpoint("local", engine.address, token="wrong"), connect_timeout_s=0.5)
+    wrong = EngineClient(Endpoint("local", engine.address, token="wrong"), connect_timeout_s=2)
     with pytest.raises(HostError, match="wrong host token"):
         await wrong.submit(ask("r", "hello"))
     await wrong.close()

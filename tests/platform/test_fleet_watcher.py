@@ -27,7 +27,7 @@ def make_lease(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], L
     name = uuid.uuid4().hex
     if request.param == "file":
         return lambda: FileLease(tmp_path / name)
-    return lambda: RedisLease(REDIS_URL, name, ttl_s=0.5)
+    return lambda: RedisLease(REDIS_URL, name, ttl_s=60)
 
 
 def test_one_leads_until_it_steps_back(make_lease: Callable[[], Lease]) -> None:
@@ -43,7 +43,7 @@ def test_one_leads_until_it_steps_back(make_lease: Callable[[], Lease]) -> None:
 @pytest.mark.services
 async def test_a_leader_that_is_gone_is_replaced() -> None:
     name = uuid.uuid4().hex
-    first, second = RedisLease(REDIS_URL, name, ttl_s=0.2), RedisLease(REDIS_URL, name, ttl_s=5)
+    first, second = RedisLease(REDIS_URL, name, ttl_s=0.2), RedisLease(REDIS_URL, name, ttl_s=60)
     assert first.hold()
     await asyncio.sleep(0.4)
     assert second.hold()
@@ -72,7 +72,7 @@ async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
 
 
 async def host_when(condition: Callable[[EngineHost], Any]) -> EngineHost:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while True:
             host = await run_db(EngineHost.objects.filter(name="local").first)
             if host is not None and condition(host):

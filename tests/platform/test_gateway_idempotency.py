@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -78,7 +77,7 @@ def test_while_it_runs(web: WebProcess, engine: FakeEngine) -> None:
     body = {"model": "support", "messages": [{"role": "user", "content": "words 5000"}], "stream": True}
     headers = {**web.tenants["acme"].bearer, "Idempotency-Key": name}
     with (
-        httpx.Client(trust_env=False) as http,
+        httpx.Client(trust_env=False, timeout=30) as http,
         http.stream("POST", f"{web.url}/v1/chat/completions", json=body, headers=headers) as stream,
     ):
         chunks = stream.iter_bytes()  # closing it would close the connection
@@ -98,10 +97,14 @@ def _frees(web: WebProcess, name: str) -> bool:
 def test_an_error_frees_the_key(web: WebProcess, engine: FakeEngine) -> None:
     name = uuid.uuid4().hex
     for stream in (False, True, False):
-        refused = post(web, name, "fail overloaded", stream=stream)
+        # The key is freed behind the answer.
+        refused = eventually(lambda s=stream: _unless_running(post(web, name, "fail overloaded", stream=s)), what="it")
         assert refused.status_code == 503, refused.text
-        time.sleep(0.1)
     assert len(engine.submits) == 3
+
+
+def _unless_running(answer: httpx.Response) -> httpx.Response | None:
+    return None if answer.status_code == 409 else answer
 
 
 @pytest_asyncio.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])

@@ -68,7 +68,7 @@ def body(text: str, **more: Any) -> dict[str, Any]:
 
 def post(web: WebProcess, path: str, content: Any, key: str = "") -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"} if key else web.tenants["acme"].bearer
-    return httpx.post(f"{web.url}/v1/{path}", json=content, headers=headers, trust_env=False)
+    return httpx.post(f"{web.url}/v1/{path}", json=content, headers=headers, trust_env=False, timeout=30)
 
 
 def kept(console: Console, request_id: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_what_was_said_before_the_client_left(
     engine.behaviour.steps_per_second = 20
     asked, headers = body("words 400", stream=True), web.tenants["acme"].bearer
     with (
-        httpx.Client(trust_env=False) as client,
+        httpx.Client(trust_env=False, timeout=30) as client,
         client.stream("POST", f"{web.url}/v1/chat/completions", json=asked, headers=headers) as answer,
     ):
         request_id = answer.headers["x-request-id"]

@@ -46,7 +46,7 @@ def _node(web: WebProcess, access: TenantAccess, limited: str) -> subprocess.Com
 
 def limited_key(web: WebProcess, access: TenantAccess) -> str:
     """A new key with one request a minute, made as its owner makes it."""
-    with httpx.Client(base_url=web.url, trust_env=False) as http:
+    with httpx.Client(base_url=web.url, trust_env=False, timeout=30) as http:
         token = http.get("/api/session").json()["csrf_token"]
         login = {"email": access.email, "password": access.password}
         token = http.post("/api/session", json=login, headers={"X-CSRFToken": token}).json()["csrf_token"]

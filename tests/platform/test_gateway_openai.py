@@ -285,7 +285,7 @@ def test_another_tenants_adapter_is_as_unknown_as_any(client: OpenAI, engine: Fa
 def test_wrong_keys(web: WebProcess, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     body = {"model": 3}
-    answer = httpx.post(f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+    answer = httpx.post(f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False, timeout=30)
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] in {"missing_api_key", "invalid_api_key"}
 
@@ -342,7 +342,7 @@ def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
 def test_bad_parameters_are_named(web: WebProcess, change: dict[str, Any], code: str, param: str | None) -> None:
     body = {"model": "support", "messages": say("say x"), **change}
     url = f"{web.url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, headers=web.tenants["acme"].bearer, trust_env=False)
+    answer = httpx.post(url, json=body, headers=web.tenants["acme"].bearer, trust_env=False, timeout=30)
     error = answer.json()["error"]
     assert answer.status_code == 400, error
     assert (error["code"], error["param"]) == (code, param), error
@@ -358,25 +358,25 @@ def test_neutral_values_of_unsupported_parameters(client: OpenAI, engine: FakeEn
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff", b"[" * 100_000, b""])
 def test_malformed_json(web: WebProcess, body: bytes) -> None:
     url = f"{web.url}/v1/chat/completions"
-    answer = httpx.post(url, content=body, headers=web.tenants["acme"].bearer, trust_env=False)
+    answer = httpx.post(url, content=body, headers=web.tenants["acme"].bearer, trust_env=False, timeout=30)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "malformed_json"
 
 
 def test_a_body_over_the_limit(web: WebProcess) -> None:
     url, headers = f"{web.url}/v1/chat/completions", web.tenants["acme"].bearer
-    answer = httpx.post(url, content=b"x" * (5 << 20), headers=headers, trust_env=False)
+    answer = httpx.post(url, content=b"x" * (5 << 20), headers=headers, trust_env=False, timeout=30)
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "request_too_large"
     pieces = (b"x" * (1 << 20) for _ in range(6))
-    assert httpx.post(url, content=pieces, headers=headers, trust_env=False).status_code == 413
+    assert httpx.post(url, content=pieces, headers=headers, trust_env=False, timeout=30).status_code == 413
 
 
 def test_unknown_addresses_and_methods(web: WebProcess) -> None:
     headers = web.tenants["acme"].bearer
-    missing = httpx.get(f"{web.url}/v1/embeddings", headers=headers, trust_env=False)
+    missing = httpx.get(f"{web.url}/v1/embeddings", headers=headers, trust_env=False, timeout=30)
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_url")
-    wrong = httpx.get(f"{web.url}/v1/chat/completions", headers=headers, trust_env=False)
+    wrong = httpx.get(f"{web.url}/v1/chat/completions", headers=headers, trust_env=False, timeout=30)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
@@ -387,7 +387,7 @@ def test_closing_a_stream_aborts(client: OpenAI, engine: FakeEngine) -> None:
     stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
     next(stream)
     stream.close()
-    eventually(lambda: engine.aborts, 3, what="abort")
+    eventually(lambda: engine.aborts, 15, what="abort")
     assert engine.aborts == [engine.submits[-1].request_id]
 
 
@@ -396,11 +396,11 @@ def test_a_closed_connection_aborts(web: WebProcess, engine: FakeEngine, stream:
     connection = http.client.HTTPConnection("127.0.0.1", web.port)
     body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": stream})
     connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
-    eventually(lambda: engine.submits, 5, what="submit")
+    eventually(lambda: engine.submits, 15, what="submit")
     assert connection.sock is not None
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
-    eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 3, what="abort")
+    eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 15, what="abort")
 
 
 def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeEngine) -> None:
@@ -409,12 +409,12 @@ def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeE
         connection = http.client.HTTPConnection("127.0.0.1", web.port)
         body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": True})
         connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
-        eventually(lambda count=attempt + 1: len(engine.submits) >= count, 5, what="submit")
+        eventually(lambda count=attempt + 1: len(engine.submits) >= count, 15, what="submit")
         time.sleep(attempt % 8 * 0.001)
         connection.close()
     submitted = {submit.request_id for submit in engine.submits}
-    eventually(lambda: set(engine.aborts) == submitted, 5, what="an abort for each")
-    eventually(lambda: not engine.running, 5, what="every request's end")
+    eventually(lambda: set(engine.aborts) == submitted, 15, what="an abort for each")
+    eventually(lambda: not engine.running, 15, what="every request's end")
 
 
 async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeEngine) -> None:
@@ -423,9 +423,9 @@ async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeE
         await anext(aiter(stream))
         await stream.close()
         whole = asyncio.create_task(client.chat.completions.create(model="support", messages=say("hang")))
-        await asyncio.sleep(0.5)
+        await asyncio.to_thread(eventually, lambda: len(engine.submits) == 2, 15, what="submits")
         whole.cancel()
-        await asyncio.to_thread(eventually, lambda: len(engine.aborts) == 2, 3, what="aborts")
+        await asyncio.to_thread(eventually, lambda: len(engine.aborts) == 2, 15, what="aborts")
 
 
 async def test_many_async_streams_at_once(web: WebProcess, engine: FakeEngine) -> None:
@@ -450,16 +450,13 @@ def test_streams_hold_no_database_connection(web: WebProcess, engine: FakeEngine
         connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
         sockets.append(connection)
     eventually(lambda: len(engine.running) == 20, 10, what="20 running")
-    time.sleep(0.3)
-    samples = []
-    for _ in range(20):
-        samples.append(web.database_connections())
-        time.sleep(0.02)
+    # The watcher and the worker open one now and then, and PostgreSQL's pool keeps some; the twenty streams hold none.
+    most = 10 if web.installation else 2
+    eventually(lambda: web.database_connections() <= most, 10, what=f"at most {most} connections")
+    assert len(engine.running) == 20
     for connection in sockets:
         connection.close()
-    # The watcher and the worker open one now and then, and PostgreSQL's pool keeps some; the twenty streams hold none.
-    assert min(samples) <= (10 if web.installation else 2), samples
-    eventually(lambda: not engine.running, 5, what="all aborted")
+    eventually(lambda: not engine.running, 15, what="all aborted")
 
 
 # -- failures ----------------------------------------------------------------------
@@ -490,17 +487,18 @@ def test_an_engine_that_dies_and_returns(
         client.chat.completions.create(model="support", messages=say("hello"))
     assert refused.value.status_code == 503
     assert refused.value.response.headers["retry-after"]
+    engine.stage_calls.clear()
     engine_thread.start()
-    assert not engine.resident
 
-    def answers() -> bool:
+    def answers(model: str) -> bool:
         try:
-            return bool(client.chat.completions.create(model="support", messages=say("hello")))
+            return bool(client.chat.completions.create(model=model, messages=say("hello")))
         except openai.InternalServerError:
             return False
 
-    eventually(answers, 20, what="recovery")
-    assert SUPPORT in engine.resident
+    for model in ("support", "pirate"):
+        eventually(lambda model=model: answers(model), 20, what=f"recovery of {model}")
+    assert SUPPORT in {call.digest for call in engine.stage_calls}
 
 
 def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
@@ -536,14 +534,20 @@ def test_answers_have_the_form_that_the_schema_shows(
     web: WebProcess, engine: FakeEngine, path: str, form: Any, more: dict[str, Any]
 ) -> None:
     bearer = web.tenants["acme"].bearer
-    answer = httpx.post(f"{web.url}/v1/{path}", json={"model": "support", **more}, headers=bearer, trust_env=False)
+    answer = httpx.post(
+        f"{web.url}/v1/{path}", json={"model": "support", **more}, headers=bearer, trust_env=False, timeout=30
+    )
     assert answer.status_code == 200, answer.text
     form.model_validate_json(answer.content)
 
 
 def test_models_have_the_form_that_the_schema_shows(web: WebProcess) -> None:
     bearer = web.tenants["acme"].bearer
-    ModelsAnswer.model_validate_json(httpx.get(f"{web.url}/v1/models", headers=bearer, trust_env=False).content)
-    ModelAnswer.model_validate_json(httpx.get(f"{web.url}/v1/models/support", headers=bearer, trust_env=False).content)
-    refused = httpx.get(f"{web.url}/v1/models/nobody", headers=bearer, trust_env=False)
+    ModelsAnswer.model_validate_json(
+        httpx.get(f"{web.url}/v1/models", headers=bearer, trust_env=False, timeout=30).content
+    )
+    ModelAnswer.model_validate_json(
+        httpx.get(f"{web.url}/v1/models/support", headers=bearer, trust_env=False, timeout=30).content
+    )
+    refused = httpx.get(f"{web.url}/v1/models/nobody", headers=bearer, trust_env=False, timeout=30)
     ErrorAnswer.model_validate_json(refused.content)

@@ -202,7 +202,7 @@ async def test_closing_the_socket_aborts_everything(web: WebProcess, acme: Tenan
         while len(engine.running) < 5:
             await receive(socket)
     submitted = {submit.request_id for submit in engine.submits}
-    await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 5, what="aborts")
+    await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 15, what="aborts")
 
 
 async def test_the_key_in_the_first_message(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:
@@ -259,6 +259,8 @@ async def test_an_engine_that_dies(
     assert error["code"] == "engine_disconnected"
     assert error["retry_after_s"]
     await asyncio.to_thread(engine_thread.start)
+    # Until the restart is noticed the placements of the process that died count; then, for a moment, none does.
+    await asyncio.to_thread(eventually, lambda: SUPPORT in engine.resident, 20, what="the adapter, staged anew")
     for attempt in range(100):
         await generate(socket, f"again{attempt}", "say back")
         if (await collect(socket, {f"again{attempt}"}))[f"again{attempt}"][-1]["type"] == "done":

@@ -96,7 +96,8 @@ def test_revoking(acme: Any) -> None:
     assert acme.client().get(acme.path("keys")).json()[0]["revoked_at"] is not None
 
 
-def test_no_write_per_use(acme: Any) -> None:
+def test_no_write_per_use(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.keys.auth.last_used", LastUsed(flush_every_s=1e9))
     key, text = acme.key()
     authenticate_key(text)
     with CaptureQueriesContext(

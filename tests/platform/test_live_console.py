@@ -46,7 +46,7 @@ def open_console(person: Signed, tenant: str) -> Any:
 
 def restage(web: WebProcess, tenant: str, adapter: str) -> None:
     url = f"{web.url}/api/tenants/{tenant}/adapters/{adapter}/versions/1/restage"
-    answer = httpx.post(url, headers=web.tenants[tenant].bearer, trust_env=False)
+    answer = httpx.post(url, headers=web.tenants[tenant].bearer, trust_env=False, timeout=30)
     assert answer.status_code < 300, answer.text
 
 
@@ -57,6 +57,17 @@ async def until_ready(socket: ClientConnection) -> list[dict[str, Any]]:
         data = frames[-1].get("data", {})
         if frames[-1]["event"] == "adapter.staging" and data["placement"]["phase"] == "ready":
             return frames
+
+
+async def replay(socket: ClientConnection, after: int, until: int) -> list[dict[str, Any]]:
+    """What is sent again, without what came live before it."""
+    await socket.send(json.dumps({"type": "replay", "after": after}))
+    frames = [await receive(socket)]
+    while frames[0]["seq"] != after + 1:
+        frames = [await receive(socket)]
+    while frames[-1]["seq"] < until:
+        frames.append(await receive(socket))
+    return frames
 
 
 async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, people: dict[str, Signed]) -> None:
@@ -71,11 +82,7 @@ async def test_staging_is_told_phase_by_phase_and_replayed(web: WebProcess, peop
         phases = [data["placement"]["phase"] for data in staging]
         assert phases == ["queued", "downloading", "verifying", "loading", "ready"]
         assert staging[-1]["placement"]["bytes_done"] == staging[-1]["placement"]["bytes_total"] == 1 << 20
-        await socket.send(json.dumps({"type": "replay", "after": hello["seq"]}))
-        replayed = []
-        while len(replayed) < len(frames):
-            replayed.append(await receive(socket))
-        assert replayed == frames
+        assert await replay(socket, hello["seq"], frames[-1]["seq"]) == frames
         await socket.send(json.dumps({"type": "replay", "after": 1}))
         while (frame := await receive(socket))["type"] != "reset":
             pass
@@ -90,22 +97,17 @@ async def test_a_reconnecting_console_catches_up(web: WebProcess, people: dict[s
     async with open_console(people["acme"], "acme") as socket:
         hello = await receive(socket)
         assert hello["seq"] > last
-        await socket.send(json.dumps({"type": "replay", "after": last}))
-        frames = [await receive(socket) for _ in range(hello["seq"] - last)]
+        frames = await replay(socket, last, hello["seq"])
         assert [frame["seq"] for frame in frames] == list(range(last + 1, hello["seq"] + 1))
 
 
 async def test_a_tenant_hears_only_its_own(web: WebProcess, people: dict[str, Signed]) -> None:
-    async with open_console(people["globex"], "globex") as socket:
+    async with open_console(people["globex"], "globex") as socket, open_console(people["acme"], "acme") as theirs:
         await receive(socket)
+        await receive(theirs)
         await asyncio.to_thread(restage, web, "acme", "support")
-        frames = []
-        try:
-            async with asyncio.timeout(3.5):
-                while True:
-                    frames.append(json.loads(await socket.recv()))
-        except TimeoutError:
-            pass
+        await until_ready(theirs)
+        frames = [await receive(socket) for _ in range(2)]
     assert {frame["event"] for frame in frames} == {"host.status"}
     adapters = frames[-1]["data"]["adapters"]
     assert [adapter["name"] for adapter in adapters] == ["sql@v1", None, None]
@@ -116,10 +118,10 @@ async def test_hosts_are_told_at_most_every_two_seconds(web: WebProcess, people:
     async with open_console(people["acme"], "acme") as socket:
         await receive(socket)
         moments = []
-        while len(moments) < 3:
+        while len(moments) < 5:
             if (await receive(socket))["event"] == "host.status":
                 moments.append(time.monotonic())
-    assert moments[-1] - moments[0] > 3.0
+    assert moments[-1] - moments[0] > 4.5  # eight, and the first may have come late
 
 
 async def test_ping_and_mistakes(web: WebProcess, people: dict[str, Signed]) -> None:
@@ -135,7 +137,9 @@ async def test_ping_and_mistakes(web: WebProcess, people: dict[str, Signed]) -> 
 
 
 async def test_the_hosts_page(web: WebProcess) -> None:
-    answer = httpx.get(f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["acme"].bearer, trust_env=False)
+    answer = httpx.get(
+        f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["acme"].bearer, trust_env=False, timeout=30
+    )
     (host,) = answer.json()
     assert host["name"] == "local"
     assert host["state"] == "online"
@@ -143,5 +147,7 @@ async def test_the_hosts_page(web: WebProcess) -> None:
     pool = host["pool"]
     assert pool["total"] == pool["free"] + pool["kv"] + pool["cached_prefix"] + pool["adapter"] + pool["reserved"]
     assert {adapter["name"] for adapter in host["adapters"]} == {"support@v1", "pirate@v1", None}
-    stranger = httpx.get(f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["globex"].bearer, trust_env=False)
+    stranger = httpx.get(
+        f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["globex"].bearer, trust_env=False, timeout=30
+    )
     assert stranger.status_code == 404

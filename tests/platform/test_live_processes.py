@@ -70,7 +70,7 @@ async def test_every_console_hears_the_worker_with_the_same_numbers(webs: list[W
         start = max([(await receive(socket))["seq"] for socket in (one, two)])
         url = f"{webs[1].url}/api/tenants/acme/adapters/support/versions/1/restage"
         headers = webs[1].tenants["acme"].bearer
-        answer = await asyncio.to_thread(lambda: httpx.post(url, headers=headers, trust_env=False))
+        answer = await asyncio.to_thread(lambda: httpx.post(url, headers=headers, trust_env=False, timeout=30))
         assert answer.status_code < 300
         heard: list[list[dict[str, Any]]] = [[], []]
         for frames, socket in zip(heard, (one, two), strict=True):
@@ -99,7 +99,9 @@ def test_a_killed_web_process_loses_no_usage(webs: list[WebProcess], engine_thre
     web = webs[1]
     body = {"model": "support", "messages": [{"role": "user", "content": "words 5000"}], "stream": True}
     headers = web.tenants["acme"].bearer
-    with httpx.stream("POST", f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False) as answer:
+    with httpx.stream(
+        "POST", f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False, timeout=30
+    ) as answer:
         next(answer.iter_lines())
         request_id = engine.submits[-1].request_id
         web.kill()

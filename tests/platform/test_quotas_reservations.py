@@ -83,12 +83,15 @@ async def test_closing_gives_everything_back(limiter: Limiter) -> None:
 
 
 async def test_leases_are_renewed_while_they_run(limiter: Limiter) -> None:
-    short = MemoryLimiter(lease_ms=150)
-    with patch.object(module, "RENEW_S", 0.03):
+    now_ms = 0
+    short = MemoryLimiter(lambda: now_ms, lease_ms=150)
+    with patch.object(module, "RENEW_S", 0.01):
         reservations = Reservations(short, fail_open=False)
         reservations.start()
         await take(reservations, "a", 10)
-        await asyncio.sleep(0.4)
+        for _ in range(4):
+            now_ms += 100
+            await asyncio.sleep(0.05)
         assert (await short.read("t", SCOPES))[0].open == 1
         await reservations.close()
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
@@ -126,6 +126,7 @@ def test_cost_by_day_adapter_and_key(acme: Any, ready_version: Any) -> None:
     assert {row["key"]: row["cost_micros"] for row in usage["by_key"]} == {"backend": 200_000, None: 600_000}
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1),
     st.integers(0, 10**9),

@@ -29,7 +29,10 @@ def wait_until(condition, seconds: float = 10) -> None:
 async def test_staging_goes_through_its_phases(make_tiers, make_artifact):
     tiers, artifact = make_tiers(), make_artifact()
     assert not tiers.knows(artifact.digest)
-    events = await stage(tiers, artifact)
+    stream = tiers.stage(artifact)
+    with tiers._alone(artifact.digest):  # nothing begins before it is watched
+        events = [await anext(stream)]
+    events += [event async for event in stream]
     phases = [event.phase for event in events]
     assert phases[0] is Phase.QUEUED and phases[-1] is Phase.READY
     order = list(Phase)

@@ -245,14 +245,13 @@ def test_absurd_header_lengths(tmp_path, length):
         SafetensorsFile.open(path)
 
 
-def test_a_header_full_of_brackets_is_refused_before_it_is_parsed(tmp_path):
+def test_a_header_full_of_brackets_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
+    monkeypatch.delattr("lora_engine.peft_format.safetensors_file.load_strict")
     path = tmp_path / "adapter_model.safetensors"
     header = b"{" + b'"a":{},' * 1_000_000
     path.write_bytes(struct.pack("<Q", len(header)) + header)
-    started = time.monotonic()
     with pytest.raises(FormatError, match="more than"):
         SafetensorsFile.open(path)
-    assert time.monotonic() - started < 1
 
 
 def test_size_limit(tmp_path, geometry, tensors, save):

@@ -44,9 +44,10 @@ def test_an_idle_loop_sleeps_and_a_command_wakes_it(engine):
 def test_waiting_for_an_adapter_does_not_spin(engine):
     loop = EngineLoop(engine, Outputs())
     engine.has_work = lambda: True  # requests, but none that can run
+    started = time.monotonic()
     loop.start()
     time.sleep(0.5)
-    assert engine.steps < 200
+    assert engine.steps < 400 * (time.monotonic() - started)
     loop.stop()
 
 
@@ -85,9 +86,11 @@ def test_the_thread_outlives_whatever_stumbles(engine, caplog):
     loop.start()
     has_work, engine.has_work = engine.has_work, lambda: 1 / 0
     loop.wake()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 10
+    while "stumbled" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     engine.has_work = has_work
     loop.submit(request(1))
     assert outputs.finished(1)[0].usage.outcome == "finished"
-    assert "stumbled" in caplog.text
     loop.stop()

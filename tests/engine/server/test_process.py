@@ -130,16 +130,19 @@ async def test_no_usage_is_lost_by_kill_nine(model, tmp_path):
 
 
 async def test_sigterm_lets_requests_end_then_stops(model, tmp_path):
-    async with running(model, tmp_path) as (process, client), client.session() as session:
-        request = await session.submit(text_request("p", max_tokens=400, ignore_eos=True))
+    async with running(model, tmp_path, "--max-running", "1") as (process, client), client.session() as session:
+        # One choice after the other, so that it does not end before the next request comes.
+        request = await session.submit(text_request("p", max_tokens=400, n=4, ignore_eos=True))
         await request.first_delta.wait()
         process.signal(signal.SIGTERM)
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            while not (await client.status()).draining:
+                await asyncio.sleep(0.01)
         refused = await session.run(text_request("p"))
         assert refused.error.code == "draining"
         await asyncio.wait_for(request.done.wait(), 30)
         assert request.usage.outcome == "finished"
-        assert request.usage.completion_tokens == 400
+        assert request.usage.completion_tokens == 1600
         assert await asyncio.to_thread(process.wait) == 0
     assert not (tmp_path / "engine.sock").exists()
 

@@ -254,10 +254,10 @@ async def test_draining_refuses_new_requests_only(client, engine):
 
 
 async def test_heartbeats(client):
-    watch = client.stub.Watch(pb.WatchRequest(interval_ms=100))
     async with client.session() as session:
         running = await session.submit(text_request("p", max_tokens=1_000_000))
         await running.first_delta.wait()
+        watch = client.stub.Watch(pb.WatchRequest(interval_ms=100))
         statuses = [await watch.read() for _ in range(4)]
     watch.cancel()
     last = statuses[-1]

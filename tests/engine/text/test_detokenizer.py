@@ -105,7 +105,7 @@ def test_work_per_token_does_not_grow(tokenizer_folders):
     ids = tokenizer.encode("hello world " * 50, add_special_tokens=False)
     broken = next(i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == b"\xff")
     detokenizer = IncrementalDetokenizer(tokenizer, ("never", "n" * 500))
-    started = time.perf_counter()
+    started = time.process_time()
     for token_id in (ids + [broken] * 500) * 20:
         detokenizer.append(token_id)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

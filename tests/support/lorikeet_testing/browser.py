@@ -17,7 +17,7 @@ class Signed:
 
     def __init__(self, url: str, email: str, password: str) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=url, trust_env=False)
+        self.http = httpx.Client(base_url=url, trust_env=False, timeout=30)
         token = self.http.get("/api/session").json()["csrf_token"]
         body = {"email": email, "password": password}
         answer = self.http.post("/api/session", json=body, headers={"X-CSRFToken": token})
@@ -50,7 +50,7 @@ async def page_socket(
         yield socket
 
 
-async def receive(socket: ClientConnection, within_s: float = 10) -> dict[str, Any]:
+async def receive(socket: ClientConnection, within_s: float = 30) -> dict[str, Any]:
     async with asyncio.timeout(within_s):
         frame: dict[str, Any] = json.loads(await socket.recv())
     return frame

@@ -18,7 +18,7 @@ class Console:
     def __init__(self, web: WebProcess, access: TenantAccess) -> None:
         command = [sys.executable, "manage.py", "make_operator", access.email]
         subprocess.run(command, env=web.env, cwd=ROOT, check=True, capture_output=True)
-        self.http = httpx.Client(base_url=web.url, trust_env=False)
+        self.http = httpx.Client(base_url=web.url, trust_env=False, timeout=30)
         token = self.http.get("/api/session").json()["csrf_token"]
         body = {"email": access.email, "password": access.password}
         answer = self.http.post("/api/session", json=body, headers={"X-CSRFToken": token})

@@ -5,6 +5,8 @@ Where the tests have PostgreSQL and Redis it runs on these, with the worker insi
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import socket
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +29,32 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
 START_S = 40.0
 STOP_S = 20.0
+# Below those that systems give out by themselves: whoever is told one may take its time to listen there.
+PORTS = range(10_240, 16_000)
+
+
+def _ports() -> Iterator[int]:
+    """This worker's, in a circle."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    ours = PORTS[int(worker.removeprefix("gw")) :: int(workers)]
+    begin = os.getpid() % len(ours)
+    return itertools.cycle([*ours[begin:], *ours[:begin]])
+
+
+_circle = _ports()
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return next(port for port in _circle if _is_free(port))
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 10.0, *, what: str = "condition") -> Any:
+def _is_free(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 30.0, *, what: str = "condition") -> Any:
     """The first true value of ``condition``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -124,6 +144,8 @@ class WebProcess:
     def start(self) -> None:
         command = [sys.executable, "-m", "uvicorn", "control_plane.asgi:application", "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "2"]
+        # Longer than clients keep a connection: none sends on one that is closed at this moment.
+        command += ["--timeout-keep-alive", "60"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log)
         eventually(self._answers, START_S, what=f"the web process: {self.output()}")
@@ -180,10 +202,10 @@ class WebProcess:
         access = self.tenants[tenant]
 
         def listed() -> bool:
-            answer = httpx.get(f"{self.url}/v1/models", headers=access.bearer, trust_env=False)
+            answer = httpx.get(f"{self.url}/v1/models", headers=access.bearer, trust_env=False, timeout=30)
             return set(names) <= {model["id"] for model in answer.json()["data"]}
 
         try:
-            eventually(listed, 20, what=f"models {names}")
+            eventually(listed, 40, what=f"models {names}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output()}") from None
