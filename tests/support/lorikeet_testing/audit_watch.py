@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,15 +118,18 @@ def audit_watch() -> Iterator[AuditWatch]:
     watch = AuditWatch()
     enter, leave = transaction.Atomic.__enter__, transaction.Atomic.__exit__
     ours: list[bool] = []
+    thread = threading.get_ident()
 
     def entering(atomic: Any) -> Any:
+        if threading.get_ident() != thread:
+            return enter(atomic)
         ours.append(_entered_by_product(sys._getframe(1)))
         if ours[-1]:
             watch.entered()
         return enter(atomic)
 
     def leaving(atomic: Any, kind: Any, value: Any, traceback: Any) -> Any:
-        if ours.pop():
+        if threading.get_ident() == thread and ours.pop():
             watch.left(undone=kind is not None)
         return leave(atomic, kind, value, traceback)
 
