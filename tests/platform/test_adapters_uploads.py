@@ -17,7 +17,7 @@ from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors
 
 from control_plane.adapters import uploads, validation
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
-from control_plane.adapters.tasks import resume_uploads
+from control_plane.adapters.tasks import resume_uploads, validate_upload
 from control_plane.audit.models import AuditEvent
 from control_plane.fleet.models import EngineHost, Placement
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
@@ -256,6 +256,16 @@ def test_large_version_number(acme: Any, upload: Any) -> None:
     assert acme.client().get(acme.path(f"adapters/support/versions/{10**30}")).status_code == 404
 
 
+def test_an_orderly_end_is_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def cut_off(upload_id: str) -> None:
+        raise validation.ValidationCancelledError
+
+    monkeypatch.setattr(validation, "validate", cut_off)
+    with caplog.at_level("WARNING"):
+        validate_upload.apply(["x"])
+    assert not caplog.records
+
+
 def test_sweep(acme: Any, host: EngineHost, queue: Any, committing: Any, lorikeet: Any) -> None:
     with committing():
         waiting = post(acme, adapter_files()).json()["id"]
@@ -268,3 +278,24 @@ def test_sweep(acme: Any, host: EngineHost, queue: Any, committing: Any, lorikee
         os.utime(path, (1, 1))
     assert uploads.sweep() == 2
     assert [path.name for path in left.parent.iterdir()] == [waiting]
+
+
+def test_sweep_beside_whoever_removes_it(lorikeet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    incoming = lorikeet.artifacts / "incoming"
+    incoming.mkdir(parents=True, exist_ok=True)
+    for name in ("seen", "listed"):
+        (incoming / f"{name}.part").write_bytes(b"x")
+        os.utime(incoming / f"{name}.part", (1, 1))
+    lstat = Path.lstat
+
+    def late(path: Path) -> os.stat_result:
+        if path.name == "listed.part":
+            path.unlink()
+        found = lstat(path)
+        if path.name == "seen.part":
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "lstat", late)
+    uploads.sweep()
+    assert not [*incoming.iterdir()]

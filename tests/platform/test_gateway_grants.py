@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 
 from control_plane import fresh as fresh_module
 from control_plane.db import run_db
@@ -98,7 +97,7 @@ async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
     key, text = await run_db(acme.key)
     assert (await ours.caller(text)).api_key == key
     assert (await ours.caller(text)).api_key == key
-    principal = await sync_to_async(acme.principal)()
+    principal = await run_db(acme.principal)
     await run_db(lambda: revoke_key(acting=principal, key=key))
     with pytest.raises(InvalidKeyError):
         await ours.caller(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -46,13 +47,18 @@ def sweep(undecided: set[str], older_than_s: float = 3600.0) -> int:
     uploads = [path for path in _old(current().artifacts / "uploads", older_than_s) if path.name not in undecided]
     parts = _old(current().artifacts / "incoming", 24 * older_than_s)
     for path in [*uploads, *parts]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return len(uploads) + len(parts)
 
 
 def _old(folder: Path, older_than_s: float) -> list[Path]:
-    before = time.time() - older_than_s
-    return [path for path in folder.iterdir() if path.lstat().st_mtime < before] if folder.is_dir() else []
+    before, found = time.time() - older_than_s, []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):  # whoever it belonged to is done with it
+            if path.lstat().st_mtime < before:
+                found.append(path)
+    return found
 
 
 class SpooledFile(TemporaryUploadedFile):

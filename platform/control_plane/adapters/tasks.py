@@ -5,9 +5,9 @@ from celery import shared_task
 from control_plane.adapters import archiving, canaries, contents, resumable, uploads, validation
 
 
-@shared_task(name="adapters.validate_upload")
+@shared_task(name="adapters.validate_upload", throws=(validation.ValidationCancelledError,))
 def validate_upload(upload_id: str) -> None:
-    """Decide one upload."""
+    """Decide one upload. One that is cut off by the worker's orderly end stays undecided, for the next worker."""
     validation.validate(upload_id)
 
 
