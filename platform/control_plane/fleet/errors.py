@@ -7,16 +7,20 @@ from lora_engine.wire import engine_pb2 as pb
 
 @dataclass(eq=False)
 class HostError(Exception):
-    """A request ended without success. ``retry_after_s`` is set when the cause passes with time."""
+    """A request ended without success. ``retry_after_s`` is set when the cause passes with time.
+
+    ``detail`` is for the operator: callers must not read of addresses and sockets.
+    """
 
     code: str
     message: str
     fix: str
     param: str = ""
     retry_after_s: float | None = None
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+        return f"{self.code}: {self.message}{f' ({self.detail})' if self.detail else ''}"
 
     @classmethod
     def from_wire(cls, error: pb.EngineError) -> "HostError":
@@ -36,9 +40,10 @@ def disconnected(host: str) -> HostError:
 def unavailable(host: str, detail: str = "") -> HostError:
     return HostError(
         "engine_unavailable",
-        f"Engine host {host} does not answer{': ' + detail if detail else '.'}",
+        f"Engine host {host} does not answer.",
         "Send the request again in a few seconds. If it persists, check that the engine process runs.",
         retry_after_s=2.0,
+        detail=detail,
     )
 
 
