@@ -103,17 +103,22 @@ def save_screenshot(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
+def watch(page: Page, name: str, test_id: str, value: str) -> None:
+    """Collect `value` of the element at each change, in the page: calls from there may come late."""
+    page.evaluate(
+        f"""() => {{
+             window.{name} = [];
+             new MutationObserver(() => {{
+               const shown = document.querySelector('[data-testid="{test_id}"]');
+               if (shown) {name}.push({value});
+             }}).observe(document.body, {{subtree: true, childList: true, attributes: true, characterData: true}});
+           }}"""
+    )
+
+
 def test_upload_watch_and_stream(page: Page) -> None:
     page.goto(f"{TENANT}/upload")
-    page.evaluate(
-        """() => {
-             window.states = [];
-             new MutationObserver(() => {
-               const shown = document.querySelector('[data-testid="staging-status"]');
-               if (shown) states.push(shown.dataset.state);
-             }).observe(document.body, {subtree: true, childList: true, attributes: true});
-           }"""
-    )
+    watch(page, "states", "staging-status", "shown.dataset.state")
     page.locator("input[type=file]").first.set_input_files(FILES)
     page.get_by_test_id("upload-name").fill("emoji")
     page.get_by_test_id("upload-submit").click()
@@ -128,15 +133,7 @@ def test_upload_watch_and_stream(page: Page) -> None:
     page.wait_for_url(re.compile("/playground"))
     expect(page.get_by_test_id("playground-model").first).to_contain_text("emoji")
     page.get_by_test_id("playground-input").fill("How was your day at the beach?")
-    page.evaluate(
-        """() => {
-             window.lengths = [];
-             new MutationObserver(() => {
-               const shown = document.querySelector('[data-testid="playground-output"]');
-               if (shown) lengths.push(shown.textContent.length);
-             }).observe(document.body, {subtree: true, childList: true, characterData: true});
-           }"""
-    )
+    watch(page, "lengths", "playground-output", "shown.textContent.length")
     page.get_by_test_id("playground-send").click()
     output = page.get_by_test_id("playground-output").last
     expect(output).not_to_be_empty(timeout=30_000)

@@ -16,7 +16,7 @@ import pytest
 from lorikeet_testing.launched import Access, Launched
 from lorikeet_testing.web import free_port
 
-SECOND_START_S = 25.0
+SECOND_START_S = 15.0
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,10 @@ def test_one_process_per_folder(web: WebProcess) -> None:
 def test_stops_cleanly(web: WebProcess, engine: FakeEngineThread, number: signal.Signals) -> None:
     send(web, "last")
     assert web.process is not None
+    began = time.monotonic()
     web.process.send_signal(number)
     web.process.wait(STOP_S)
+    assert time.monotonic() - began < 10
     output = web.output()
     assert "Application shutdown complete" in output
     assert "did not end within" not in output

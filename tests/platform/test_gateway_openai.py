@@ -387,7 +387,7 @@ def test_closing_a_stream_aborts(client: OpenAI, engine: FakeEngine) -> None:
     stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
     next(stream)
     stream.close()
-    eventually(lambda: engine.aborts, 15, what="abort")
+    eventually(lambda: engine.aborts, 3, what="abort")
     assert engine.aborts == [engine.submits[-1].request_id]
 
 
@@ -396,11 +396,11 @@ def test_a_closed_connection_aborts(web: WebProcess, engine: FakeEngine, stream:
     connection = http.client.HTTPConnection("127.0.0.1", web.port)
     body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": stream})
     connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
-    eventually(lambda: engine.submits, 15, what="submit")
+    eventually(lambda: engine.submits, 5, what="submit")
     assert connection.sock is not None
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
-    eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 15, what="abort")
+    eventually(lambda: engine.aborts == [engine.submits[-1].request_id], 3, what="abort")
 
 
 def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeEngine) -> None:
@@ -409,12 +409,12 @@ def test_a_connection_closed_at_any_moment_aborts(web: WebProcess, engine: FakeE
         connection = http.client.HTTPConnection("127.0.0.1", web.port)
         body = json.dumps({"model": "support", "messages": say("words 5000"), "stream": True})
         connection.request("POST", "/v1/chat/completions", body, web.tenants["acme"].bearer)
-        eventually(lambda count=attempt + 1: len(engine.submits) >= count, 15, what="submit")
+        eventually(lambda count=attempt + 1: len(engine.submits) >= count, 5, what="submit")
         time.sleep(attempt % 8 * 0.001)
         connection.close()
     submitted = {submit.request_id for submit in engine.submits}
-    eventually(lambda: set(engine.aborts) == submitted, 15, what="an abort for each")
-    eventually(lambda: not engine.running, 15, what="every request's end")
+    eventually(lambda: set(engine.aborts) == submitted, 5, what="an abort for each")
+    eventually(lambda: not engine.running, 5, what="every request's end")
 
 
 async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeEngine) -> None:
@@ -425,7 +425,7 @@ async def test_cancelling_the_async_client_aborts(web: WebProcess, engine: FakeE
         whole = asyncio.create_task(client.chat.completions.create(model="support", messages=say("hang")))
         await asyncio.to_thread(eventually, lambda: len(engine.submits) == 2, 15, what="submits")
         whole.cancel()
-        await asyncio.to_thread(eventually, lambda: len(engine.aborts) == 2, 15, what="aborts")
+        await asyncio.to_thread(eventually, lambda: len(engine.aborts) == 2, 3, what="aborts")
 
 
 async def test_many_async_streams_at_once(web: WebProcess, engine: FakeEngine) -> None:
@@ -456,7 +456,7 @@ def test_streams_hold_no_database_connection(web: WebProcess, engine: FakeEngine
     assert len(engine.running) == 20
     for connection in sockets:
         connection.close()
-    eventually(lambda: not engine.running, 15, what="all aborted")
+    eventually(lambda: not engine.running, 5, what="all aborted")
 
 
 # -- failures ----------------------------------------------------------------------

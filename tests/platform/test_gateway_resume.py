@@ -21,7 +21,7 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
 
-from control_plane.gateway.socket_handover import ANSWER_S, LIST_EXPIRES_S, Relay
+from control_plane.gateway.socket_handover import LIST_EXPIRES_S, Relay
 from control_plane.gateway.socket_sessions import Sessions
 from lora_engine.wire import engine_pb2 as pb
 
@@ -225,4 +225,4 @@ async def test_when_its_home_dies(webs: list[WebProcess], engine: FakeEngine) ->
         started = time.monotonic()
         assert (await resume(socket, session, {"g": 1}))["ids"] == []
         assert (await receive(socket))["error"]["code"] == "resume_lost"
-        assert time.monotonic() - started < ANSWER_S
+        assert time.monotonic() - started < 1

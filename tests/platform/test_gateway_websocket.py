@@ -202,7 +202,7 @@ async def test_closing_the_socket_aborts_everything(web: WebProcess, acme: Tenan
         while len(engine.running) < 5:
             await receive(socket)
     submitted = {submit.request_id for submit in engine.submits}
-    await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 15, what="aborts")
+    await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 5, what="aborts")
 
 
 async def test_the_key_in_the_first_message(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:

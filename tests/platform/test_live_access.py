@@ -189,7 +189,7 @@ async def stream(socket: ClientConnection) -> None:
         pass
 
 
-async def cut_within(sockets: list[ClientConnection], seconds: float = 10) -> set[tuple[str, int]]:
+async def cut_within(sockets: list[ClientConnection], seconds: float = 3) -> set[tuple[str, int]]:
     async with asyncio.timeout(seconds):
         return {await closing(socket) for socket in sockets}
 
@@ -298,6 +298,6 @@ async def test_draining(engine_thread: FakeEngineThread, tmp_path_factory: pytes
                 engine_thread.engine.behaviour.steps_per_second = 200
         assert refused["error"]["code"] == "server_draining"
         assert last["finish_reason"] == ["stop"]
-    own.process.wait(30)
+    own.process.wait(15)
     assert own.process.returncode in (0, -signal.SIGTERM)
     own.process = None
