@@ -17,8 +17,11 @@ from pathlib import Path
 import torch
 from rows import BANDWIDTH, Rows, traffic
 
-from lora_kernels.lora import Form, LoraShape, lora_expand, lora_shrink
-from lora_kernels.tables import TARGETS, Group, SlotTables, token_tiles
+from lora_kernels.expand import lora_expand
+from lora_kernels.forms import Form, LoraShape
+from lora_kernels.shrink import lora_shrink
+from lora_kernels.tables import TARGETS, Group, SlotTables
+from lora_kernels.tiles import Span, token_tiles
 
 KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
 GROUPS = {
@@ -85,8 +88,11 @@ def measure(run: Callable[[int], None], repeats: int = 20) -> float:
 def bench(case: Case, group: Group, form: Form) -> dict[str, float]:
     pool, tables, read = build(case, group)
     per_adapter = case.tokens // case.adapters
-    spans = [(i + 1, i * per_adapter, (i + 1) * per_adapter) for i in range(case.adapters)]
-    tiles = token_tiles(spans, form, sum(-(-per_adapter // form) for _ in spans)).cuda()
+    spans = [
+        Span(i + 1, i * per_adapter, (i + 1) * per_adapter, case.ranks[i % len(case.ranks)])
+        for i in range(case.adapters)
+    ]
+    tiles = token_tiles(spans, form).cuda()
     shape = LoraShape(form, max(case.ranks))
     x = torch.randn(case.tokens, group.in_features, device="cuda", dtype=torch.bfloat16)
     h = shape.workspace(case.tokens, group.in_features, len(group.out_features), "cuda", x.dtype)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from lora_kernels.attention import decode_splits
-from lora_kernels.lora import Form, LoraShape
+from lora_kernels.forms import Form, LoraShape
+from lora_kernels.tiles import TILE_FIELDS, tiles_needed, write_tiles
 
 from .adapters.residency import AdapterSlot
 from .memory import PagePool
@@ -31,7 +31,6 @@ from .model.triton_ops import (
     RANK_CLASSES,
     USUAL_RANKS,
     LoraPlan,
-    Span,
     TritonOps,
     TritonPlan,
     covering,
@@ -47,6 +46,7 @@ from .scheduling.sequence import Chunk
 log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
+ALL_FIELDS = FIELDS + 2 * TILE_FIELDS
 DECODE_FORMS = (Form.ONE, Form.TWO, Form.SOME)
 
 
@@ -89,13 +89,13 @@ class GraphRunner(Runner):
         self.memory = torch.cuda.graph_pool_handle()
         largest, width = self.sizes[-1], pool.geometry.pages_for_tokens(max_context)
         device = pool.data.device
-        # Rows of FIELDS values, then twice tiles of three, then page lists: one pinned tensor, one copy a step.
+        # Rows of FIELDS values, then twice tiles, then page lists: one pinned tensor, one copy a step.
         # Two of them: while a step runs from one, the next is prepared in the other.
-        self._hosts = [torch.zeros(largest * (FIELDS + 6 + width), dtype=torch.int32).pin_memory() for _ in range(2)]
+        self._hosts = [torch.zeros(largest * (ALL_FIELDS + width), dtype=torch.int32).pin_memory() for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
         self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
-        self._tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
-        self._minus_tiles = torch.zeros(largest, 3, dtype=torch.int32, device=device)
+        self._tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
+        self._minus_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)  # the form of most sums
         self._graphs: dict[GraphShape, DecodeGraph] = {}
@@ -176,11 +176,11 @@ class GraphRunner(Runner):
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
         self._hosts.reverse()
-        pinned = self._hosts[0][: size * (FIELDS + 6 + width)]
+        pinned = self._hosts[0][: size * (ALL_FIELDS + width)]
         host = pinned.numpy()
         fields = host[: size * FIELDS].reshape(FIELDS, size)
-        tiles = host[size * FIELDS : size * (FIELDS + 6)].reshape(2, size, 3)
-        table = host[size * (FIELDS + 6) :].reshape(size, width)
+        tiles = host[size * FIELDS : size * ALL_FIELDS].reshape(2, size, TILE_FIELDS)
+        table = host[size * ALL_FIELDS :].reshape(size, width)
         host[:] = 0
         fields[3] = 1  # a padding row attends to the one cell of the padding page that it writes itself
         computed = np.array([chunk.sequence.num_computed for chunk in chunks])
@@ -195,15 +195,15 @@ class GraphRunner(Runner):
         fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
         for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.minus, tiles[1])):
             if lora:
-                _write_tiles(covering([span for span in spans if span.sign == sign], size), lora.form, part)
+                write_tiles(covering([span for span in spans if span.sign == sign], size), lora.form, part)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
-        both = device[size * FIELDS : size * (FIELDS + 6)].view(2, size, 3)
+        both = device[size * FIELDS : size * ALL_FIELDS].view(2, size, TILE_FIELDS)
         self._tiles[:size].copy_(both[0])
         if shape.minus:
             self._minus_tiles[:size].copy_(both[1])
-        self._table[:size, :width].copy_(device[size * (FIELDS + 6) :].view(size, width))
+        self._table[:size, :width].copy_(device[size * ALL_FIELDS :].view(size, width))
 
 
 def graph_sizes(max_running: int) -> list[int]:
@@ -224,7 +224,7 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShap
         return GraphShape(size, groups=groups, merged=merged, minus=minus)
     covered = covering(plus, size)
     lora = LoraShape(decode_form(covered), rank_class(max_rank(plus)))
-    needed = sum(-(-(stop - start) // lora.form) for _, start, stop in covered)
+    needed = tiles_needed(covered, lora.form)
     tiles = next(tiles for tiles in tile_bounds(lora.form, size) if tiles >= needed)
     return GraphShape(size, lora, tiles, groups, merged, minus)
 
@@ -235,20 +235,16 @@ def minus_tiles(size: int) -> int:
 
 
 def tile_bounds(form: Form, size: int) -> Sequence[int]:
-    """How many tiles graphs of a form have room for: empty ones cost time too, and no tile is without a row.
+    """How many tiles graphs of a form have room for: empty ones cost the expand time, and no tile is without a row.
 
-    Two of the spans may be rows without an adapter. In the form for several there are more than three rows to an
-    adapter (``decode_form``); the first bound is for more than eight.
+    Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
+
+    In the form for two, n adapters have r > 1.5 n rows (``decode_form``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
+    Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
+    the form for several there are more than three rows to an adapter; the first bound is for more than eight.
     """
-    if form is not Form.SOME:
+    if form is Form.ONE:
         return (size,)
+    if form is Form.TWO:
+        return ((5 * size + 2) // 6,)
     return sorted({min(size, size // 8 + size // form + 3), min(size, size // 3 + size // form + 3)})
-
-
-def _write_tiles(spans: Sequence[Span], form: Form, tiles: npt.NDArray[np.int32]) -> None:
-    """Each span cut into the form's tiles."""
-    tile = 0
-    for slot, first, stop in spans:
-        for start in range(first, stop, form):
-            tiles[tile] = (slot, start, min(form, stop - start))
-            tile += 1

@@ -57,22 +57,3 @@ class SlotTables:
         """To the device; from pinned memory, since from pageable memory the host would wait for the stream."""
         device = self.pages.device
         return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def token_tiles(spans: Sequence[tuple[int, int, int]], block: int, capacity: int) -> torch.Tensor:
-    """Cut ``(slot, start, stop)`` spans into tiles of at most ``block`` tokens: ``[capacity, 3]`` int32 rows of
-    ``(slot, start, length)``, padded with empty tiles. Spans of slot 0 are rows without an adapter.
-
-    Raises ``ValueError`` if there are more tiles than ``capacity``.
-    """
-    tiles = [
-        (slot, first, min(block, stop - first))
-        for slot, start, stop in spans
-        for first in range(start, stop, block)
-    ]
-    if len(tiles) > capacity:
-        raise ValueError(f"{len(tiles)} token tiles do not fit into {capacity}")
-    out = torch.zeros(capacity, 3, dtype=torch.int32)
-    if tiles:
-        out[: len(tiles)] = torch.tensor(tiles, dtype=torch.int32)
-    return out

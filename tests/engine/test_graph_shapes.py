@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from lora_engine.graph_runner import graph_sizes
+from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.graph_runner import GraphShape, graph_shape, graph_sizes, tile_bounds
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.triton_ops import covering
 from lora_kernels.attention import FEW, decode_splits
+from lora_kernels.forms import Form
+from lora_kernels.tiles import tiles_needed
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4, 8, 16, 32])
@@ -19,3 +28,43 @@ def test_a_batch_beside_prompts_needs_no_kernel_that_no_graph_has(kv_heads: int,
 
     captured = {kernel(size) for size in graph_sizes(max_running)}
     assert {kernel(sequences) for sequences in range(1, max_running + 1)} <= captured
+
+
+def shape_for(runs: list[int], without: int, merged_at: int | None, padding: int) -> GraphShape:
+    """The graph for adapters with so many rows each, after rows without one and before padding.
+
+    The run with the number ``merged_at`` is the merged adapter's, which its rows have in the weights.
+    """
+    spans, row = [], without
+    for number, rows in enumerate(runs, start=1):
+        slot = cast(AdapterSlot, SimpleNamespace(rank=8 * number % 65, table_index=number, groups=frozenset({0})))
+        if number - 1 != merged_at:
+            spans.append(LoraSpan(slot, row, row + rows))
+        row += rows
+    size = row + padding
+    shape = graph_shape(size, spans, merged_at is not None)
+    if shape.lora:
+        needed = tiles_needed(covering(spans, size), shape.lora.form)
+        assert needed <= shape.tiles <= size
+        assert shape.tiles in tile_bounds(shape.lora.form, size), "no such graph is captured at start"
+    return shape
+
+
+@pytest.mark.parametrize("form", [Form.ONE, Form.TWO, Form.SOME], ids=lambda f: f.name)
+def test_every_batch_has_a_graph_with_room_for_its_tiles(form: Form) -> None:
+    rnd, seen = random.Random(form), 0
+    while seen < 200:
+        usual = rnd.choice({Form.ONE: (1, 2), Form.TWO: (2, 3, 5), Form.SOME: (4, 5, 17, 64)}[form])
+        runs = [rnd.choice((1, 2, 3, usual, rnd.randint(1, 2 * usual))) for _ in range(rnd.randint(1, 100))]
+        merged_at = rnd.choice((None, rnd.randrange(len(runs))))
+        shape = shape_for(runs, rnd.randint(0, 5), merged_at, rnd.choice((0, 1, 2, rnd.randint(0, 31))))
+        seen += shape.lora is not None and shape.lora.form is form
+
+
+def test_the_room_for_pairs_of_rows_is_what_they_can_need() -> None:
+    """As many adapters as the form for two takes, with odd numbers of rows, and three single rows without one."""
+    for threes in range(1, 30):
+        ones = 3 * threes - 1
+        shape = shape_for([*[1] * ones, 1, *[3] * threes], 1, merged_at=ones, padding=1)
+        assert shape.lora and shape.lora.form is Form.TWO
+        assert shape.tiles == 3 + ones + 2 * threes

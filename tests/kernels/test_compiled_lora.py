@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lora_kernels.lora import Form
+from lora_kernels.forms import SHRINK, Form
 
 
 def ptx_of(form: Form, dtype: str) -> dict[str, str]:
@@ -33,6 +33,11 @@ def test_nothing_is_read_ahead_of_the_kernel_before(form: Form, dtype: str) -> N
         else:
             assert not found, f"{name} has a pipeline, whose first loads come before the wait"
         assert "griddepcontrol.wait" in ptx, name
+
+
+@pytest.mark.parametrize("form", [Form.ONE, Form.TWO], ids=lambda f: f.name)
+def test_a_shrink_keeps_to_its_registers(form: Form) -> None:
+    assert f".maxnreg {SHRINK[form].registers}" in ptx_of(form, "bfloat16")["_shrink_one_kernel"]
 
 
 @pytest.mark.parametrize("form", [Form.ONE, Form.SOME], ids=lambda f: f.name)

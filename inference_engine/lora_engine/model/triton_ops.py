@@ -15,8 +15,11 @@ from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
-from lora_kernels.lora import SMALL_TILE, Form, LoraShape, Shrunk, lora_expand, lora_shrink
-from lora_kernels.tables import Group, SlotTables, token_tiles
+from lora_kernels.expand import lora_expand
+from lora_kernels.forms import Form, LoraShape, Shrunk
+from lora_kernels.shrink import lora_shrink
+from lora_kernels.tables import Group, SlotTables
+from lora_kernels.tiles import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch, to_device
 from .ops import linear
@@ -25,7 +28,6 @@ from .shape import OUT, QKV, ModelShape
 from .weights import LayerWeights
 
 MAX_SPLITS = 32
-Span = tuple[int, int, int]  # table index, first row, row after the last
 RANK_CLASSES = (16, 64, 128, 256)
 USUAL_RANKS = (16, 64)  # classes whose kernels and graphs are made at start; others when they first come
 ATTENTION = frozenset({QKV, OUT})
@@ -175,16 +177,14 @@ class TritonOps:
         rows = len(batch.positions)
         decode, prompts = split_spans(covering(used, rows), batch.num_decode)
         shape = LoraShape(Form.MANY if len(prompts) else decode_form(decode), rank_class(max_rank(used)))
-        tiles = [
-            token_tiles(part, block, sum(-(-(stop - start) // block) for _, start, stop in part))
-            for part, block in ((prompts, Form.MANY), (decode, min(shape.form, SMALL_TILE)))
-        ]
+        # A prompts' launch takes tiles of up to 16 rows as well, for the decode rows beside them.
+        tiles = [token_tiles(prompts, Form.MANY), token_tiles(decode, min(shape.form, Form.SOME))]
         return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
 
 
 def decode_form(spans: Sequence[Span]) -> Form:
     """How decode rows are treated: a matrix product pays once an adapter has more than three of them."""
-    used = [stop - start for slot, start, stop in spans if slot]
+    used = [span.stop - span.start for span in spans if span.slot]
     if sum(used) > 3 * len(used):
         return Form.SOME
     return Form.TWO if 2 * sum(used) > 3 * len(used) else Form.ONE
@@ -195,19 +195,19 @@ def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
 
     Large ranks first: their programs take longest, and must not be the last to start.
     """
-    covered: list[Span] = [(table_index(s), s.start, s.stop) for s in sorted(spans, key=lambda s: -s.slot.rank)]
+    covered = [Span(table_index(s), s.start, s.stop, s.slot.rank) for s in sorted(spans, key=lambda s: -s.slot.rank)]
     end = 0
     for start, stop in (*sorted((s.start, s.stop) for s in spans), (rows, rows)):
         if start > end:
-            covered.append((0, end, start))
+            covered.append(Span(0, end, start, 0))
         end = stop
     return covered
 
 
 def split_spans(spans: Sequence[Span], border: int) -> tuple[list[Span], list[Span]]:
     """The spans' parts in the decode rows, which come first, and in the prompts' rows."""
-    decode = [(slot, start, min(stop, border)) for slot, start, stop in spans if start < border]
-    prompts = [(slot, max(start, border), stop) for slot, start, stop in spans if stop > border]
+    decode = [span._replace(stop=min(span.stop, border)) for span in spans if span.start < border]
+    prompts = [span._replace(start=max(span.start, border)) for span in spans if span.stop > border]
     return decode, prompts
 
 

@@ -12,8 +12,8 @@ import torch
 
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import LONG
-from lora_kernels.lora import Form, LoraShape
-from lora_kernels.tables import token_tiles
+from lora_kernels.forms import Form, LoraShape
+from lora_kernels.tiles import Span, token_tiles
 
 from .loading import prefill_batch
 from .transformer import Transformer
@@ -38,7 +38,7 @@ def compile_prompt_steps(model: Transformer, pool: PagePool) -> float:
         model.forward(batch, pool)
         for rank in USUAL_RANKS:
             shape = LoraShape(Form.MANY, rank)
-            tiles = token_tiles([(0, 0, tokens)], Form.MANY, -(-tokens // Form.MANY)).to(model.device)
+            tiles = token_tiles([Span(0, 0, tokens, 0)], Form.MANY).to(model.device)
             plan = ops.plan(batch, pool)
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
             plan.groups = ALL_GROUPS

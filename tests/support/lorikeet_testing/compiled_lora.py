@@ -14,15 +14,22 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lora_kernels import lora
-from lora_kernels.lora import Form, LoraShape
-from lora_kernels.tables import Group, SlotTables, token_tiles
+from lora_kernels import expand, shrink
+from lora_kernels.forms import Form, LoraShape
+from lora_kernels.tables import Group, SlotTables
+from lora_kernels.tiles import Span, token_tiles
 
 KV_DIM, PAGE_CHUNKS = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
 KERNELS = (
-    "_shrink_one_kernel", "_shrink_some_kernel", "_shrink_kernel", "_sum_kernel", "_expand_one_kernel", "_expand_kernel"
-)  # fmt: skip
+    (shrink, "_shrink_one_kernel"),
+    (shrink, "_shrink_some_kernel"),
+    (shrink, "_shrink_kernel"),
+    (shrink, "_sum_kernel"),
+    (expand, "_expand_one_kernel"),
+    (expand, "_expand_kernel"),
+)
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 POINTERS = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32"}
 
 
@@ -37,7 +44,7 @@ class Recorder:
         return self._compile
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
-        options = {k: kwargs.pop(k) for k in ("num_warps", "num_stages", "launch_pdl") if k in kwargs}
+        options = {k: kwargs.pop(k) for k in OPTIONS if k in kwargs}
         names = [parameter.name for parameter in self._kernel.params]
         values = dict(zip(names, args, strict=False)) | kwargs
         constants = {p.name: values[p.name] for p in self._kernel.params if p.is_constexpr}
@@ -63,22 +70,23 @@ def _type_of(value: Any) -> str:
 def ptx_of(form: Form, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> dict[str, str]:
     """PTX of every kernel that the form launches, by name."""
     ptx: dict[str, str] = {}
-    originals = {name: getattr(lora, name) for name in KERNELS}
-    lora.early_start = lambda x: {"PDL": True, "launch_pdl": True}  # type: ignore[assignment]
+    originals = [(module, name, getattr(module, name)) for module, name in KERNELS]
+    for module in (shrink, expand):
+        module.early_start = lambda x: {"PDL": True, "launch_pdl": True}  # type: ignore[attr-defined]
     try:
-        for name, kernel in originals.items():
-            setattr(lora, name, Recorder(kernel, ptx))
+        for module, name, kernel in originals:
+            setattr(module, name, Recorder(kernel, ptx))
         pool = torch.zeros(4, PAGE_CHUNKS * KV_DIM, dtype=dtype)
         x = torch.zeros(tokens, GROUP.in_features, dtype=dtype)
         out = torch.zeros(tokens, sum(GROUP.out_features), dtype=dtype)
         shape = LoraShape(form, 64)
         h = shape.workspace(tokens, GROUP.in_features, 3, "cpu", x.dtype)
-        where = (token_tiles([(1, 0, tokens)], form, tokens), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
-        lora.lora_shrink(x, pool, h, *where)
-        lora.lora_expand(h, pool, out, *where, None)
+        where = (token_tiles([Span(1, 0, tokens, 64)], form), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
+        shrink.lora_shrink(x, pool, h, *where)
+        expand.lora_expand(h, pool, out, *where, None)
     finally:
-        for name, kernel in originals.items():
-            setattr(lora, name, kernel)
+        for module, name, kernel in originals:
+            setattr(module, name, kernel)
     return ptx
 
 

@@ -1,0 +1,340 @@
+"""LoRA expand over pool pages, for any mix of adapters and ranks in one launch: ``out = onto + scale * B^T h``.
+
+One launch covers the tiles x the blocks of output columns of all targets of a group. A program walks its adapter's
+rank only, so a rank-8 adapter beside a rank-64 one reads its own rows. Every output element is written by one program,
+in one order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .early_start import early_start, let_next_start, wait_for_input
+from .forms import EXPAND, LARGE_TILE, SHARE, SMALL_TILE, Form, LoraShape, Shrunk, block_columns, check_layout, parts
+from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from .tiles import load_tile
+
+
+@triton.jit
+def _target_of(
+    block,
+    BLOCK_N: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+):
+    """Which target a block of output columns is in: its index, the block inside it, its width, its first column."""
+    BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
+    target = 0
+    out_features = OUT_0
+    out_start = 0
+    if NUM_TARGETS > 1:
+        if block >= BLOCKS_0:
+            block -= BLOCKS_0
+            target = 1
+            out_features = OUT_1
+            out_start = OUT_0
+            if NUM_TARGETS > 2:
+                if block >= BLOCKS_1:
+                    block -= BLOCKS_1
+                    target = 2
+                    out_features = OUT_2
+                    out_start = OUT_0 + OUT_1
+    return target, block, out_features, out_start
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _expand_one_kernel(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    scales_ptr,
+    onto_ptr,
+    layer,
+    h_stride,
+    split_stride,
+    out_stride,
+    onto_stride,
+    pages_stride,
+    slot_stride,
+    scale_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_ALL_TARGETS: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    TOKENS: tl.constexpr,
+    ONTO: tl.constexpr,
+    IN_PLACE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """One or two tokens per tile; the shrink's partial sums are added up here, in a fixed order."""
+    slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
+    token = start.to(tl.int64)
+    if length == 0:
+        wait_for_input(PDL)
+        return
+    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
+    meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
+    rank = tl.load(meta + target * FIELDS + 2)
+    if IN_PLACE and rank == 0:
+        wait_for_input(PDL)
+        return
+    let_next_start(PDL)
+    shrunk_start = 0
+    for other in tl.static_range(NUM_TARGETS):
+        if other < target:
+            shrunk_start += tl.load(meta + other * FIELDS + 2)
+    scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
+    column = block * BLOCK_N
+    columns = tl.arange(0, BLOCK_N)
+    columns_ok = column + columns < out_features
+    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
+    first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
+    splits = tl.arange(0, MOST_SPLITS)
+    h_ptr += token * h_stride + shrunk_start
+    acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    second = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    for r in range(0, rank, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank
+        chunk = first_chunk + rows * row_chunks
+        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        b = tl.load(
+            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
+        )
+        b = b.to(tl.float32)
+        wait_for_input(PDL)
+        h_ptrs = h_ptr + splits[:, None] * split_stride + rows[None, :]
+        h_ok = (splits < SPLITS)[:, None] & rows_ok[None, :]
+        acc += _expanded(b, h_ptrs, h_ok, pool_ptr)
+        if TOKENS == 2:
+            second += _expanded(b, h_ptrs + h_stride, h_ok & (length == 2), pool_ptr)
+    wait_for_input(PDL)
+    out_ptr += token * out_stride + out_start + column + columns
+    onto_ptr += token * onto_stride + out_start + column + columns
+    acc *= scale
+    if ONTO:
+        acc += tl.load(onto_ptr, mask=columns_ok, other=0.0).to(tl.float32)
+    tl.store(out_ptr, acc.to(out_ptr.dtype.element_ty), mask=columns_ok)
+    if TOKENS == 2:
+        columns_ok = columns_ok & (length == 2)
+        second *= scale
+        if ONTO:
+            second += tl.load(onto_ptr + onto_stride, mask=columns_ok, other=0.0).to(tl.float32)
+        tl.store(out_ptr + out_stride, second.to(out_ptr.dtype.element_ty), mask=columns_ok)
+
+
+@triton.jit
+def _expanded(b, h_ptrs, h_ok, pool_ptr):
+    """One token's shrunk activations, their partial sums added up, times rows of B: ``b [rows, columns]`` float32."""
+    partial = tl.load(h_ptrs, mask=h_ok, other=0.0)
+    shrunk = tl.sum(partial, axis=0).to(pool_ptr.dtype.element_ty).to(tl.float32)
+    return tl.sum(b * shrunk[:, None], axis=0)
+
+
+@triton.jit
+def _expand_tile(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    table_ptr,
+    onto_ptr,
+    first_chunk,
+    rank,
+    scale,
+    start,
+    length,
+    column,
+    out_features,
+    h_stride,
+    out_stride,
+    onto_stride,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ONTO: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns."""
+    tokens = tl.arange(0, BLOCK_T)
+    tokens_ok = tokens < length
+    tokens = (start + tokens).to(tl.int64)
+    columns = tl.arange(0, BLOCK_N)
+    columns_ok = column + columns < out_features
+    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
+    first_chunk += column // KV_DIM
+    acc = tl.zeros((BLOCK_T, BLOCK_N), dtype=tl.float32)
+    for r in range(0, rank, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank
+        chunk = first_chunk + rows * row_chunks
+        page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        b = tl.load(
+            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
+        )
+        wait_for_input(PDL)
+        h = tl.load(
+            h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
+        )
+        acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
+    wait_for_input(PDL)
+    acc *= scale
+    ok = tokens_ok[:, None] & columns_ok[None, :]
+    if ONTO:
+        onto_ptrs = onto_ptr + tokens[:, None] * onto_stride + column + columns[None, :]
+        acc += tl.load(onto_ptrs, mask=ok, other=0.0).to(tl.float32)
+    out_ptrs = out_ptr + tokens[:, None] * out_stride + column + columns[None, :]
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _expand_kernel(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    tiles_ptr,
+    pages_ptr,
+    modules_ptr,
+    scales_ptr,
+    onto_ptr,
+    layer,
+    h_stride,
+    out_stride,
+    onto_stride,
+    pages_stride,
+    slot_stride,
+    scale_stride,
+    LAYER_STRIDE: tl.constexpr,
+    FIELDS: tl.constexpr,
+    FIRST: tl.constexpr,
+    NUM_ALL_TARGETS: tl.constexpr,
+    NUM_TARGETS: tl.constexpr,
+    OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr,
+    OUT_2: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    PAGE_CHUNKS: tl.constexpr,
+    SMALL: tl.constexpr,
+    LARGE: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ONTO: tl.constexpr,
+    IN_PLACE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
+    slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
+    if length == 0:
+        wait_for_input(PDL)
+        return
+    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
+    meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
+    rank = tl.load(meta + target * FIELDS + 2)
+    if IN_PLACE and rank == 0:
+        wait_for_input(PDL)
+        return
+    let_next_start(PDL)
+    for other in tl.static_range(NUM_TARGETS):
+        if other < target:
+            h_ptr += tl.load(meta + other * FIELDS + 2)
+    out_ptr += out_start
+    onto_ptr += out_start
+    scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
+    first_chunk = tl.load(meta + target * FIELDS + 1)
+    table_ptr = pages_ptr + slot * pages_stride
+    if LARGE > 0:
+        wait_for_input(PDL)
+        if length > SMALL:
+            _expand_tile(
+                h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+                block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
+                KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+            )  # fmt: skip
+            return
+    _expand_tile(
+        h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+        block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
+        KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+    )  # fmt: skip
+
+
+def lora_expand(
+    h: Shrunk,
+    pool: torch.Tensor,
+    out: torch.Tensor,
+    tiles: torch.Tensor,
+    tables: SlotTables,
+    layer: int,
+    group: Group,
+    kv_dim: int,
+    shape: LoraShape,
+    onto: torch.Tensor | None,
+) -> None:
+    """``out[token] = onto + scale * B^T h[token]``, each target in its own columns.
+
+    ``out [tokens, sum(out_features)]``; ``onto`` is ``out`` itself, a bias of one row, or None for zero. Only rows
+    of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. The rest as for ``lora_shrink``. Raises
+    ``ValueError`` for shapes that do not fit.
+    """
+    if not tiles.shape[0] or not shape.max_rank:
+        return
+    check_layout(out, pool, kv_dim, sum(group.out_features), "out")
+    outs = (*group.out_features, 0, 0)[:3]
+    launch = EXPAND[shape.form]
+    block_n = block_columns(kv_dim, launch.columns)
+    grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
+    onto_stride = out.stride(0) if onto is out else 0
+    tables_of = (tables.pages, tables.modules, tables.scales, out if onto is None else onto, layer)
+    strides = (
+        out.stride(0), onto_stride, tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0)
+    )  # fmt: skip
+    common = dict(
+        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        FIELDS=MODULE_FIELDS,
+        FIRST=group.first_target,
+        NUM_ALL_TARGETS=len(TARGETS),
+        NUM_TARGETS=len(group.out_features),
+        OUT_0=outs[0],
+        OUT_1=outs[1],
+        OUT_2=outs[2],
+        KV_DIM=kv_dim,
+        PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        BLOCK_R=launch.rows,
+        BLOCK_N=block_n,
+        ONTO=onto is not None,
+        IN_PLACE=onto is out,
+        **launch.options(),
+        **early_start(out),
+    )
+    if shape.form in (Form.ONE, Form.TWO):
+        splits = parts(group.in_features, SHARE[shape.form].most)
+        _expand_one_kernel[grid](
+            h.partial, pool, out, tiles, *tables_of, h.partial.stride(1), h.partial.stride(0), *strides,
+            SPLITS=splits, MOST_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.form), **common,
+        )  # fmt: skip
+        return
+    large = LARGE_TILE if shape.form is Form.MANY else 0
+    _expand_kernel[grid](
+        h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common
+    )
