@@ -40,7 +40,7 @@ from .model.triton_ops import (
     touched,
 )
 from .runner import Runner, lora_spans
-from .sampling import Samples, SamplingRow, sample
+from .sampling import Samples, SamplingRow, most_likely, sample
 from .scheduling.sequence import Chunk
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class DecodeGraph:
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         logits = runner.model.run(runner.input_ids(size), None, self.plan)
-        return logits, logits.argmax(dim=-1)
+        return logits, most_likely(logits)
 
 
 class GraphRunner(Runner):

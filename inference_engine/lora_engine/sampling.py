@@ -7,11 +7,17 @@ the same tokens whatever else is in its batch, after a pre-emption, and on anoth
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from lora_kernels.sampling_parameters import row_parameters
+
+from .model.batch import to_device
 from .request import SamplingParams, TokenLogprob
 
 
@@ -69,82 +75,139 @@ class Samples:
 def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
     """Choose one token per row of ``logits [rows, vocab]``, without waiting for the device."""
     if all(row.params.plain_greedy for row in rows):
-        return Samples(logits.argmax(dim=-1))
-    scores = logits.float()
-    scored = [index for index, row in enumerate(rows) if row.params.logprobs]
-    raw = torch.log_softmax(scores[scored], dim=-1) if scored else None
+        return Samples(most_likely(logits))
+    scores = logits
     if any(row.penalised for row in rows):
-        scores = scores.clone()
-        for index, row in enumerate(rows):
-            if row.penalised:
-                _penalise(scores[index], row)
+        scores = logits.to(torch.float32, copy=True)
+        _penalise(scores, rows)
     tokens = _choose(scores, rows)
-    if raw is None:
+    scored = [index for index, row in enumerate(rows) if row.params.logprobs]
+    if not scored:
         return Samples(tokens)
-    chosen = raw.gather(1, tokens[scored][:, None])[:, 0]
+    asked = to_device(torch.tensor(scored), logits.device)
+    raw = torch.log_softmax(logits[asked].float(), dim=-1)
+    chosen = raw.gather(1, tokens[asked][:, None])[:, 0]
     most = max(rows[index].params.top_logprobs for index in scored)
     return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
+def most_likely(logits: torch.Tensor) -> torch.Tensor:
+    """The best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
+    return _on_gpu(logits) if logits.is_cuda else logits.argmax(dim=-1)
+
+
 def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered scores."""
-    random = [index for index, row in enumerate(rows) if not row.greedy]
-    tokens = scores.argmax(dim=-1)
-    if random:
-        chosen = [rows[index] for index in random]
-        device = scores.device
-        temperatures = torch.tensor([row.params.temperature for row in chosen], device=device)[:, None]
-        tempered = scores[random] / temperatures.clamp(min=1e-5)
-        if any(row.truncated for row in chosen):
-            tempered = _truncate(tempered, chosen)
-        noisy = tempered + gumbel(
-            torch.tensor([row.seed for row in chosen], dtype=torch.int64, device=device),
-            torch.tensor([row.position for row in chosen], dtype=torch.int64, device=device),
-            scores.shape[1],
-        )
-        tokens[random] = noisy.argmax(dim=-1)
-    return tokens
+    params = [row.params for row in rows]
+    parameters = row_parameters(
+        seeds=[row.seed for row in rows],
+        positions=[row.position for row in rows],
+        temperatures=[p.temperature for p in params],
+        top_ps=[p.top_p for p in params],
+        min_ps=[p.min_p for p in params],
+        top_ks=[p.top_k for p in params],
+    )
+    truncated = any(row.truncated for row in rows)
+    if scores.is_cuda:
+        return _on_gpu(scores, to_device(parameters, scores.device), truncated=truncated)
+    return choose_with_torch(scores, parameters, truncated=truncated)
 
 
-def _penalise(scores: torch.Tensor, row: SamplingRow) -> None:
+def _on_gpu(scores: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+    from lora_kernels.sampling import choose_tokens  # needs Triton, which a host without a GPU need not have
+
+    return choose_tokens(scores, parameters, truncated=truncated)
+
+
+def choose_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
+    """As ``lora_kernels.sampling.choose_tokens``, in torch's operations."""
+    floats = parameters.view(torch.float32)
+    temperatures, scores = floats[:, 4:5], scores.float()
+    if not bool((temperatures > 0).any()):
+        return scores.argmax(dim=-1)
+    tempered = scores / temperatures.clamp(min=1e-5)
+    if truncated:
+        tempered = _truncate(tempered, floats[:, 5:6], floats[:, 6:7], parameters.view(torch.int32)[:, 7:8].long())
+    noisy = tempered + gumbel(parameters[:, 0], parameters[:, 1], scores.shape[1])
+    return torch.where(temperatures > 0, noisy, scores).argmax(dim=-1)
+
+
+def _penalise(scores: torch.Tensor, rows: Seq[SamplingRow]) -> None:
     """Presence and frequency penalties as OpenAI defines them, over the output; the repetition
     penalty of CTRL (arXiv 1909.05858), over prompt and output; then the logit bias. In place."""
-    p, device = row.params, scores.device
-    if p.repetition_penalty != 1.0:
-        seen = torch.tensor(sorted(row.prompt_tokens | row.output_counts.keys()), device=device)
-        values = scores[seen]
-        scores[seen] = torch.where(values > 0, values / p.repetition_penalty, values * p.repetition_penalty)
-    if row.output_counts and (p.presence_penalty or p.frequency_penalty):
-        ids = torch.tensor(list(row.output_counts), device=device)
-        counts = torch.tensor(list(row.output_counts.values()), dtype=scores.dtype, device=device)
-        scores[ids] -= p.presence_penalty + p.frequency_penalty * counts
-    if p.logit_bias:
-        ids = torch.tensor(list(p.logit_bias), device=device)
-        scores[ids] += torch.tensor(list(p.logit_bias.values()), dtype=scores.dtype, device=device)
+    repeated, counted, biased = _Entries(), _Entries(), _Entries()
+    for index, row in enumerate(rows):
+        p = row.params
+        if p.repetition_penalty != 1.0:
+            repeated.add(index, row.prompt_tokens | row.output_counts.keys(), p.repetition_penalty)
+        if row.output_counts and (p.presence_penalty or p.frequency_penalty):
+            counts = np.fromiter(row.output_counts.values(), dtype=np.float32, count=len(row.output_counts))
+            counted.add(index, row.output_counts, p.presence_penalty + p.frequency_penalty * counts)
+        if p.logit_bias:
+            biased.add(index, p.logit_bias, np.fromiter(p.logit_bias.values(), dtype=np.float32))
+    if repeated:
+        where, penalty = repeated.to(scores.device)
+        values = scores[where]
+        scores[where] = torch.where(values > 0, values / penalty, values * penalty)
+    for entries, sign in ((counted, -1), (biased, 1)):
+        if entries:
+            where, change = entries.to(scores.device)
+            scores[where] = scores[where] + sign * change
 
 
-def _truncate(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+class _Entries:
+    """Single scores of a batch, each with a number."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, row: int, tokens: Collection[int], numbers: float | npt.NDArray[np.float32]) -> None:
+        """``tokens`` of ``row``, each once, with a number each or one for all."""
+        ids = np.fromiter(tokens, dtype=np.int64, count=len(tokens))
+        self._parts.append((row, ids, np.broadcast_to(np.float32(numbers), ids.shape)))
+
+    def to(self, device: torch.device) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """(rows, tokens) to index scores with, and the numbers."""
+        rows = np.repeat([row for row, _, _ in self._parts], [len(ids) for _, ids, _ in self._parts])
+        tokens = np.concatenate([ids for _, ids, _ in self._parts])
+        numbers = np.concatenate([numbers for _, _, numbers in self._parts])
+        both = to_device(torch.from_numpy(np.stack((rows, tokens))), device)
+        return (both[0], both[1]), to_device(torch.from_numpy(numbers), device)
+
+
+def _truncate(
+    scores: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor
+) -> torch.Tensor:
     """Keep the ``top_k`` best, then the smallest set with probability ``top_p``, then what has at
-    least ``min_p`` of the best token's probability; everything else becomes -inf."""
-    device, vocab = scores.device, scores.shape[1]
-    ordered, order = scores.sort(dim=-1, descending=True)
-    top_k = torch.tensor([r.params.top_k or vocab for r in rows], device=device)[:, None]
-    top_p = torch.tensor([r.params.top_p for r in rows], device=device)[:, None]
-    min_p = torch.tensor([r.params.min_p for r in rows], device=device)[:, None]
-    ordered = ordered.masked_fill(torch.arange(vocab, device=device) >= top_k, float("-inf"))
-    probabilities = ordered.softmax(dim=-1)
+    least ``min_p`` of the best token's probability; everything else becomes -inf.
+
+    Tokens with the same score are kept or dropped together. Parameters ``[rows, 1]``, top-k 0 for all.
+    """
+    vocab = scores.shape[1]
+    ordered = scores.sort(dim=-1, descending=True).values
+    last = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1
+    beyond = ordered < ordered.gather(1, last)
+    probabilities = ordered.masked_fill(beyond, float("-inf")).softmax(dim=-1)
     before = probabilities.cumsum(dim=-1) - probabilities
-    dropped = (before >= top_p) | (probabilities < min_p * probabilities[:, :1])
+    dropped = beyond | ((before >= top_p) & (top_p < 1)) | (probabilities < min_p * probabilities[:, :1])
     dropped[:, 0] = False
-    return torch.empty_like(scores).scatter_(1, order, ordered.masked_fill(dropped, float("-inf")))
+    least = ordered.masked_fill(dropped, float("inf")).amin(dim=-1, keepdim=True)
+    return scores.masked_fill(scores < least, float("-inf"))
 
 
 def gumbel(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
-    """Standard Gumbel noise ``[rows, vocab]`` from the splitmix64 finaliser over (seed, position, token)."""
+    """Standard Gumbel noise ``[rows, vocab]`` from the splitmix64 finaliser over (seed, position, token).
+
+    Finite, and fine-grained where it is large: what counts over a large vocabulary is an exponential variable near
+    zero, which is taken from 32 bits without a difference from one.
+    """
     ids = torch.arange(vocab, dtype=torch.int64, device=seeds.device)
     z = (_mix(_mix(seeds) + positions))[:, None] + ids * _signed(0x9E3779B97F4A7C15)
-    uniform = ((_mix(z) >> 40) & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24)
-    return -torch.log(-torch.log(uniform))
+    uniform = _shift(_mix(z), 32).to(torch.float32).add_(0.5).mul_(2.0**-32).clamp_(max=1 - 2.0**-24)
+    return -torch.log(-torch.log1p(-uniform))
 
 
 def _mix(z: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
+from lora_engine import sampling
 from lora_engine.request import SamplingParams, TokenLogprob
 from lora_engine.sampling import SamplingRow, gumbel
 from lora_engine.sampling import sample as sample_on_device
@@ -72,6 +73,27 @@ def test_noise_is_standard_gumbel_and_uncorrelated_across_positions() -> None:
     assert float((correlation - torch.eye(200)).abs().max()) < 0.2
 
 
+@pytest.mark.parametrize("bits", [0, -1], ids=["least", "most"])
+def test_no_token_has_infinite_noise(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be chosen whatever its score: over a large vocabulary, in every hundredth draw."""
+    monkeypatch.setattr(sampling, "_mix", lambda z: torch.full_like(z, bits))
+    noise = gumbel(torch.tensor([1]), torch.tensor([2]), 3)
+    assert noise.isfinite().all()
+    assert (noise > 20 if bits == 0 else noise < -2).all()
+
+
+def test_large_noise_is_fine_grained() -> None:
+    """The largest of a large vocabulary decides: its distribution must not be that of a few coarse steps."""
+    largest = gumbel(torch.arange(60), torch.zeros(60, dtype=torch.int64), 200_000).flatten().topk(200).values
+    assert len(largest.unique()) == 200
+
+
+def test_equal_scores_are_kept_together() -> None:
+    logits = torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0])
+    assert set(draw(logits, 500, temperature=1.0, top_k=2)) == {0, 1, 2, 3}
+    assert set(draw(logits, 500, temperature=1.0, top_p=0.5)) == {0, 1, 2, 3}
+
+
 def test_penalties_match_their_definitions() -> None:
     logits = torch.tensor([[1.0, 0.9, -0.5, 0.2]])
     counted = SamplingRow(
@@ -82,6 +104,46 @@ def test_penalties_match_their_definitions() -> None:
     assert sample(torch.tensor([[1.0, 0.9, -0.5, 0.6]]), [repeated])[0] == [3]
     biased = SamplingRow(SamplingParams(logit_bias={2: 100.0}), 0, 0)
     assert sample(logits, [biased])[0] == [2]
+
+
+def test_each_row_has_its_own_penalties() -> None:
+    logits = torch.randn(4, VOCAB)
+    rows = [
+        SamplingRow(SamplingParams(frequency_penalty=1.5), 0, 0, output_counts=Counter({3: 2, 7: 1})),
+        row(),
+        SamplingRow(SamplingParams(repetition_penalty=3.0, logit_bias={5: 4.0}), 0, 0, frozenset({1, 2, 5})),
+        row(logit_bias={9: -50.0, 5: 2.0}, presence_penalty=1.0),
+    ]
+    before = logits.clone()
+    mixed, _ = sample(logits, rows)
+    assert torch.equal(logits, before)  # what log-probabilities are read from
+    assert mixed == [sample(logits[i : i + 1], [rows[i]])[0][0] for i in range(4)]
+
+
+@pytest.mark.gpu
+def test_choosing_never_waits_for_the_device() -> None:
+    """Else the host could not prepare the next step while this one runs."""
+    logits = torch.randn(5, 5000, device="cuda", dtype=torch.bfloat16)
+    rows = [
+        row(),
+        row(temperature=1.0),
+        row(temperature=0.8, top_p=0.9, top_k=20, min_p=0.01, logprobs=True, top_logprobs=3),
+        SamplingRow(SamplingParams(presence_penalty=1.0), 0, 0, output_counts=Counter({3: 2})),
+        row(logit_bias={2: 100.0}, repetition_penalty=1.1),
+    ]
+    sample_on_device(logits, rows)  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        samples = sample_on_device(logits, rows)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    tokens = samples.tokens.tolist()
+    assert tokens[4] == 2
+    on_host = sample_on_device(logits.cpu(), rows)
+    assert tokens == on_host.tokens.tolist()
+    scores = samples.logprobs(tokens, rows)[2]
+    assert scores is not None and scores.logprob == pytest.approx(float(logits[2].float().log_softmax(-1)[tokens[2]]), abs=1e-3)
 
 
 def test_logprobs_are_those_of_the_model_before_temperature() -> None:

@@ -1,0 +1,243 @@
+"""The choice of a token for each row of the logits: greedy, or at random from what top-k, top-p and min-p keep.
+
+A row's draw is the largest sum of tempered score and Gumbel noise, and the noise is a function of (seed, position,
+token). So the vocabulary can be split between programs, nothing is sorted, and no state is kept. What is truncated is
+drawn by rejection: the best of all tokens is the best of the kept ones if it is one of them; if not, neither is any
+with a score as low, and the next try is among those above it. Whether a token is kept takes one sum over the tokens
+with higher scores. Tokens with the same score are kept or dropped together.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .sampling_parameters import ROW_FIELDS
+
+PART = 8192  # tokens of the vocabulary that one program looks at
+BLOCK = 2048
+NONE = tl.constexpr(2**31 - 1)  # no token: larger than any id
+
+
+@triton.jit
+def _mix(z):
+    """splitmix64's finaliser, over unsigned 64-bit integers."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    return z ^ (z >> 31)
+
+
+@triton.jit
+def _gumbel(state, tokens):
+    """Standard Gumbel noise of ``tokens``; the same formula as ``lora_engine.sampling.gumbel``."""
+    bits = _mix(state + tokens.to(tl.uint64) * 0x9E3779B97F4A7C15) >> 32
+    uniform = tl.minimum((bits.to(tl.float32) + 0.5) * (2.0**-32), 1 - 2.0**-24)
+    small = uniform * (1 + uniform * (0.5 + uniform * (1.0 / 3 + uniform * 0.25)))
+    exponential = tl.where(uniform < 2.0**-6, small, -tl.log(1 - uniform))
+    return -tl.log(exponential)
+
+
+@triton.jit
+def _keep_best(best, best_tokens, values, tokens):
+    """Position by position the larger of two values and its token, the earlier one if they are equal."""
+    better = values > best
+    return tl.where(better, values, best), tl.where(better, tokens, best_tokens)
+
+
+@triton.jit
+def _best_of(best, best_tokens):
+    """The largest value and the smallest token that has it."""
+    value = tl.max(best)
+    return value, tl.min(tl.where(best == value, best_tokens, NONE))
+
+
+@triton.jit
+def _noisy(scores, temperature, state, tokens):
+    """Scores at their temperature, with noise; as they are for temperature 0."""
+    if temperature > 0:
+        scores = tl.div_rn(scores, tl.maximum(temperature, 1e-5)) + _gumbel(state, tokens)
+    return scores
+
+
+@triton.jit
+def _state(words_ptr):
+    """What the noise of a row's tokens starts from."""
+    seed = tl.load(words_ptr).to(tl.uint64, bitcast=True)
+    return _mix(_mix(seed) + tl.load(words_ptr + 1).to(tl.uint64, bitcast=True))
+
+
+@triton.jit
+def _best_kernel(
+    logits_ptr,
+    words_ptr,
+    floats_ptr,
+    values_ptr,
+    tokens_ptr,
+    logits_stride,
+    vocab,
+    FIELDS: tl.constexpr,
+    RANDOM: tl.constexpr,
+    PART: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The best token of one part of the vocabulary, for one row."""
+    part, row = tl.program_id(0), tl.program_id(1)
+    logits_ptr += row.to(tl.int64) * logits_stride
+    state = tl.zeros((), dtype=tl.uint64)
+    temperature = 0.0
+    if RANDOM:
+        state = _state(words_ptr + row * FIELDS)
+        temperature = tl.load(floats_ptr + row * FIELDS * 2 + 4)
+    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
+    for start in range(part * PART, part * PART + PART, BLOCK):
+        tokens = start + tl.arange(0, BLOCK)
+        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        best, best_tokens = _keep_best(best, best_tokens, _noisy(scores, temperature, state, tokens), tokens)
+    value, token = _best_of(best, best_tokens)
+    place = row * tl.num_programs(0) + part
+    tl.store(values_ptr + place, value)
+    tl.store(tokens_ptr + place, token)
+
+
+@triton.jit
+def _above(logits_ptr, floor, top, temperature, vocab, BLOCK: tl.constexpr):
+    """Of the tokens with scores above ``floor``: how many there are, and their ``exp(score - top)`` tempered."""
+    count = tl.zeros((BLOCK,), dtype=tl.int32)
+    mass = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, vocab, BLOCK):
+        tokens = start + tl.arange(0, BLOCK)
+        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        above = scores > floor
+        count += above.to(tl.int32)
+        mass += tl.where(above, tl.exp(tl.div_rn(scores - top, temperature)), 0.0)
+    return tl.sum(count), tl.sum(mass)
+
+
+@triton.jit
+def _top(logits_ptr, vocab, BLOCK: tl.constexpr):
+    """The row's largest score."""
+    top = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    for start in range(0, vocab, BLOCK):
+        tokens = start + tl.arange(0, BLOCK)
+        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        top = tl.maximum(top, scores)
+    return tl.max(top)
+
+
+@triton.jit
+def _mass_of_most(logits_ptr, most, top, temperature, vocab, BLOCK: tl.constexpr):
+    """``exp(score - top)`` of the ``most`` best tokens, and of those as good as the last: by bisection."""
+    # Between `low`, above which there are at least `most`, and `high`, above which there are fewer.
+    low, high = top - 1024.0, top
+    _, mass = _above(logits_ptr, low, top, temperature, vocab, BLOCK)
+    for _ in range(48):
+        middle = 0.5 * (low + high)
+        if (middle > low) & (middle < high):
+            count, above = _above(logits_ptr, middle, top, temperature, vocab, BLOCK)
+            if count >= most:
+                low, mass = middle, above
+                if count == most:
+                    high = middle
+            else:
+                high = middle
+    return mass
+
+
+@triton.jit
+def _settle_kernel(
+    logits_ptr,
+    words_ptr,
+    floats_ptr,
+    values_ptr,
+    tokens_ptr,
+    out_ptr,
+    logits_stride,
+    vocab,
+    parts,
+    FIELDS: tl.constexpr,
+    TRUNCATED: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The best of all parts; where a row is truncated, tried again above it until it is one that is kept."""
+    row = tl.program_id(0)
+    index = tl.arange(0, PARTS)
+    values = tl.load(values_ptr + row * parts + index, mask=index < parts, other=float("-inf"))
+    tokens = tl.load(tokens_ptr + row * parts + index, mask=index < parts, other=NONE)
+    value, token = _best_of(values, tokens)
+    token = tl.minimum(token, vocab - 1)  # also for a row that has nothing but NaN
+    if TRUNCATED:
+        logits_ptr += row.to(tl.int64) * logits_stride
+        floats_ptr += row * FIELDS * 2
+        temperature = tl.load(floats_ptr + 4)
+        top_p = tl.load(floats_ptr + 5)
+        min_p = tl.load(floats_ptr + 6)
+        top_k = tl.load(words_ptr + row * FIELDS + 3) >> 32
+        if (temperature > 0) & ((top_p < 1) | (min_p > 0) | (top_k > 0)):
+            temperature = tl.maximum(temperature, 1e-5)
+            state = _state(words_ptr + row * FIELDS)
+            top = _top(logits_ptr, vocab, BLOCK)
+            most_mass = float("inf")
+            if top_p < 1:
+                if (top_k > 0) & (top_k < vocab):
+                    most_mass = top_p * _mass_of_most(logits_ptr, top_k, top, temperature, vocab, BLOCK)
+                else:
+                    _, all_mass = _above(logits_ptr, float("-inf"), top, temperature, vocab, BLOCK)
+                    most_mass = top_p * all_mass
+            if top_k == 0:
+                top_k += vocab
+            tried = 1
+            while tried > 0:
+                floor = tl.load(logits_ptr + token).to(tl.float32)
+                count, mass = _above(logits_ptr, floor, top, temperature, vocab, BLOCK)
+                kept = (count < top_k) & (mass < most_mass)
+                kept = kept & (tl.exp(tl.div_rn(floor - top, temperature)) >= min_p)
+                if kept | (count == 0):
+                    tried = 0
+                else:
+                    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+                    best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
+                    for start in range(0, vocab, BLOCK):
+                        candidates = start + tl.arange(0, BLOCK)
+                        scores = tl.load(
+                            logits_ptr + candidates, mask=candidates < vocab, other=float("-inf")
+                        ).to(tl.float32)  # fmt: skip
+                        if tl.max(scores) > floor:
+                            noisy = tl.where(scores > floor, _noisy(scores, temperature, state, candidates), float("-inf"))
+                            best, best_tokens = _keep_best(best, best_tokens, noisy, candidates)
+                    value, token = _best_of(best, best_tokens)
+                    token = tl.minimum(token, vocab - 1)
+    tl.store(out_ptr + row, token.to(tl.int64))
+
+
+def choose_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+    """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
+
+    ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``truncated`` says whether any row has a
+    top-k, top-p or min-p. Equal scores of greedy rows go to the smallest id. Raises ``ValueError`` for shapes that do
+    not fit.
+    """
+    count, vocab = logits.shape
+    if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_FIELDS) or not rows.is_contiguous())):
+        raise ValueError(
+            f"logits are {tuple(logits.shape)} with strides {logits.stride()}, rows "
+            f"{None if rows is None else tuple(rows.shape)}, but needs contiguous rows of logits and of {ROW_FIELDS} words"
+        )
+    parts = triton.cdiv(vocab, PART)
+    values = torch.empty(count, parts, dtype=torch.float32, device=logits.device)
+    tokens = torch.empty(count, parts, dtype=torch.int32, device=logits.device)
+    out = torch.empty(count, dtype=torch.int64, device=logits.device)
+    words = tokens if rows is None else rows
+    floats = values if rows is None else rows.view(torch.float32)
+    _best_kernel[parts, count](
+        logits, words, floats, values, tokens, logits.stride(0), vocab,
+        FIELDS=ROW_FIELDS, RANDOM=rows is not None, PART=PART, BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip
+    _settle_kernel[count,](
+        logits, words, floats, values, tokens, out, logits.stride(0), vocab, parts,
+        FIELDS=ROW_FIELDS, TRUNCATED=truncated and rows is not None, PARTS=triton.next_power_of_2(parts), BLOCK=BLOCK,
+        num_warps=16 if truncated else 1,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,118 @@
+"""The choice of tokens against the same in torch's operations, and against the distribution it is meant to follow."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from lora_engine.sampling import choose_with_torch
+from lora_kernels.sampling import BLOCK, PART, choose_tokens
+from lora_kernels.sampling_parameters import row_parameters
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.bfloat16, torch.float32] if DEVICE == "cuda" else [torch.float16, torch.float32]
+VOCABS = (1, 50, BLOCK, PART, PART + 1, 2 * PART + 300)
+
+
+def parameters(count: int, **given: float) -> torch.Tensor:
+    """``count`` rows at positions 0, 1, ... with the same parameters."""
+    every = {"temperatures": 1.0, "top_ps": 1.0, "min_ps": 0.0, "top_ks": 0} | given
+    columns = {name: [value] * count for name, value in every.items()}
+    return row_parameters(seeds=[7] * count, positions=range(count), **columns)
+
+
+def choose(logits: torch.Tensor, rows: torch.Tensor, truncated: bool) -> list[int]:
+    tokens: list[int] = choose_tokens(logits.to(DEVICE), rows.to(DEVICE), truncated=truncated).tolist()
+    assert choose_with_torch(logits, rows, truncated=truncated).tolist() == tokens
+    return tokens
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocab", VOCABS)
+def test_greedy_is_the_first_of_the_best(vocab: int, dtype: torch.dtype) -> None:
+    logits = torch.randn(4, vocab).to(dtype)
+    logits[1, vocab // 2 :] = logits[1].max()
+    logits[2] = 0
+    wanted = [int((row == row.max()).nonzero()[0]) for row in logits]
+    logits[3, 0] = float("nan")  # no score at all
+    wanted[3] = int(logits[3, 1:].argmax()) + 1 if vocab > 1 else 0
+    greedy = parameters(4, temperatures=0.0).to(DEVICE)
+    assert choose_tokens(logits.to(DEVICE)).tolist() == wanted
+    assert choose_tokens(logits.to(DEVICE), greedy).tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocab", VOCABS)
+def test_random_rows_beside_greedy_ones(vocab: int, dtype: torch.dtype) -> None:
+    logits = (torch.randn(6, vocab) * 3).to(dtype)
+    rows = row_parameters(
+        seeds=[1, 2, 2**63 - 1, -(2**63), 0, 5], positions=[0, 9, 3, 4, 0, 10**6], temperatures=[0, 1, 0.7, 0, 2, 1e-6],
+        top_ps=[1] * 6, min_ps=[0] * 6, top_ks=[0] * 6,
+    )  # fmt: skip
+    tokens = choose(logits, rows, truncated=False)
+    best = logits.float().argmax(dim=-1).tolist()
+    assert [tokens[row] for row in (0, 3, 5)] == [best[row] for row in (0, 3, 5)]
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0], ids=["flat", "peaked"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_truncated_rows(dtype: torch.dtype, scale: float) -> None:
+    rnd, count, vocab = random.Random(3), 12, PART + 300
+    logits = (torch.randn(count, vocab) * scale).to(dtype)  # in half precision with many equal scores
+    rows = row_parameters(
+        seeds=[rnd.randrange(2**40) for _ in range(count)],
+        positions=list(range(count)),
+        temperatures=[rnd.choice((0.0, 0.7, 1.0, 1.5)) for _ in range(count)],
+        top_ps=[rnd.choice((1.0, 0.9, 0.5, 0.05, 1e-6)) for _ in range(count)],
+        min_ps=[rnd.choice((0.0, 0.0, 0.05, 0.5, 1.0)) for _ in range(count)],
+        top_ks=[rnd.choice((0, 0, 1, 5, 40, 10**6)) for _ in range(count)],
+    )
+    choose(logits, rows, truncated=True)
+
+
+def test_frequencies_follow_what_is_kept() -> None:
+    count = 8000 if DEVICE == "cuda" else 40  # torch's operations, which `choose` compares with, have a test of their own
+    probabilities = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    logits = probabilities.log().expand(count, -1).contiguous()
+    cases: list[tuple[dict[str, float], int]] = [
+        ({"top_ks": 3}, 3), ({"top_ps": 0.69}, 2), ({"min_ps": 0.3}, 3), ({"top_ks": 2, "top_ps": 0.5}, 1)
+    ]  # fmt: skip
+    for given, kept in cases:
+        counts = Counter(choose(logits, parameters(count, **given), truncated=True))
+        wanted = probabilities[:kept] / probabilities[:kept].sum()
+        assert set(counts) <= set(range(kept))
+        for token in range(kept):
+            assert counts[token] / count == pytest.approx(float(wanted[token]), abs=2 / count**0.5)
+
+
+def test_equal_scores_are_kept_together() -> None:
+    count = 400 if DEVICE == "cuda" else 40
+    logits = torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0]).expand(count, -1).contiguous()
+    assert set(choose(logits, parameters(count, top_ks=2), truncated=True)) == {0, 1, 2, 3}
+
+
+def test_a_row_depends_on_nothing_beside_it() -> None:
+    logits = torch.randn(4, PART + 5)
+    rows = parameters(4, top_ps=0.8)
+    together = choose(logits, rows, truncated=True)
+    assert [choose(logits[i : i + 1], rows[i : i + 1], truncated=True)[0] for i in range(4)] == together
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so
+def test_broken_scores_give_some_token() -> None:
+    """Nothing hangs on them, and nothing outside of the vocabulary is named."""
+    logits = torch.stack([torch.full((60,), value) for value in (float("nan"), float("inf"), float("-inf"))])
+    for truncated, given in ((False, {}), (True, {"top_ks": 3, "top_ps": 0.5})):
+        tokens = choose_tokens(logits.to(DEVICE), parameters(3, **given).to(DEVICE), truncated=truncated)
+        assert all(0 <= token < 60 for token in tokens.tolist())
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    logits = torch.randn(3, 50, device=DEVICE)
+    with pytest.raises(ValueError, match="contiguous rows"):
+        choose_tokens(logits, parameters(2).to(DEVICE))
+    with pytest.raises(ValueError, match="contiguous rows"):
+        choose_tokens(logits.t())
