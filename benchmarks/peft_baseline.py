@@ -3,8 +3,8 @@
     python benchmarks/peft_baseline.py --out benchmarks/results/w1.jsonl
 
 The same shapes as offline_throughput.py (Llama-3.1-8B, 256 tokens in, 128 out, bf16, q,k,v,o adapters), batches of
-at most 64 requests of one adapter, adapters all on the GPU. Fewer requests than W1, scaled: the rate of a
-batch does not depend on how many follow.
+at most 64 requests of one adapter, adapters all on the GPU. Fewer batches than W1, each as large as there: the rate of
+a batch does not depend on how many follow. Of 64 adapters, 16 are served, with 16 of W1's 1000 requests each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rows import Rows
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 BATCH = 64
-CASES = {"1 adapter": (1, 128), "8 mixed": (8, 512), "64 mixed": (64, 256)}  # adapters, requests
+LOADED = 64
+CASES = {"1 adapter": (1, 128), "8 mixed": (8, 512), "64 mixed": (16, 256)}  # adapters served, requests
 
 
 def build(adapters: int) -> Any:
@@ -63,11 +64,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     rows = Rows(arguments.out, "W1", "llama-3.1-8b", batch=BATCH)
-    model = build(max(adapters for adapters, _ in CASES.values()))
+    model = build(LOADED)
     serve(model, 1, 8)
     for case, (adapters, requests) in CASES.items():
         rate = serve(model, adapters, requests)
-        rows.add(case, "requests_per_s", rate, "1/s", system="PEFT", settings={"requests": requests})
+        rows.add(case, "requests_per_s", rate, "1/s", system="PEFT", settings={"requests": requests, "served": adapters})
 
 
 if __name__ == "__main__":
