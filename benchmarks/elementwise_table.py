@@ -3,15 +3,17 @@
     python benchmarks/elementwise_table.py --out benchmarks/results/elementwise.jsonl
 
 Llama-3.1-8B sizes, bfloat16: residual and norm, rotary embedding with the write of keys and values, silu(gate) * up,
-embedding, and the choice of a token for each row of the logits (greedy, and at a temperature with and without top-p,
-which is launched without a wait for the device; its floor is one reading of the logits). Each measurement replays a
-CUDA graph of eight calls on different data; sampling, which is not captured, is timed by events.
+embedding, and the choice of a token for each row of the logits (greedy, and at a temperature with and without top-p;
+the floor is one reading of the logits). Each measurement replays a CUDA graph of eight calls on different data. The
+logits are normal, so flat: top-p keeps tens of thousands of tokens; "peaked" ones are ten times as large. A last row is
+what a call costs the host, which prepares the next step meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +23,9 @@ from kernel_table import LAYERS, measure
 from rows import BANDWIDTH, Rows, traffic
 
 from lora_engine.request import SamplingParams
-from lora_engine.sampling import SamplingRow, sample
+from lora_engine.sampling import SamplingRow, parameters_of, sample
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.sampling import choose_tokens
 
 HIDDEN, INNER, VOCAB = 4096, 14336, 128256
 HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS = 32, 8, 128, 16
@@ -30,9 +33,11 @@ WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 TOKENS = (64, 256, 4096)
 BATCHES = (64, 256)
 CHOICES = {
-    "greedy": SamplingParams(temperature=0.0),
-    "temperature": SamplingParams(temperature=1.0),
-    "temperature, top-p": SamplingParams(temperature=1.0, top_p=0.9),
+    "greedy": (SamplingParams(), 1.0),
+    "temperature": (SamplingParams(temperature=1.0), 1.0),
+    "temperature, top-p": (SamplingParams(temperature=1.0, top_p=0.9), 1.0),
+    "temperature, top-p, peaked": (SamplingParams(temperature=1.0, top_p=0.9), 10.0),
+    "temperature, top-k 40": (SamplingParams(temperature=1.0, top_k=40), 1.0),
 }
 Kernel = tuple[Callable[[int], object], int]  # a call on the data of a layer, and the bytes it must move
 
@@ -73,16 +78,24 @@ def embedding(tokens: int) -> Kernel:
     return lambda layer: F.embedding(ids[layer], table), 2 * tokens * HIDDEN * 2
 
 
-def sampling_us(logits: torch.Tensor, params: SamplingParams) -> float:
-    rows = [SamplingRow(params, seed, 0) for seed in range(len(logits))]
+def choice(batch: int, params: SamplingParams, scale: float) -> Kernel:
+    logits = random(LAYERS, batch, VOCAB) * scale
+    if params.plain_greedy:
+        return lambda layer: choose_tokens(logits[layer]), logits[0].nbytes
+    rows = parameters_of([SamplingRow(params, seed, 0) for seed in range(batch)]).cuda()
+    truncated = params.top_p < 1 or params.top_k > 0
+    return lambda layer: choose_tokens(logits[layer], rows, truncated=truncated), logits[0].nbytes
+
+
+def host_us(batch: int, params: SamplingParams) -> float:
+    """Until the call returns."""
+    logits, rows = random(batch, VOCAB), [SamplingRow(params, seed, 0) for seed in range(batch)]
     times = []
     for _ in range(20):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        sample(logits, rows)
-        stop.record()
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop) * 1e3)
+        began = time.perf_counter()
+        sample(logits, rows)
+        times.append((time.perf_counter() - began) * 1e6)
     return statistics.median(times)
 
 
@@ -100,9 +113,10 @@ def main() -> None:
             run, moved = build(tokens)
             add(f"{name} {tokens} tokens", "kernel_us", measure(run), moved)
     for batch in BATCHES:
-        logits = random(batch, VOCAB)
-        for name, params in CHOICES.items():
-            add(f"{name}, {batch} rows", "sampling_us", sampling_us(logits, params), logits.nbytes)
+        for name, (params, scale) in CHOICES.items():
+            run, moved = choice(batch, params, scale)
+            add(f"{name}, {batch} rows", "kernel_us", measure(run), moved)
+        rows.add(f"temperature, {batch} rows", "host_us", host_us(batch, CHOICES["temperature"][0]), "us")
 
 
 if __name__ == "__main__":

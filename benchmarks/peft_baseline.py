@@ -68,7 +68,8 @@ def main() -> None:
     serve(model, 1, 8)
     for case, (adapters, requests) in CASES.items():
         rate = serve(model, adapters, requests)
-        rows.add(case, "requests_per_s", rate, "1/s", system="PEFT", settings={"requests": requests, "served": adapters})
+        settings = {"requests": requests, "served": adapters}
+        rows.add(case, "requests_per_s", rate, "1/s", system="PEFT", settings=settings)
 
 
 if __name__ == "__main__":

@@ -29,15 +29,15 @@ from .model.triton_ops import (
     ALL_GROUPS,
     ATTENTION,
     RANK_CLASSES,
-    USUAL_RANKS,
     LoraPlan,
     TritonOps,
     TritonPlan,
     covering,
     decode_form,
+    lora_shape,
     max_rank,
-    rank_class,
     touched,
+    usual_shapes,
 )
 from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, most_likely, sample
@@ -109,9 +109,9 @@ class GraphRunner(Runner):
         started = time.perf_counter()
         for size in reversed(self.sizes):
             self._graph(GraphShape(size))
-            for groups, rank, form in product((ATTENTION, ALL_GROUPS), USUAL_RANKS, DECODE_FORMS):
-                for tiles in tile_bounds(form, size):
-                    self._graph(GraphShape(size, LoraShape(form, rank), tiles, groups))
+            for groups, form in product((ATTENTION, ALL_GROUPS), DECODE_FORMS):
+                for lora, tiles in product(usual_shapes(form), tile_bounds(form, size)):
+                    self._graph(GraphShape(size, lora, tiles, groups))
         seconds = time.perf_counter() - started
         log.info("captured %d decode graphs in %.1f s", len(self._graphs), seconds)
         return seconds
@@ -219,11 +219,11 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShap
     if groups:
         groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
     taken_out = next((span.slot.rank for span in spans if span.sign < 0), 0)
-    minus = LoraShape(Form.SOME, rank_class(taken_out)) if taken_out else None
+    minus = lora_shape(Form.SOME, taken_out) if taken_out else None
     if not plus:
         return GraphShape(size, groups=groups, merged=merged, minus=minus)
     covered = covering(plus, size)
-    lora = LoraShape(decode_form(covered), rank_class(max_rank(plus)))
+    lora = lora_shape(decode_form(covered), max_rank(plus))
     needed = tiles_needed(covered, lora.form)
     tiles = next(tiles for tiles in tile_bounds(lora.form, size) if tiles >= needed)
     return GraphShape(size, lora, tiles, groups, merged, minus)

@@ -98,8 +98,17 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
 
 def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered scores."""
+    parameters = parameters_of(rows)
+    truncated = any(row.truncated for row in rows)
+    if scores.is_cuda:
+        return _on_gpu(scores, to_device(parameters, scores.device), truncated=truncated)
+    return choose_with_torch(scores, parameters, truncated=truncated)
+
+
+def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
+    """What the choice knows of each row, on the host (``row_parameters``)."""
     params = [row.params for row in rows]
-    parameters = row_parameters(
+    return row_parameters(
         seeds=[row.seed for row in rows],
         positions=[row.position for row in rows],
         temperatures=[p.temperature for p in params],
@@ -107,10 +116,6 @@ def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
         min_ps=[p.min_p for p in params],
         top_ks=[p.top_k for p in params],
     )
-    truncated = any(row.truncated for row in rows)
-    if scores.is_cuda:
-        return _on_gpu(scores, to_device(parameters, scores.device), truncated=truncated)
-    return choose_with_torch(scores, parameters, truncated=truncated)
 
 
 def _on_gpu(scores: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:

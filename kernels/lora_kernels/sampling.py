@@ -131,7 +131,7 @@ def _mass_of_most(logits_ptr, most, top, temperature, vocab, BLOCK: tl.constexpr
     """``exp(score - top)`` of the ``most`` best tokens, and of those as good as the last: by bisection."""
     # Between `low`, above which there are at least `most`, and `high`, above which there are fewer.
     low, high = top - 1024.0, top
-    _, mass = _above(logits_ptr, low, top, temperature, vocab, BLOCK)
+    _count, mass = _above(logits_ptr, low, top, temperature, vocab, BLOCK)
     for _ in range(48):
         middle = 0.5 * (low + high)
         if (middle > low) & (middle < high):
@@ -143,6 +143,21 @@ def _mass_of_most(logits_ptr, most, top, temperature, vocab, BLOCK: tl.constexpr
             else:
                 high = middle
     return mass
+
+
+@triton.jit
+def _best_above(logits_ptr, floor, temperature, state, vocab, BLOCK: tl.constexpr):
+    """The token with the largest sum of tempered score and noise, of those with scores above ``floor``."""
+    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
+    for start in range(0, vocab, BLOCK):
+        tokens = start + tl.arange(0, BLOCK)
+        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        if tl.max(scores) > floor:
+            noisy = tl.where(scores > floor, _noisy(scores, temperature, state, tokens), float("-inf"))
+            best, best_tokens = _keep_best(best, best_tokens, noisy, tokens)
+    _best, token = _best_of(best, best_tokens)
+    return token
 
 
 @triton.jit
@@ -166,7 +181,7 @@ def _settle_kernel(
     index = tl.arange(0, PARTS)
     values = tl.load(values_ptr + row * parts + index, mask=index < parts, other=float("-inf"))
     tokens = tl.load(tokens_ptr + row * parts + index, mask=index < parts, other=NONE)
-    value, token = _best_of(values, tokens)
+    _best, token = _best_of(values, tokens)
     token = tl.minimum(token, vocab - 1)  # also for a row that has nothing but NaN
     if TRUNCATED:
         logits_ptr += row.to(tl.int64) * logits_stride
@@ -184,7 +199,7 @@ def _settle_kernel(
                 if (top_k > 0) & (top_k < vocab):
                     most_mass = top_p * _mass_of_most(logits_ptr, top_k, top, temperature, vocab, BLOCK)
                 else:
-                    _, all_mass = _above(logits_ptr, float("-inf"), top, temperature, vocab, BLOCK)
+                    _count, all_mass = _above(logits_ptr, float("-inf"), top, temperature, vocab, BLOCK)
                     most_mass = top_p * all_mass
             if top_k == 0:
                 top_k += vocab
@@ -197,18 +212,7 @@ def _settle_kernel(
                 if kept | (count == 0):
                     tried = 0
                 else:
-                    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-                    best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
-                    for start in range(0, vocab, BLOCK):
-                        candidates = start + tl.arange(0, BLOCK)
-                        scores = tl.load(
-                            logits_ptr + candidates, mask=candidates < vocab, other=float("-inf")
-                        ).to(tl.float32)  # fmt: skip
-                        if tl.max(scores) > floor:
-                            noisy = tl.where(scores > floor, _noisy(scores, temperature, state, candidates), float("-inf"))
-                            best, best_tokens = _keep_best(best, best_tokens, noisy, candidates)
-                    value, token = _best_of(best, best_tokens)
-                    token = tl.minimum(token, vocab - 1)
+                    token = tl.minimum(_best_above(logits_ptr, floor, temperature, state, vocab, BLOCK), vocab - 1)
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
@@ -222,8 +226,8 @@ def choose_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
     count, vocab = logits.shape
     if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_FIELDS) or not rows.is_contiguous())):
         raise ValueError(
-            f"logits are {tuple(logits.shape)} with strides {logits.stride()}, rows "
-            f"{None if rows is None else tuple(rows.shape)}, but needs contiguous rows of logits and of {ROW_FIELDS} words"
+            f"logits are {tuple(logits.shape)} with strides {logits.stride()}, their parameters "
+            f"{None if rows is None else tuple(rows.shape)}; needs contiguous rows of logits, and of {ROW_FIELDS} words"
         )
     parts = triton.cdiv(vocab, PART)
     values = torch.empty(count, parts, dtype=torch.float32, device=logits.device)

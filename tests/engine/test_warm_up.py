@@ -35,7 +35,10 @@ def test_usual_requests_compile_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     rnd = random.Random(5)
     for index, length in enumerate([1, 2, 15, 16, 17, 97, 300, 1025, 1500] * 8):
         prompt = [rnd.randrange(VOCAB) for _ in range(length)]
-        params = SamplingParams(max_tokens=rnd.randint(1, 40), temperature=float(index % 2), ignore_eos=True)
+        params = SamplingParams(
+            max_tokens=rnd.randint(1, 40), ignore_eos=True, temperature=rnd.choice((0.0, 1.0)),
+            top_p=rnd.choice((1.0, 0.9)), frequency_penalty=rnd.choice((0.0, 0.0, 0.5)), logprobs=rnd.random() < 0.2,
+        )  # fmt: skip
         engine.add_request(GenerationRequest(str(index), prompt, params, rnd.choice(digests)))
     while engine.has_work():
         engine.step()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +13,7 @@ from lora_kernels.forms import SHARE, SHRINK, Form, LoraShape, Share, Shrunk
 from lora_kernels.reference import lora_delta
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
-from lora_kernels.tiles import TILE_FIELDS, Span, tiles_needed, token_tiles, write_tiles
+from lora_kernels.tiles import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -31,10 +30,11 @@ RANKS = (1, 3, 8, 16, 17, 40, 64)
 
 
 @pytest.fixture(autouse=True)
-def shares_of_about_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest input has 150 elements; over the rest of 2048, all masked, the interpreter takes ten times as long."""
+def larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes its time for every piece, however small; and no input has more than 150 elements."""
     if not FAST:
         for form in (Form.ONE, Form.TWO):
+            monkeypatch.setitem(SHRINK, form, replace(SHRINK[form], rows=16))
             monkeypatch.setitem(SHARE, form, Share(256))
 
 
@@ -163,7 +163,7 @@ def test_few_tiles_are_shared_by_more_programs() -> None:
 @pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
 def test_results_do_not_depend_on_the_batch(form: Form) -> None:
     """Bit for bit: what stands beside a token in the batch must not change its delta."""
-    adapters, group = Adapters(4, DTYPES[0], random.Random(4)), GROUPS[0]
+    adapters, group = Adapters(4, DTYPES[0], random.Random(4), ranks=(3, 8, 17, 40)), GROUPS[0]
     x = torch.randn(8, group.in_features, device=DEVICE).to(DTYPES[0])
 
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
@@ -177,7 +177,7 @@ def test_results_do_not_depend_on_the_batch(form: Form) -> None:
         return out
 
     mixed = run(x, [(1 + i // 2, i, i + 1) for i in range(8)])
-    for index in range(8):
+    for index in range(8) if FAST else (0, 3, 6):
         assert torch.equal(run(x[index : index + 1], [(1 + index // 2, 0, 1)])[0], mixed[index])
 
 
@@ -217,28 +217,6 @@ def test_ranks_from_nothing_to_64_between_empty_tiles(form: Form) -> None:
     check(adapters, spans, GROUPS[0], form, DTYPES[0])
 
 
-def test_tiles_count_the_pieces_up_to_them() -> None:
-    """Of four rows in the forms for one and two rows, of sixteen in the form for several."""
-    spans = [Span(3, 5, 8, 17), Span(0, 0, 3, 0), Span(1, 3, 5, 4)]
-    assert token_tiles(spans, Form.ONE, 10).tolist() == [
-        [3, 5, 1, 5], [3, 6, 1, 10], [3, 7, 1, 15], [0, 0, 1, 15], [0, 1, 1, 15], [0, 2, 1, 15], [1, 3, 1, 16],
-        [1, 4, 1, 17], [0, 0, 0, 17], [0, 0, 0, 17],
-    ]  # fmt: skip
-    assert token_tiles(spans, Form.TWO).tolist() == [
-        [3, 5, 2, 5], [3, 7, 1, 10], [0, 0, 2, 10], [0, 2, 1, 10], [1, 3, 2, 11],
-    ]  # fmt: skip
-    assert token_tiles(spans, Form.SOME, 4).tolist() == [[3, 5, 3, 2], [0, 0, 3, 2], [1, 3, 2, 3], [0, 0, 0, 3]]
-    assert token_tiles([Span(1, 2, 40, 256)], Form.SOME).tolist() == [[1, 2, 16, 16], [1, 18, 16, 32], [1, 34, 6, 48]]
-    assert token_tiles([], Form.ONE, 2).tolist() == [[0, 0, 0, 0]] * 2
-
-
-def test_tiles_that_do_not_fit_are_refused() -> None:
-    out = np.full((2, TILE_FIELDS), -1, dtype=np.int32)
-    with pytest.raises(ValueError, match="3 token tiles do not fit into 2"):
-        write_tiles([Span(1, 0, 33, 8)], Form.SOME, out)
-    assert (out == -1).all()
-
-
 def test_a_batch_without_adapters_launches_nothing() -> None:
     tiles = token_tiles([Span(1, 0, 40, 8)], Form.SOME, 64)
     adapters = Adapters(1, DTYPES[0], random.Random(5))
@@ -256,5 +234,3 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="contiguous rows of 96"):
         common = (tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(Form.SOME, 8))
         lora_shrink(x, adapters.pool[0], Shrunk(x, x), *common)
-    with pytest.raises(ValueError, match="do not fit into 1"):
-        token_tiles([Span(1, 0, 40, 8)], Form.SOME, 1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -74,7 +77,7 @@ def test_truncated_rows(dtype: torch.dtype, scale: float) -> None:
 
 
 def test_frequencies_follow_what_is_kept() -> None:
-    count = 8000 if DEVICE == "cuda" else 40  # torch's operations, which `choose` compares with, have a test of their own
+    count = 8000 if DEVICE == "cuda" else 40  # what `choose` compares with has a test of its own
     probabilities = torch.tensor([0.4, 0.3, 0.2, 0.1])
     logits = probabilities.log().expand(count, -1).contiguous()
     cases: list[tuple[dict[str, float], int]] = [
@@ -108,6 +111,15 @@ def test_broken_scores_give_some_token() -> None:
     for truncated, given in ((False, {}), (True, {"top_ks": 3, "top_ps": 0.5})):
         tokens = choose_tokens(logits.to(DEVICE), parameters(3, **given).to(DEVICE), truncated=truncated)
         assert all(0 <= token < 60 for token in tokens.tolist())
+
+
+def test_the_kernels_compile_for_a_gpu() -> None:
+    """The interpreter takes what the compiler does not. In a process of its own, which has no interpreter."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "lorikeet_testing.compiled_sampling"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

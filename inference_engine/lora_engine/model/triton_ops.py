@@ -176,7 +176,7 @@ class TritonOps:
             return None
         rows = len(batch.positions)
         decode, prompts = split_spans(covering(used, rows), batch.num_decode)
-        shape = LoraShape(Form.MANY if len(prompts) else decode_form(decode), rank_class(max_rank(used)))
+        shape = lora_shape(Form.MANY if len(prompts) else decode_form(decode), max_rank(used))
         # A prompts' launch takes tiles of up to 16 rows as well, for the decode rows beside them.
         tiles = [token_tiles(prompts, Form.MANY), token_tiles(decode, min(shape.form, Form.SOME))]
         return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
@@ -235,9 +235,19 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def rank_class(rank: int) -> int:
-    """The smallest class that holds ``rank``: launches, and graphs, are made per class."""
-    return next(limit for limit in RANK_CLASSES if rank <= limit)
+def lora_shape(form: Form, rank: int) -> LoraShape:
+    """For the smallest class that holds ``rank``: launches, and graphs, are made per class.
+
+    The forms for one and two take no more for a class of 64 than for smaller ones, since programs share what there is.
+    The form for several cuts its input by what there may be.
+    """
+    classes = RANK_CLASSES if form in (Form.SOME, Form.MANY) else [c for c in RANK_CLASSES if c >= USUAL_RANKS[-1]]
+    return LoraShape(form, next(limit for limit in classes if rank <= limit))
 
 
-__all__ = ["TritonOps", "TritonPlan", "lora_groups", "rank_class"]
+def usual_shapes(form: Form) -> list[LoraShape]:
+    """Those whose kernels and graphs are made at start."""
+    return sorted({lora_shape(form, rank) for rank in USUAL_RANKS}, key=lambda shape: shape.max_rank)
+
+
+__all__ = ["TritonOps", "TritonPlan", "lora_groups", "lora_shape"]

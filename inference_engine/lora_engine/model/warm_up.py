@@ -1,4 +1,4 @@
-"""Steps with a prompt, run once before the first request: it must not wait for a compiler.
+"""Steps with a prompt and each way to choose tokens, run once at start: no request must wait for a compiler.
 
 Decode steps are compiled when their graphs are captured.
 """
@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import product
 
 import torch
 
 from lora_engine.memory.page_pool import PagePool
+from lora_engine.request import SamplingParams
+from lora_engine.sampling import SamplingRow, sample
 from lora_kernels.attention import LONG
-from lora_kernels.forms import Form, LoraShape
+from lora_kernels.forms import Form
 from lora_kernels.tiles import Span, token_tiles
 
 from .loading import prefill_batch
 from .transformer import Transformer
-from .triton_ops import ALL_GROUPS, USUAL_RANKS, LoraPlan, TritonOps
+from .triton_ops import ALL_GROUPS, LoraPlan, TritonOps, usual_shapes
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +38,17 @@ def compile_prompt_steps(model: Transformer, pool: PagePool) -> float:
     longest = min(model.shape.cos.shape[0], room)
     for tokens in {min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}:
         batch = prefill_batch(tokens, pool.geometry, model.device)
-        model.forward(batch, pool)
-        for rank in USUAL_RANKS:
-            shape = LoraShape(Form.MANY, rank)
+        logits = model.forward(batch, pool)
+        for shape in usual_shapes(Form.MANY):
             tiles = token_tiles([Span(0, 0, tokens, 0)], Form.MANY).to(model.device)
             plan = ops.plan(batch, pool)
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
             plan.groups = ALL_GROUPS
             model.run(batch.token_ids, batch.logit_rows, plan)
+    for top_p, bias in product((1.0, 0.9), ({}, {0: 1.0})):
+        for temperature in (0.0, 1.0):
+            params = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
+            sample(logits, [SamplingRow(params, seed=0, position=0)] * len(logits))
     seconds = time.perf_counter() - started
     log.info("compiled what prompts run in %.1f s", seconds)
     return seconds

@@ -1,0 +1,37 @@
+"""Compiles the kernels that choose tokens for a GPU, without having one.
+
+Run as a program: it needs the real compiler, while the tests' process has Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from lora_kernels import sampling
+from lora_kernels.sampling_parameters import ROW_FIELDS
+
+TYPES = {
+    "words_ptr": "*i64", "floats_ptr": "*fp32", "values_ptr": "*fp32", "tokens_ptr": "*i32", "out_ptr": "*i64",
+    "logits_stride": "i32", "vocab": "i32", "parts": "i32",
+}  # fmt: skip
+
+
+def compile_for_gpu(kernel: Any, logits: str, warps: int, **constants: int) -> None:
+    """With ``logits`` of that type; raises Triton's ``CompilationError``."""
+    names = [parameter.name for parameter in kernel.params]
+    types = {**TYPES, "logits_ptr": logits}
+    signature = {name: "constexpr" if name in constants else types[name] for name in names}
+    source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()}, {})
+    triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+
+
+if __name__ == "__main__":
+    fixed = {"FIELDS": ROW_FIELDS, "BLOCK": sampling.BLOCK}
+    for logits in ("*bf16", "*fp32"):
+        for yes in (True, False):
+            compile_for_gpu(sampling._best_kernel, logits, 8, RANDOM=yes, PART=sampling.PART, **fixed)
+            compile_for_gpu(sampling._settle_kernel, logits, 16, TRUNCATED=yes, PARTS=16, **fixed)
