@@ -358,7 +358,8 @@ def lora_shrink(
         )  # fmt: skip
     else:
         most_pieces = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles
-        grid = (min(most_pieces, triton.cdiv(launch.programs, splits)), splits)
+        # One program more than fit at once would start when all others end.
+        grid = (min(most_pieces, max(launch.programs // splits, 1)), splits)
         # The same for all usual batches: every other number is one more kernel to compile.
         most_tiles = max(256, triton.next_power_of_2(num_tiles))
         if shape.form is Form.SOME:
