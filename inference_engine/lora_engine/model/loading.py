@@ -151,7 +151,8 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     with torch.inference_mode():
         model.forward(prefill_batch(tokens, geometry, device), scratch)
     activations = torch.cuda.max_memory_allocated(device) - before
-    logits = config.max_running * model.config.vocab_size * 4 * 3  # float32 scores, noise and their sort
+    # In float32: scores to penalise; scores, and log-probabilities, of rows that ask for them.
+    logits = config.max_running * model.config.vocab_size * 4 * 3
     del scratch
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
