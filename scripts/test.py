@@ -29,6 +29,7 @@ NO_GPU_OR_BROWSER = "not gpu and not e2e"
 NO_SERVICES = f"{NO_GPU_OR_BROWSER} and not services"
 WITH_SERVICES = f"{NO_GPU_OR_BROWSER} and not embedded"
 BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/engine", "tests/kernels")
+PLATFORM = ("tests/platform", "tests/attack")
 
 
 @dataclass
@@ -76,9 +77,9 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         Stage("checks", [sys.executable, "scripts/check.py"]),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
         pytest_stage("units", *parallel, NO_SERVICES, *BESIDES_PLATFORM, reports=reports),
-        pytest_stage("platform on SQLite", *parallel, NO_SERVICES, "tests/platform", reports=reports),
+        pytest_stage("platform on SQLite", *parallel, NO_SERVICES, *PLATFORM, reports=reports),
         pytest_stage(
-            "platform on PostgreSQL", *parallel, WITH_SERVICES, "tests/platform", env=services_env, reports=reports
+            "platform on PostgreSQL", *parallel, WITH_SERVICES, *PLATFORM, env=services_env, reports=reports
         ),
         pytest_stage("end to end", "-m", "e2e", "tests", env={**services_env, **browser}, reports=reports),
     ]

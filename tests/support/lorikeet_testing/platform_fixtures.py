@@ -1,0 +1,364 @@
+"""Two tenants with a member of every role, a host that has been seen, and adapters: all made by the product's actions.
+
+The database is SQLite, or PostgreSQL where LORIKEET_TEST_DATABASE_URL names a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import dj_database_url
+import pytest
+from celery import Task
+from django.conf import settings as django_settings
+from django.core.cache import cache
+from django.core.management import call_command
+from django.test import override_settings
+from lorikeet_testing import peft_files
+from lorikeet_testing.audit_watch import audit_watch
+from rest_framework.test import APIClient
+
+from control_plane.accounts.actions import create_user
+from control_plane.accounts.models import User
+from control_plane.adapters import actions, uploads, validate_process, validation
+from control_plane.adapters.aliases import set_alias, start_canary
+from control_plane.adapters.archiving import archive_adapter
+from control_plane.adapters.incoming import SpooledFile
+from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.audit.actor import SYSTEM
+from control_plane.fleet import actions as fleet
+from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.models import EngineHost
+from control_plane.keys.actions import create_key
+from control_plane.keys.models import ApiKey
+from control_plane.principal import Principal
+from control_plane.reports.exports import add_schedule, request_export
+from control_plane.reports.models import Cadence, Grain
+from control_plane.tenants.actions import add_member, create_tenant
+from control_plane.tenants.invitations import invite
+from control_plane.tenants.models import Membership, Tenant
+from control_plane.tenants.roles import Role
+from control_plane.transcripts.actions import Taken, set_recording, store
+from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.sums import last_days
+from control_plane.webhooks.actions import Settings as WebhookSettings
+from control_plane.webhooks.actions import create_endpoint, send_test
+from lora_engine.wire import engine_pb2 as pb
+
+PASSWORD = "correct horse battery"
+QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+Committing = Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from django.db import connections
+
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    database = django_settings.DATABASES["default"]
+    if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
+        database.update(dj_database_url.parse(url), OPTIONS={})
+        database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
+        del connections["default"]  # made for the engine of the settings
+    else:
+        # A file: threads of one test must see one database, which one in memory would not give them.
+        name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+        database["NAME"] = database["TEST"]["NAME"] = name
+
+
+def own_settings(folder: Path) -> Any:
+    """Folders of one test alone, one engine host by name."""
+    return django_settings.LORIKEET.model_copy(
+        update={
+            "var_dir": folder,
+            "artifact_dir": folder / "artifacts",
+            "engine_hosts": {"local": f"unix:{folder}/engine.sock"},
+            "demo_dir": folder / "demo",
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def lorikeet(settings: Any, tmp_path: Path) -> Any:
+    settings.LORIKEET = own_settings(tmp_path)
+    settings.PASSWORD_HASHERS = QUICK_HASHERS
+    cache.clear()
+    return settings.LORIKEET
+
+
+@pytest.fixture(autouse=True)
+def every_write_is_audited(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In every test that has a database: what the product changes leaves an audit row."""
+    if not {"db", "transactional_db", "django_db_setup"} & set(request.fixturenames):
+        yield
+        return
+    with audit_watch() as watch:
+        yield
+    assert not watch.findings, (
+        "Changes without an audit row: call audit.record in the same transaction.atomic(), or say in "
+        "tests/support/lorikeet_testing/audit_watch.py why it needs none:\n" + "\n".join(watch.findings)
+    )
+
+
+@dataclass
+class Queue:
+    """Tasks that were queued, instead of a broker."""
+
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+
+    def names(self) -> list[str]:
+        return [name.rpartition(".")[2] for name, _ in self.calls]
+
+
+def queue_tasks(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    queued = Queue()
+    monkeypatch.setattr(Task, "delay", lambda self, *args, **kwargs: queued.calls.append((self.name, args)))
+    return queued
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return queue_tasks(monkeypatch)
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID | str, str, dict[str, Any]]]:
+    """Live events as they are published: (tenant id, event, data)."""
+    seen: list[tuple[UUID | str, str, dict[str, Any]]] = []
+    monkeypatch.setattr("control_plane.writes.publish", lambda *args: seen.append(args))
+    return seen
+
+
+@dataclass
+class Org:
+    """A tenant with one member of each role, and their clients."""
+
+    tenant: Tenant
+    users: dict[Role, User]
+
+    def principal(self, role: Role = Role.OWNER) -> Principal:
+        memberships = Membership.objects.select_related("tenant", "user")
+        return Principal.of_member(memberships.get(tenant=self.tenant, user=self.users[role]))
+
+    def client(self, role: Role = Role.OWNER) -> APIClient:
+        client = APIClient()
+        client.force_login(self.users[role])
+        return client
+
+    def path(self, rest: str) -> str:
+        return f"/api/tenants/{self.tenant.slug}/{rest}"
+
+    def key(self, name: str = "test", role: Role = Role.OWNER, **options: Any) -> tuple[ApiKey, str]:
+        return create_key(acting=self.principal(role), name=name, **options)
+
+
+def make_org(slug: str) -> Org:
+    tenant = create_tenant(actor=SYSTEM, slug=slug, name=slug.title())
+    users: dict[Role, User] = {}
+    for role in Role:
+        users[role] = create_user(actor=SYSTEM, email=f"{role.value}@{slug}.example", password=PASSWORD)
+        add_member(actor=SYSTEM, tenant=tenant, user=users[role], role=role)
+    return Org(tenant, users)
+
+
+@pytest.fixture
+def acme(db: None) -> Org:
+    return make_org("acme")
+
+
+@pytest.fixture
+def globex(db: None) -> Org:
+    return make_org("globex")
+
+
+def seen_host() -> EngineHost:
+    """A host that was seen once and serves `peft_files.GEOMETRY`."""
+    fleet.sync_hosts(configured_endpoints())
+    geometry = peft_files.GEOMETRY
+    sizes = {name: getattr(geometry, name) for name in pb.BaseGeometry.DESCRIPTOR.fields_by_name}
+    fleet.record_boot(
+        "local",
+        pb.EngineDescription(
+            boot_id="boot-1",
+            base_model=geometry.name,
+            base_digest=geometry.digest,
+            device="cpu",
+            dtype="float32",
+            max_context=4096,
+            max_lora_rank=64,
+            geometry=pb.BaseGeometry(**sizes),
+        ),
+    )
+    return EngineHost.objects.get(name="local")
+
+
+@pytest.fixture
+def host(db: None) -> EngineHost:
+    return seen_host()
+
+
+@pytest.fixture
+def committing(django_capture_on_commit_callbacks: Any) -> Committing:
+    """`with committing(): ...` runs what follows a commit, although the test itself never commits."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+def validate_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validate without the child process, which costs a second each time and has tests of its own."""
+
+    def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, json.dumps(validate_process.validate(json.loads(request))), "")
+
+    monkeypatch.setattr(validation, "_run", run)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    validate_in_process(monkeypatch)
+
+
+@dataclass(frozen=True)
+class Uploader:
+    """Sends adapters through the actions, each step committed as `committing` does it."""
+
+    committing: Committing
+
+    def upload(self, org: Org, name: str = "support", files: dict[str, bytes] | None = None, **options: Any) -> Upload:
+        """Send files, validate them, return the decided upload."""
+        contents = files or peft_files.adapter_files(**options)
+        with self.committing():
+            received = uploads.receive_upload(
+                acting=org.principal(),
+                name=name,
+                description="",
+                files=[spool(file, content) for file, content in contents.items()],
+            )
+            validation.validate(str(received.pk))
+        return Upload.objects.select_related("version").get(pk=received.pk)
+
+    def ready_version(self, org: Org, name: str = "support", **options: Any) -> AdapterVersion:
+        """A version that a host has reported ready."""
+        version = self.upload(org, name, **options).version
+        assert version is not None
+        with self.committing():
+            return actions.mark_version_ready(version)
+
+
+def spool(name: str, content: bytes) -> SpooledFile:
+    file = SpooledFile(name, "application/octet-stream", len(content), None)
+    file.write(content)
+    file.flush()
+    return file
+
+
+@pytest.fixture
+def uploader(host: EngineHost, queue: Queue, committing: Committing, in_process: None) -> Uploader:
+    return Uploader(committing)
+
+
+@pytest.fixture
+def upload(uploader: Uploader) -> Callable[..., Upload]:
+    return uploader.upload
+
+
+@pytest.fixture
+def ready_version(uploader: Uploader) -> Callable[..., AdapterVersion]:
+    return uploader.ready_version
+
+
+@pytest.fixture
+def anonymous() -> Iterator[APIClient]:
+    yield APIClient()
+
+
+Furniture = dict[str, Any]
+
+
+def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furniture:
+    """One of everything in acme, and the values that its addresses take."""
+    version = ready_version(acme)
+    upload_id = Upload.objects.get().pk
+    second = ready_version(acme, seed=1)
+    for pointed in (version, second):
+        set_alias(acting=acme.principal(), version=pointed, name="beta")
+    start_canary(acting=acme.principal(), version=version, name="beta", percent=10)
+    old = ready_version(acme, name="old", seed=2).adapter
+    archive_adapter(acting=acme.principal(), adapter=old)
+    key, _ = acme.key()
+    record_event(
+        request_id="req_1",
+        tenant=acme.tenant,
+        model="support",
+        endpoint="chat.completions",
+        outcome="finished",
+        created_at=datetime.now(UTC),
+        counts=Counts(prompt_tokens=3, completion_tokens=5),
+        adapter=version.adapter,
+        version=version,
+        api_key=key,
+    )
+    hook = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
+    endpoint = create_endpoint(acting=acme.principal(), settings=WebhookSettings(**hook))
+    delivery = send_test(acting=acme.principal(), endpoint=endpoint)
+    guest = create_user(actor=SYSTEM, email="guest@acme.example", password=PASSWORD)
+    add_member(actor=SYSTEM, tenant=acme.tenant, user=guest, role=Role.VIEWER)
+    set_recording(acting=acme.principal(), enabled=True, days=7)
+    text: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
+    store([Taken(request_id="req_1", tenant_id=acme.tenant.pk, created_at=datetime.now(UTC), **text)])
+    return {
+        "name": "support",
+        "request_id": "req_1",
+        "number": 1,
+        "alias": "beta",
+        "adapter_id": old.pk,
+        "upload_id": upload_id,
+        "key_id": key.pk,
+        "webhook_id": endpoint.pk,
+        "delivery_id": delivery.pk,
+        "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
+        "user_id": guest.pk,
+        "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
+        "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
+    }
+
+
+@pytest.fixture
+def furnished(acme: Org, ready_version: Any) -> Furniture:
+    return furnish(acme, ready_version)
+
+
+@dataclass(frozen=True)
+class World:
+    """What `world` made, committed: two tenants, one of them furnished."""
+
+    acme: Org
+    globex: Org
+    furnished: Furniture
+    artifacts: Path
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Made once for a module of many tests, which undo what they do. Not for modules with tests that commit."""
+    folder = tmp_path_factory.mktemp("world")
+    ours = override_settings(LORIKEET=own_settings(folder), PASSWORD_HASHERS=QUICK_HASHERS)
+    try:
+        with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, ours:
+            queue_tasks(patch)
+            validate_in_process(patch)
+            acme, globex = make_org("acme"), make_org("globex")
+            seen_host()
+            furnished = furnish(acme, Uploader(nullcontext).ready_version)
+        yield World(acme, globex, furnished, folder / "artifacts")
+    finally:
+        with django_db_blocker.unblock():
+            call_command("flush", interactive=False, verbosity=0)
