@@ -5,16 +5,20 @@
 #   PYTHON        the Python that creates .venv (3.11 or newer)
 #   TORCH         which torch to install (default in scripts/launch/packages.py); the README says how to choose
 #   TORCH_INDEX   an extra package index to take torch from ("none" = never look for one)
+#   CASES         how many cases make fuzz tries of each kind (default 100000)
+#   ONLY          which of them, as pytest's -k takes it
 PYTHON ?= python3
 PORT ?= 8000
 HOST ?= 127.0.0.1
 TORCH ?=
 TORCH_INDEX ?=
+CASES ?= 100000
+ONLY ?=
 export PORT HOST TORCH TORCH_INDEX
 
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: run setup test check format wire schema lock bench clean help
+.PHONY: run setup test fuzz check format wire schema lock bench clean help
 
 run: ## Set everything up, start the platform and the engine, print where to go
 	@$(PYTHON) scripts/bootstrap.py run
@@ -26,6 +30,10 @@ setup: ## Only set up: virtual environment, packages, console build
 test: ## Everything: checks, unit, platform on SQLite and PostgreSQL + Redis, console, end to end
 	@$(PYTHON) scripts/bootstrap.py test
 	@exec $(VENV_PYTHON) scripts/test.py $(TESTS)
+
+fuzz: ## Every fuzzer in full: CASES of each kind; figures go to benchmarks/results/fuzz.jsonl
+	@$(PYTHON) scripts/bootstrap.py test
+	@LORIKEET_FUZZ_CASES=$(CASES) exec $(VENV_PYTHON) -m pytest --timeout=14400 -k "$(ONLY)" tests/fuzz
 
 check: ## Static checks only: lint, types, import directions, generated files
 	@$(PYTHON) scripts/bootstrap.py test

@@ -20,8 +20,10 @@ TOOLS = (
     "benchmarks/rest_throughput.py",
     "tests/contract",
     "tests/e2e",
+    "tests/fuzz",
     "tests/scripts",
     "tests/support/lorikeet_testing/compose.py",
+    "tests/support/lorikeet_testing/fuzzing.py",
     "tests/support/lorikeet_testing/launched.py",
     "tests/support/lorikeet_testing/topology.py",
 )

@@ -28,7 +28,7 @@ from test_services import ServiceError, Services, services
 NO_GPU_OR_BROWSER = "not gpu and not e2e"
 NO_SERVICES = f"{NO_GPU_OR_BROWSER} and not services"
 WITH_SERVICES = f"{NO_GPU_OR_BROWSER} and not embedded"
-BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/engine", "tests/kernels")
+BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engine", "tests/kernels")
 PLATFORM = ("tests/platform", "tests/attack")
 
 

@@ -23,8 +23,6 @@ from django.conf import settings as django_settings
 from django.core.cache import cache
 from django.core.management import call_command
 from django.test import override_settings
-from lorikeet_testing import peft_files
-from lorikeet_testing.audit_watch import audit_watch
 from rest_framework.test import APIClient
 
 from control_plane.accounts.actions import create_user
@@ -53,6 +51,8 @@ from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import Settings as WebhookSettings
 from control_plane.webhooks.actions import create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing import peft_files
+from lorikeet_testing.audit_watch import audit_watch
 
 PASSWORD = "correct horse battery"
 QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -306,7 +306,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         version=version,
         api_key=key,
     )
-    hook = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
+    hook: dict[str, Any] = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
     endpoint = create_endpoint(acting=acme.principal(), settings=WebhookSettings(**hook))
     delivery = send_test(acting=acme.principal(), endpoint=endpoint)
     guest = create_user(actor=SYSTEM, email="guest@acme.example", password=PASSWORD)

@@ -1,0 +1,165 @@
+"""The runner of every fuzzer: how many cases, and what each must keep to.
+
+A fuzzer is a test in `tests/fuzz` that calls `fuzz` with a Hypothesis strategy and a function that tries one case:
+
+    def test_config() -> None:
+        fuzz("config", mutated_configs(), try_config)
+
+The function returns what became of the case, for the tally: an HTTP status, "refused", an error code. It raises for
+what must not be. A case must not raise, answer 5xx, take `SLOWEST_S`, or let a process grow by `GROWTH_BYTES`: this
+one, its children, and those whose ids are given.
+
+In the ordinary suite a fuzzer runs for `PART_S`. `make fuzz` sets `LORIKEET_FUZZ_CASES` (100,000), runs that many of
+each and adds a row to `benchmarks/results/fuzz.jsonl`. Hypothesis draws in rounds with a seed each, so that what it
+remembers of a round does not count as growth; `LORIKEET_FUZZ_SEED` chooses the first one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+
+ROOT = Path(__file__).resolve().parents[3]
+RESULTS = ROOT / "benchmarks" / "results" / "fuzz.jsonl"
+PART_S = 3.0
+ROUND_OF_PART, ROUND = 25, 1000
+SLOWEST_S = 5.0
+GROWTH_BYTES = 1 << 30
+
+T = TypeVar("T")
+
+
+@dataclass
+class Findings:
+    """What a fuzzer saw."""
+
+    name: str
+    seed: int
+    cases: int = 0
+    slowest_s: float = 0.0
+    growth_bytes: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+def fuzz(name: str, cases: SearchStrategy[T], run: Callable[[T], object], *, processes: Sequence[int] = ()) -> Findings:
+    """Try cases until there were enough of them. Raises what `run` raises, with the smallest case that does it."""
+    wanted = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
+    findings = Findings(name, seed=_first_seed())
+    watched = _Watched([os.getpid(), *processes])
+    until = time.monotonic() + PART_S
+    seed = findings.seed
+    while findings.cases < wanted if wanted else time.monotonic() < until:
+        count = min(ROUND, wanted - findings.cases) if wanted else ROUND_OF_PART
+        _round(findings, watched, seed, count, cases, run)
+        seed += 1
+    if wanted:
+        _write(findings)
+    return findings
+
+
+def _round(
+    findings: Findings, watched: _Watched, seed: int, count: int, cases: SearchStrategy[T], run: Callable[[T], object]
+) -> None:
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def one(case: T) -> None:
+        try:
+            _try(findings, watched, case, run)
+        except Exception as error:
+            error.add_note(f"The case: {case!r}"[:4000])
+            raise
+
+    before = findings.cases
+    one()
+    if findings.cases == before:
+        raise AssertionError("the strategy has no cases")
+
+
+def _try(findings: Findings, watched: _Watched, case: T, run: Callable[[T], object]) -> None:
+    began = time.monotonic()
+    outcome = run(case)
+    took = time.monotonic() - began
+    findings.cases += 1
+    findings.outcomes[str(outcome)] += 1
+    findings.slowest_s = max(findings.slowest_s, took)
+    findings.growth_bytes = max(findings.growth_bytes, watched.growth())
+    assert took < SLOWEST_S, f"the case took {took:.1f} s"
+    assert not (isinstance(outcome, int) and outcome >= 500), f"the case was answered with {outcome}"
+    assert findings.growth_bytes < GROWTH_BYTES, f"a process grew by {findings.growth_bytes >> 20} MiB"
+
+
+class _Watched:
+    """The peaks of memory of some processes and of the children of this one. A process that ended counts as crashed."""
+
+    def __init__(self, processes: Sequence[int]) -> None:
+        self._before = {process: _peak(process) for process in processes}
+        self._children = self._childrens_peak()
+
+    def growth(self) -> int:
+        """Of the one that grew most since the start, in bytes."""
+        each = [_peak(process) - before for process, before in self._before.items()]
+        # The largest child that was waited for; one that is no larger than this process was itself is no news.
+        children = self._childrens_peak()
+        return max(*each, children - max(self._children, self._before[os.getpid()]), 0)
+
+    @staticmethod
+    def _childrens_peak() -> int:
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def _peak(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except FileNotFoundError:
+        raise AssertionError(f"process {process} is gone") from None
+    found = next((line for line in lines if line.startswith("VmHWM:")), None)
+    assert found is not None, f"process {process} has ended"
+    return int(found.split()[1]) * 1024
+
+
+def _first_seed() -> int:
+    if chosen := os.environ.get("LORIKEET_FUZZ_SEED"):
+        return int(chosen)
+    # What a full run says of a commit must not depend on what it drew.
+    return 0 if os.environ.get("LORIKEET_FULL_RUN") else random.randrange(10**6)
+
+
+def _write(findings: Findings) -> None:
+    row = {
+        "workload": "fuzz", "model": None, "system": "lorikeet", "case": findings.name, "metric": "clean_cases",
+        "value": findings.cases, "unit": "", "floor": None, "gpu": None, "gpus": 0, "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d"),
+        "settings": {
+            "seed": findings.seed, "slowest_s": round(findings.slowest_s, 3),
+            "growth_mib": round(findings.growth_bytes / (1 << 20), 1),
+            "outcomes": dict(findings.outcomes.most_common(40)),
+        },
+    }  # fmt: skip
+    with RESULTS.open("a") as results:
+        results.write(json.dumps(row) + "\n")
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
