@@ -306,8 +306,8 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         version=version,
         api_key=key,
     )
-    hook: dict[str, Any] = {"url": "https://hooks.example.org/lorikeet", "description": "", "events": [], "active": True}
-    endpoint = create_endpoint(acting=acme.principal(), settings=WebhookSettings(**hook))
+    hook = WebhookSettings(url="https://hooks.example.org/lorikeet", description="", events=[], active=True)
+    endpoint = create_endpoint(acting=acme.principal(), settings=hook)
     delivery = send_test(acting=acme.principal(), endpoint=endpoint)
     guest = create_user(actor=SYSTEM, email="guest@acme.example", password=PASSWORD)
     add_member(actor=SYSTEM, tenant=acme.tenant, user=guest, role=Role.VIEWER)
