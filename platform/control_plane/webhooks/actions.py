@@ -9,9 +9,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.audit import actions as audit
+from control_plane.config import current
 from control_plane.errors import LorikeetError
+from control_plane.http.egress import UrlRefusedError, check_url
 from control_plane.principal import Principal
-from control_plane.webhooks.addresses import check_url
 from control_plane.webhooks.events import queue
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.writes import enqueue
@@ -29,7 +30,7 @@ class Settings:
 
 def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
     """Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
-    check_url(settings.url)
+    _check_url(settings.url)
     with transaction.atomic():
         own = Endpoint.objects.for_tenant(acting.tenant)
         if own.count() >= MOST_ENDPOINTS:
@@ -46,7 +47,7 @@ def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
 
 def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: Settings) -> Endpoint:
     """Raises LorikeetError (400) for a URL that may not be called."""
-    check_url(settings.url)
+    _check_url(settings.url)
     with transaction.atomic():
         for name, value in _columns(settings).items():
             setattr(endpoint, name, value)
@@ -96,6 +97,13 @@ def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
         _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
         enqueue(deliver, str(delivery.pk))
     return delivery
+
+
+def _check_url(url: str) -> None:
+    try:
+        check_url(url, allow_private=current().webhook_allow_private)
+    except UrlRefusedError as refused:
+        raise LorikeetError("webhook_url_refused", refused.message, refused.fix, param="url") from None
 
 
 def _wake(endpoint: Endpoint) -> None:

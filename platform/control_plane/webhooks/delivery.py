@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from collections.abc import Sequence
@@ -14,16 +13,17 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from control_plane.webhooks import sending, signing
-from control_plane.webhooks.addresses import AddressRefusedError
+from control_plane.config import current
+from control_plane.http import egress
 from control_plane.webhooks.models import Attempt, Delivery, DeliveryState, Endpoint
+from control_plane.webhooks.signing import signature_headers
 
 # After the last pause it is given up: almost three days after the first try.
 PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200, 6 * 3600, 12 * 3600, 24 * 3600, 24 * 3600)
 )
 # Longer than a try can take: a claim that is older was made by a worker that died.
-CLAIM = timedelta(seconds=2 * sending.WHOLE_TIMEOUT_S)
+CLAIM = timedelta(seconds=3 * egress.TOTAL_S)
 
 
 def due(now: datetime) -> QuerySet[Delivery]:
@@ -66,13 +66,13 @@ def _send(delivery: Delivery, now: datetime) -> Result:
         "User-Agent": "Lorikeet-Webhooks/1",
         "Lorikeet-Event": delivery.event.type,
         "Lorikeet-Delivery": str(delivery.pk),
-        signing.HEADER: signing.header(delivery.endpoint, body, now),
+        **signature_headers(delivery.endpoint, str(delivery.event_id), body, now),
     }
     began, status, error = time.monotonic(), None, ""
     try:
-        status = sending.post(delivery.endpoint.url, body, headers)
-    except (OSError, http.client.HTTPException, AddressRefusedError, ValueError) as failure:
-        error = f"{failure}" or type(failure).__name__
+        status = egress.post(delivery.endpoint.url, body, headers, allow_private=current().webhook_allow_private)
+    except (egress.EgressError, egress.UrlRefusedError) as failure:
+        error = str(failure)
     return Result(now, round((time.monotonic() - began) * 1000), status, error[:300])
 
 

@@ -92,13 +92,9 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
   );
 }
 
-const CHECK = `import hashlib, hmac
+const CHECK = `from standardwebhooks.webhooks import Webhook  # standardwebhooks.com has more languages
 
-def is_ours(secret: str, header: str, body: bytes) -> bool:
-    parts = [part.split("=", 1) for part in header.split(",")]
-    at = dict(parts)["t"]
-    right = hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
-    return any(hmac.compare_digest(right, value) for name, value in parts if name == "v1")`;
+message = Webhook(secret).verify(body, headers)  # raises if it is not ours`;
 
 export function NewSecret({ secret, note, onClose }: { secret: string; note: string; onClose: () => void }) {
   return (
@@ -115,7 +111,7 @@ export function NewSecret({ secret, note, onClose }: { secret: string; note: str
           <CopyButton text={secret} label="Copy secret" />
         </div>
         <div className="min-w-0">
-          <h3 className="mb-2 text-sm font-semibold">Check a message (header Lorikeet-Signature)</h3>
+          <h3 className="mb-2 text-sm font-semibold">Check a message (Standard Webhooks)</h3>
           <CodeBlock code={CHECK} label="Python snippet" />
         </div>
         <div className="flex justify-end">

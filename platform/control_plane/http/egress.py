@@ -1,0 +1,257 @@
+"""Requests to servers that a tenant names: only to public addresses, bounded in time and size.
+
+A tenant chooses the URL. Without these checks it could be one of our own machines, a cloud's metadata service, or a
+name that answers with a public address when it is checked and with a private one when it is used (DNS rebinding).
+So the name is resolved here, every address is checked, and the connection is made to a checked address.
+
+What a caller may be told of a failure says nothing about our network: a name that does not exist and one that leads
+to a private address have the same text. The log has the details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache
+from typing import Any
+
+import httpx
+
+from control_plane.errors import LorikeetError
+
+logger = logging.getLogger(__name__)
+
+TOTAL_S = 5.0
+CONNECT_S = 2.0
+LOOKUP_S = 2.0
+MOST_LOOKUPS = 100
+MOST_ADDRESSES = 3
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# All of https://www.iana.org/assignments/iana-ipv4-special-registry, multicast and class E. Python's own `is_global`
+# differs between its versions.
+_NOT_PUBLIC_V4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # not in the registry: Azure's platform service, reachable from each of its machines
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.31.196.0/24",
+            "192.52.193.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "192.175.48.0/24",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",
+            "240.0.0.0/4",
+        ),
+    )
+)
+# Of IPv6 only this is given to servers, but for what iana-ipv6-special-registry has within it. That leaves out ::/8
+# with its embedded IPv4 addresses, fc00::/7, fe80::/10, fec0::/10, ff00::/8 and 5f00::/16.
+_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
+_NOT_PUBLIC_V6 = tuple(
+    map(
+        ipaddress.IPv6Network,
+        (
+            "2001::/23",  # protocol assignments: Teredo, benchmarking, ORCHID, anycast services
+            "2001:db8::/32",
+            "2002::/16",  # 6to4
+            "2620:4f:8000::/48",
+            "3fff::/20",
+        ),
+    )
+)
+# A translator on the way connects to the IPv4 address in the last 32 bits.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NAME = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}\.?")
+# Resolvers take 2130706433 and 0x7f.1 for IPv4 addresses.
+_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)\.?$")
+
+
+class UrlRefusedError(LorikeetError):
+    """A URL that is never called."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__("url_refused", message, fix, param="url")
+
+
+class EgressError(Exception):
+    """The request had no answer. Its text may be shown to the tenant."""
+
+
+class NotPublicError(EgressError):
+    def __init__(self) -> None:
+        super().__init__("The host name does not lead to a public address.")
+
+
+def is_public(address: Address) -> bool:
+    """Whether it can be a server of somebody on the internet."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_V4)
+    if address.scope_id is not None:
+        return False
+    if address in _NAT64:
+        return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return address in _UNICAST_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
+
+
+def check_url(url: str, *, allow_private: bool = False) -> httpx.URL:
+    """What can be said of a URL without looking its name up. `allow_private` also allows http.
+
+    Raises UrlRefusedError (400).
+    """
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise UrlRefusedError("That is no URL.", "Write it like https://example.org/path.") from None
+    if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
+        raise UrlRefusedError("The URL must begin with https://.", "Serve the endpoint with TLS.")
+    if parts.userinfo or parts.fragment or "#" in url or not url.isprintable() or " " in url:
+        raise UrlRefusedError(
+            "The URL has a user name, a fragment or spaces.", "Write it like https://example.org/path."
+        )
+    if parts.port is not None and not 0 < parts.port < 65536:
+        raise UrlRefusedError(f"There is no port {parts.port}.", "Use a port from 1 to 65535, or none.")
+    _check_host(parts.raw_host.decode(), allow_private)
+    return parts
+
+
+def _check_host(host: str, allow_private: bool) -> None:
+    literal = _literal(host)
+    if literal is not None:
+        if not (allow_private or is_public(literal)):
+            raise UrlRefusedError(f"{host} is not a public address.", "Use an address of the internet.")
+        return
+    if not _NAME.fullmatch(host) or len(host) > 253 or _NUMBER.search(host):
+        raise UrlRefusedError("The URL has no valid host name.", "Write it like https://example.org/path.")
+    if "." not in host.rstrip(".") and not allow_private:
+        raise UrlRefusedError(f"{host} is not a name of the internet.", "Write the whole name, with its domain.")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
+    """The addresses of `host`, every one of them public. Raises NotPublicError."""
+    try:
+        found = _look_up(host, port)
+    except (OSError, UnicodeError) as error:
+        logger.info("%s could not be looked up: %r", host, error)
+        raise NotPublicError from error
+    addresses = list(dict.fromkeys(found))
+    private = [address for address in addresses if not is_public(ipaddress.ip_address(address))]
+    if not addresses or (private and not allow_private):
+        logger.warning("%s leads to %s, which is not public: nothing was sent.", host, private)
+        raise NotPublicError
+    return addresses
+
+
+_looking_up = threading.BoundedSemaphore(MOST_LOOKUPS)
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    """In a thread that may be left behind: a name server that is slow to answer must not hold up its caller."""
+    answer: Future[list[str]] = Future()
+    if not _looking_up.acquire(blocking=False):
+        raise OSError(f"{MOST_LOOKUPS} names are being looked up already")
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answer.set_result([str(entry[4][0]) for entry in found])
+        except Exception as error:
+            answer.set_exception(error)
+        finally:
+            _looking_up.release()
+
+    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    return answer.result(LOOKUP_S)
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool = False) -> int:
+    """The status of the answer, whose body is not read; redirects are not followed. Takes at most TOTAL_S.
+
+    Raises UrlRefusedError for a URL that may not be called, EgressError if there was no answer.
+    """
+    deadline = time.monotonic() + TOTAL_S
+    target = check_url(url, allow_private=allow_private)
+    host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
+    addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+    try:
+        return asyncio.run(_post(target, addresses, body, headers, deadline - time.monotonic()))
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise EgressError(f"There was no answer within {TOTAL_S:.0f} s.") from error
+    except (httpx.ConnectError, httpx.NetworkError) as error:
+        logger.info("%s could not be reached: %r", host, error)
+        raise EgressError(_connection_problem(error)) from error
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        logger.info("%s did not answer as it should: %r", host, error)
+        raise EgressError("The answer was not valid HTTP.") from error
+
+
+async def _post(
+    target: httpx.URL, addresses: Sequence[str], body: bytes, headers: Mapping[str, str], seconds: float
+) -> int:
+    """To the first address that takes a connection. Once connected there is no second one: nothing is sent twice."""
+    timeout = httpx.Timeout(TOTAL_S, connect=CONNECT_S)
+    # No proxies, netrc or certificates from the environment.
+    options: dict[str, Any] = {"trust_env": False, "follow_redirects": False, "timeout": timeout, "verify": _tls()}
+    async with asyncio.timeout(seconds), httpx.AsyncClient(**options) as client:
+        for address in addresses:
+            # The certificate must be that of the name, not of the address.
+            request = client.build_request(
+                "POST",
+                target.copy_with(host=address),
+                content=body,
+                headers={**headers, "Host": target.netloc.decode(), "Connection": "close"},
+                extensions={"sni_hostname": target.raw_host.decode()},
+            )
+            try:
+                answer = await client.send(request, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if address == addresses[-1]:
+                    raise
+                logger.info("%s did not take a connection at %s: %r", target.host, address, error)
+            else:
+                await answer.aclose()
+                return answer.status_code
+    raise AssertionError("there is at least one address")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _connection_problem(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"The server's certificate was refused: {cause.verify_message}."
+        if isinstance(cause, ssl.SSLError):
+            return "The TLS handshake failed."
+        cause = cause.__cause__ or cause.__context__
+    return "The server did not take the connection, or closed it without an answer."
