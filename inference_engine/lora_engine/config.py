@@ -50,10 +50,12 @@ class EngineConfig:
     admission: str = "slo"
     mode: str = "unmerged"
     metrics_port: int = 0  # 0 = no metrics endpoint
+    metrics_host: str = "127.0.0.1"
     drain_seconds: float = 30.0
     stage_parallelism: int = 4
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    insecure_tcp: bool = False  # TCP without TLS on other addresses than loopback
     host_token: str = ""
     log_level: str = "INFO"
 

@@ -4,8 +4,10 @@ Django's own settings module reads this object and nothing else, so that a proce
 environment. Code that runs inside Django asks `current()`, which tests can override.
 """
 
+import contextlib
 import hashlib
 import hmac
+import ipaddress
 import os
 import secrets
 from pathlib import Path
@@ -60,6 +62,7 @@ class Settings(BaseSettings):
     engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     engine_token: str = ""
     engine_tls_ca: Path | None = None
+    engine_insecure_tcp: bool = False
     routing_policy: str = "least_pending"
 
     request_max_bytes: int = Field(default=4 << 20, gt=0)
@@ -104,6 +107,7 @@ class Settings(BaseSettings):
             raise SettingsError("LORIKEET_OIDC_ISSUER must begin with https://, as the provider's own pages show it.")
         if self.artifact_url and not self.artifact_url.startswith("s3://"):
             raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
+        self._require_tls_to_engines()
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(
                 "LORIKEET_PASSWORD_LOGIN is off and there is no provider, so nobody could sign in. "
@@ -115,6 +119,18 @@ class Settings(BaseSettings):
             # A separate value may be set so that rotating the session secret keeps API keys valid.
             self.key_pepper = hmac.new(self.secret_key.encode(), b"lorikeet.key-pepper", hashlib.sha256).hexdigest()
         return self
+
+    def _require_tls_to_engines(self) -> None:
+        """The engine token, prompts and answers do not travel in the clear because somebody forgot a setting."""
+        if self.engine_tls_ca is not None or self.engine_insecure_tcp:
+            return
+        exposed = [name for name, address in self.engine_hosts.items() if not is_local(address)]
+        if exposed:
+            raise SettingsError(
+                f"LORIKEET_ENGINE_HOSTS names {', '.join(exposed)} on other machines, but LORIKEET_ENGINE_TLS_CA is "
+                "not set: the token, prompts and answers would travel without TLS. Set it, or set "
+                "LORIKEET_ENGINE_INSECURE_TCP=true if the network between the machines is encrypted already."
+            )
 
     def _secret_of_this_machine(self) -> str:
         if self.database_url:
@@ -158,6 +174,16 @@ def parse_engine_hosts(text: str) -> dict[str, str]:
             )
         hosts[name.strip()] = address.strip()
     return hosts
+
+
+def is_local(address: str) -> bool:
+    """Whether an engine's address cannot be reached from other machines: a Unix socket, or loopback."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def split_list(text: str) -> list[str]:

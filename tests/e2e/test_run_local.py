@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lorikeet_testing.launched import Access, Launched
+from lorikeet_testing.launched import LOOPBACK, Access, Launched
 from lorikeet_testing.web import free_port
 
 SECOND_START_S = 15.0
@@ -57,6 +57,7 @@ def platform(tmp_path: Path, port: int) -> Iterator[Launched]:
 def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path, port: int) -> None:
     first = platform.start()
     assert answers(first)
+    assert platform.listening_addresses() == {LOOPBACK}
     curl = platform.output.split("Try it:")[1].split("Ctrl-C")[0]
     if shutil.which("curl"):
         done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=False)

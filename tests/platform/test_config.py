@@ -44,8 +44,8 @@ def test_production(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engine_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LORIKEET_ENGINE_HOSTS", "local=unix:/run/e.sock, gpu1=10.0.0.2:7000,")
-    assert Settings().engine_hosts == {"local": "unix:/run/e.sock", "gpu1": "10.0.0.2:7000"}
+    monkeypatch.setenv("LORIKEET_ENGINE_HOSTS", "local=unix:/run/e.sock, gpu1=127.0.0.1:7000,")
+    assert Settings().engine_hosts == {"local": "unix:/run/e.sock", "gpu1": "127.0.0.1:7000"}
     with pytest.raises(SettingsError, match="name=address"):
         parse_engine_hosts("10.0.0.2:7000")
 

@@ -15,7 +15,7 @@ from lora_engine.config import EngineConfig
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
 _HELP = {
     "model": "folder of the base model in Hugging Face format",
-    "listen": "unix:/path.sock, or host:port (other machines need a host token)",
+    "listen": "unix:/path.sock, or host:port (for other machines with a host token and TLS)",
     "data_dir": "folder for the disk tier of adapters and the usage journal",
     "model_name": "name that clients see; the folder's name if empty",
     "device": "cpu, cuda or cuda:N",
@@ -50,10 +50,12 @@ _HELP = {
     "admission": "policy: who may queue",
     "mode": "policy: how a batch runs; merged and auto need memory for the weights once more",
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
+    "metrics_host": "address of the Prometheus endpoint; 0.0.0.0 shows it to every machine, without a password",
     "drain_seconds": "how long running requests may go on after SIGTERM",
     "stage_parallelism": "adapters staged at the same time",
     "tls_certificate": "PEM certificate chain for TCP",
     "tls_key": "PEM key of the certificate",
+    "insecure_tcp": "listen for other machines without TLS: token, prompts and answers can be read on the way",
     "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }

@@ -86,13 +86,25 @@ def bind(server: grpc.aio.Server, config: EngineConfig) -> str:
     if path is not None:
         return _bind_socket(server, path)
     host, port = _split(config.listen)
-    if not _is_loopback(host) and not config.host_token:
-        raise StartupError(
-            f"Listening on {host} lets every machine that reaches it use this engine; set LORA_ENGINE_HOST_TOKEN (and "
-            "--tls-certificate), or listen on 127.0.0.1 or a Unix socket."
-        )
+    if not _is_loopback(host):
+        _require_protection(host, config)
     chosen = _open_port(server, config)
     return f"{host}:{chosen}" if port == 0 else config.listen
+
+
+def _require_protection(host: str, config: EngineConfig) -> None:
+    """Other machines need the token, and TLS so that nobody on the way reads it. Raises ``StartupError``."""
+    if not config.host_token:
+        raise StartupError(
+            f"Listening on {host} lets every machine that reaches it use this engine; set LORA_ENGINE_HOST_TOKEN and "
+            "--tls-certificate, or listen on 127.0.0.1 or a Unix socket."
+        )
+    if not config.tls_certificate and not config.insecure_tcp:
+        raise StartupError(
+            f"Listening on {host} without TLS sends the host token, prompts and answers in the clear; set "
+            "--tls-certificate and --tls-key, listen on 127.0.0.1 or a Unix socket, or say --insecure-tcp if the "
+            "network between the machines is encrypted already."
+        )
 
 
 def _bind_socket(server: grpc.aio.Server, path: Path) -> str:

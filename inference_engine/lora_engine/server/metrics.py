@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -138,13 +139,20 @@ def _labels(labels: dict[str, str]) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
-class MetricsServer:
-    """``/metrics`` and ``/livez`` on every interface, from a thread of its own."""
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-    def __init__(self, port: int, text: Callable[[], str]) -> None:
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class MetricsServer:
+    """``/metrics`` and ``/livez`` on one address, from a thread of its own. Nobody is asked for a password."""
+
+    def __init__(self, host: str, port: int, text: Callable[[], str]) -> None:
         handler = type("Handler", (_Handler,), {"text": staticmethod(text)})
-        self._server = ThreadingHTTPServer(("", port), handler)
-        self._server.daemon_threads = True
+        self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
     @property
@@ -161,6 +169,7 @@ class MetricsServer:
 
 class _Handler(BaseHTTPRequestHandler):
     text: Callable[[], str]
+    timeout = 10.0  # a connection that sends nothing does not keep its thread
 
     def do_GET(self) -> None:  # the library's name
         pages: dict[str, Callable[[], str]] = {"/metrics": self.text, "/livez": lambda: "ok\n"}

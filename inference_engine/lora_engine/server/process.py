@@ -79,7 +79,7 @@ async def _serve(config: EngineConfig, loaded: LoadedModel) -> None:
         address = bind(server, config)
         host.start()
         if config.metrics_port:
-            await stack.enter_async_context(_metrics(config.metrics_port, host))
+            await stack.enter_async_context(_metrics(config, host))
         await server.start()
         log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
         await signals.first.wait()
@@ -124,12 +124,14 @@ async def _idle_within(host: EngineHost, seconds: float, interrupted: asyncio.Ev
 
 
 @asynccontextmanager
-async def _metrics(port: int, host: EngineHost) -> AsyncIterator[None]:
+async def _metrics(config: EngineConfig, host: EngineHost) -> AsyncIterator[None]:
+    address, port = config.metrics_host, config.metrics_port
     try:
-        server = MetricsServer(port, host.metrics.text)
+        server = MetricsServer(address, port, host.metrics.text)
     except OSError as error:
         raise StartupError(
-            f"The metrics port {port} cannot be opened: {error.strerror}. Choose another --metrics-port."
+            f"The metrics port {port} of {address} cannot be opened: {error.strerror}. Choose another --metrics-port "
+            "or --metrics-host."
         ) from None
     server.start()
     refresh = asyncio.create_task(_refresh_metrics(host))

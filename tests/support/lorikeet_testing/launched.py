@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+LOOPBACK = "0100007F"  # 127.0.0.1 in /proc/net/tcp on a little-endian machine
+_LISTENS = "0A"
 START_S = 120.0
 STOP_S = 25.0
 
@@ -105,6 +108,18 @@ class Launched:
                     found[int(folder.name)] = command.replace("\n", " ")
         return found
 
+    def listening_addresses(self) -> set[str]:
+        """Where its processes listen on TCP, as the kernel writes addresses: hexadecimal, without the port."""
+        found = set()
+        for pid in self.children():
+            descriptors = _links(Path(f"/proc/{pid}/fd"))
+            for table in ("tcp", "tcp6"):
+                for line in _read_proc(Path(f"/proc/{pid}/net/{table}")).splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in descriptors:
+                        found.add(fields[1].partition(":")[0])
+        return found
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         """Send `how`, wait, and return the exit code."""
         assert self.process is not None
@@ -128,6 +143,15 @@ class Launched:
                 self.lines.append(line.rstrip("\n"))
                 self._queue.put(line)
         self._queue.put(None)
+
+
+def _links(folder: Path) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(entry.readlink()))
+    return found
 
 
 def _read_proc(path: Path) -> str:
