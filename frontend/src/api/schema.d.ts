@@ -1992,6 +1992,8 @@ export interface components {
             password: string;
         };
         Member: {
+            /** @description False for an account made from an invitation, until its holder used a reset link or the provider. */
+            address_proven: boolean;
             /** Format: email */
             email: string;
             /** Format: uuid */

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
+from control_plane.accounts.addresses import new_address, normalise_email
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import check_strength, require_passwords
 from control_plane.audit import actions as audit
@@ -26,13 +27,41 @@ class WrongLoginError(LorikeetError):
         )
 
 
+class UnprovenAccountError(LorikeetError):
+    """Whoever made the account from an invitation's link chose its password, and need not be who reads the address."""
+
+    def __init__(self, email: str) -> None:
+        super().__init__(
+            "account_unproven",
+            f"There is an account of {email}, but nobody has proven that the address is theirs.",
+            'Have its holder use "Forgot password?" on the sign-in page, or sign in by the provider: either ends what '
+            "was chosen before. Then do this again.",
+            status=409,
+        )
+
+
+def require_proven(user: User) -> None:
+    """For whoever hands something to the person behind an address. Raises UnprovenAccountError."""
+    if not user.address_proven:
+        raise UnprovenAccountError(user.email)
+
+
+def proven_account(email: str) -> User | None:
+    """The account of an address, None if there is none. Raises UnprovenAccountError."""
+    user = User.objects.filter(email=normalise_email(email)).first()
+    if user is not None:
+        require_proven(user)
+    return user
+
+
 def create_user(
     *, actor: Actor | None, email: str, password: str | None, name: str = "", verified: bool = True
 ) -> User:
     """Make a user; one without a password comes in through the provider. `actor` None: they do it themselves.
 
-    `verified`: it is certain that the address is theirs. Raises WeakPasswordError.
+    `verified`: it is certain that the address is theirs. Raises InvalidAddressError, WeakPasswordError.
     """
+    email = new_address(email)
     with transaction.atomic():
         if password is not None:
             check_strength(password, User(email=email, name=name))
@@ -44,7 +73,9 @@ def create_user(
 
 
 def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
-    """Let `user` run the installation, or no longer."""
+    """Let `user` run the installation, or no longer. Raises UnprovenAccountError."""
+    if operator:
+        require_proven(user)
     with transaction.atomic():
         user.is_operator = operator
         user.save(update_fields=["is_operator"])

@@ -72,7 +72,7 @@ def _first_time(claims: Claims) -> User:
     identity, created = Identity.objects.get_or_create(**who, defaults={"user": user})
     if created:
         audit.record(Actor.of(user), "identity.link", identity, tenant=None, label=user.email, issuer=claims.issuer)
-    if user.email_verified_at is None:
+    if not user.address_proven:
         _prove(user)
     return user
 

@@ -9,16 +9,18 @@ from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.db import models
 from django.db.models.functions import Lower
 
+from control_plane.accounts.addresses import normalise_email
+
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
-        user = self.model(email=self.normalize_email(email).lower(), **fields)
+        user = self.model(email=normalise_email(email), **fields)
         user.set_password(password)
         user.save(using=self._db)
         return user
 
     def get_by_natural_key(self, username: str | None) -> User:
-        return self.get(email=(username or "").strip().lower())
+        return self.get(email=normalise_email(username or ""))
 
 
 class User(AbstractBaseUser):
@@ -43,6 +45,11 @@ class User(AbstractBaseUser):
 
     def __str__(self) -> str:
         return self.email
+
+    @property
+    def address_proven(self) -> bool:
+        """Else whoever made the account from an invitation's link chose its password, who need not be its reader."""
+        return self.email_verified_at is not None
 
 
 class Identity(models.Model):

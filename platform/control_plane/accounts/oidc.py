@@ -1,7 +1,7 @@
 """The OpenID Connect side: sending people to the provider and believing only what it signed.
 
 Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, 3.1; RFC 7636). What it takes to come back
-is kept in the browser's session, so that an answer that was asked for elsewhere is worth nothing here.
+is kept in a signed cookie of the browser, so that an answer that was asked for elsewhere is worth nothing here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from control_plane.accounts.addresses import normalise_email
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 
@@ -48,7 +49,6 @@ class Pending:
     nonce: str
     verifier: str
     next: str
-    begun_at: float
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ def redirect_uri() -> str:
 
 def begin(following: str) -> tuple[str, Pending]:
     """Where to send a person who then wants to go to the path `following`. Raises ProviderError."""
-    pending = Pending(
-        secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48), following, time.time()
-    )
+    pending = Pending(secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48), following)
     with _client() as client:
         url, _ = client.create_authorization_url(
             _metadata()["authorization_endpoint"],
@@ -133,7 +131,7 @@ def _claims(id_token: str, nonce: str) -> Claims:
     return Claims(
         issuer=str(claims["iss"]),
         subject=str(claims["sub"]),
-        email=str(claims.get("email", "")).strip().lower(),
+        email=normalise_email(str(claims.get("email", ""))),
         email_verified=claims.get("email_verified") is True,
         name=str(claims.get("name", ""))[:120],
     )

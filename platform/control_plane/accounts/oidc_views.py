@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-import time
 from dataclasses import asdict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -15,14 +14,17 @@ from django.views.decorators.http import require_GET
 from control_plane.accounts import oidc
 from control_plane.accounts.actions import start_session
 from control_plane.accounts.identities import user_of
+from control_plane.accounts.notes import Note
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http.access import public
 from control_plane.http.metrics import SIGN_INS
 
 logger = logging.getLogger(__name__)
 
-PENDING, REFUSAL = "oidc_pending", "sign_in_error"
 WITHIN_S = 600
+LONGEST_PATH = 500
+PENDING = Note("lorikeet_oidc", "/api/oidc/", WITHIN_S)
+REFUSAL = Note("lorikeet_sign_in_error", "/api/session", WITHIN_S)
 
 
 class OidcOffError(NotFoundError):
@@ -62,9 +64,10 @@ def start(request: HttpRequest) -> HttpResponse:
             raise OidcOffError
         url, pending = oidc.begin(_own_path(request.GET.get("next", "")))
     except LorikeetError as error:
-        return _refused(request, error)
-    request.session[PENDING] = asdict(pending)
-    return HttpResponseRedirect(url)
+        return _refused(error)
+    response = HttpResponseRedirect(url)
+    PENDING.write(response, asdict(pending))
+    return response
 
 
 @public
@@ -72,6 +75,12 @@ def start(request: HttpRequest) -> HttpResponse:
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
     """Back from the provider: begin a session, or say on the sign-in page why not."""
+    response = _come_back(request)
+    PENDING.forget(response)  # good for one answer
+    return response
+
+
+def _come_back(request: HttpRequest) -> HttpResponse:
     try:
         pending = _pending(request)
         if "error" in request.GET:
@@ -79,29 +88,31 @@ def callback(request: HttpRequest) -> HttpResponse:
         claims = oidc.finish(pending, code=request.GET.get("code", ""))
         start_session(request, user_of(claims), issuer=claims.issuer)
     except LorikeetError as error:
-        return _refused(request, error)
+        return _refused(error)
     return HttpResponseRedirect(pending.next)
 
 
 def _pending(request: HttpRequest) -> oidc.Pending:
-    """Good for one answer. Raises StaleError."""
-    kept = request.session.pop(PENDING, None)
+    """Raises StaleError."""
+    kept = PENDING.read(request)
     if not oidc.is_configured() or kept is None:
         raise StaleError
     pending = oidc.Pending(**kept)
     right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
-    if not right or time.time() - pending.begun_at > WITHIN_S:
+    if not right:
         raise StaleError
     return pending
 
 
-def _refused(request: HttpRequest, error: LorikeetError) -> HttpResponse:
+def _refused(error: LorikeetError) -> HttpResponse:
     SIGN_INS.labels("provider_refused").inc()
     logger.warning("A sign-in by provider failed.", extra={"code": error.code, "reason": getattr(error, "reason", "")})
-    request.session[REFUSAL] = error.body()
-    return HttpResponseRedirect("/login")
+    response = HttpResponseRedirect("/login")
+    REFUSAL.write(response, error.body())
+    return response
 
 
 def _own_path(path: str) -> str:
     """Only a path of this console: an address from elsewhere must not be followed."""
-    return path if re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path) else "/"
+    ours = len(path) <= LONGEST_PATH and re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path)
+    return path if ours else "/"

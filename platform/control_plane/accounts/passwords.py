@@ -12,6 +12,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
+from control_plane.accounts.addresses import normalise_email
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
@@ -90,7 +91,7 @@ def forgot_password(email: str) -> None:
     from control_plane.accounts.tasks import mail_reset_link
 
     require_passwords()
-    enqueue(mail_reset_link, email.strip().lower())
+    enqueue(mail_reset_link, normalise_email(email))
 
 
 def reset_token(user: User) -> str:

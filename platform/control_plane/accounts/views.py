@@ -70,7 +70,11 @@ class SessionView(PublicView):
     @extend_schema(operation_id="read_session", responses=SessionSerializer, tags=["session"], auth=[])
     def get(self, request: Request) -> Response:
         """Who is logged in, and the CSRF token to send. Always 200."""
-        return Response(session_state(request._request))
+        refusal = REFUSAL.read(request._request)
+        response = Response(session_state(request._request, sign_in_error=refusal))
+        if refusal is not None:
+            REFUSAL.forget(response)
+        return response
 
     @extend_schema(
         operation_id="log_in",
@@ -154,14 +158,14 @@ class ResetPasswordView(PublicView):
         return Response(status=204)
 
 
-def session_state(request: HttpRequest) -> dict[str, Any]:
+def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None = None) -> dict[str, Any]:
     user = session_user(request)
     session = {
         "authenticated": user is not None,
         "csrf_token": get_token(request),
         "password_login": current().password_login,
         "provider": current().oidc_name if is_configured() else None,
-        "sign_in_error": request.session.pop(REFUSAL, None),
+        "sign_in_error": sign_in_error,
         "user": user,
         "tenants": _tenants(user) if user else [],
     }

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.accounts.actions import create_user
+from control_plane.accounts.addresses import new_address
 from control_plane.accounts.mail import link
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import require_passwords
@@ -68,7 +69,7 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
     from control_plane.tenants.tasks import mail_invitation
 
     require_rank(acting, role)
-    email = email.strip().lower()
+    email = new_address(email)
     with transaction.atomic():
         own = Invitation.objects.for_tenant(acting.tenant)
         if Membership.objects.for_tenant(acting.tenant).filter(user__email=email).exists():

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from control_plane.accounts.actions import require_proven
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
@@ -39,7 +40,7 @@ def require_rank(acting: Principal, role: Role) -> None:
 
 
 def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
-    """Raises NotFoundError, RoleAboveOwnError (403), LastOwnerError (409)."""
+    """Raises NotFoundError, RoleAboveOwnError (403), LastOwnerError, UnprovenAccountError (409)."""
     with transaction.atomic():
         membership = _locked(acting, user_id)
         before = Role(membership.role)
@@ -48,6 +49,9 @@ def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
         if before == role:
             return membership
         _keep_an_owner(membership)
+        if not CAPABILITIES[role] <= CAPABILITIES[before]:
+            # Whoever invited them may have accepted it themselves: the address says nothing about who it is.
+            require_proven(membership.user)
         membership.role = role
         membership.save(update_fields=["role"])
         _audit(acting, "member.role", membership, role=str(role), before=str(before))

@@ -11,6 +11,10 @@ class MemberSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="user.name")
     role = serializers.ChoiceField(choices=Role.choices)
     joined_at = serializers.DateTimeField(source="created_at")
+    address_proven = serializers.BooleanField(
+        source="user.address_proven",
+        help_text="False for an account made from an invitation, until its holder used a reset link or the provider.",
+    )
 
 
 class NewRoleSerializer(serializers.Serializer[Any]):

@@ -7,8 +7,8 @@ import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
 
 const AT = "2026-05-04T10:00:00Z";
-const ada: Member = { id: "u1", email: "ada@example.org", name: "Ada", role: "owner", joined_at: AT };
-const bob: Member = { id: "u2", email: "bob@example.org", name: "", role: "viewer", joined_at: AT };
+const ada: Member = { id: "u1", email: "ada@example.org", name: "Ada", role: "owner", joined_at: AT, address_proven: true };
+const bob: Member = { id: "u2", email: "bob@example.org", name: "", role: "viewer", joined_at: AT, address_proven: false };
 const open: Invitation = { id: "i1", email: "eve@example.org", role: "admin", invited_by: "ada@example.org", created_at: AT, expires_at: "2126-05-04T10:00:00Z" };
 
 describe("members", () => {
@@ -31,6 +31,12 @@ describe("members", () => {
     await user.selectOptions(await screen.findByLabelText("Role of bob@example.org"), "developer");
     await waitFor(() => expect(current().at(-1)).toMatchObject({ tone: "bad", title: "The tenant would be left without an owner." }));
     expect(asked).toEqual({ role: "developer" });
+  });
+
+  it("says whose address nobody has proven", async () => {
+    openConsole("/t/acme/members");
+    expect(await screen.findByRole("row", { name: /bob@example.org.*address not proven/ })).toBeVisible();
+    expect(screen.getAllByText("address not proven")).toHaveLength(1);
   });
 
   it("shows an invitation's link once", async () => {

@@ -172,7 +172,7 @@ function Person({ member, you }: { member: Member; you: boolean }) {
       </span>
       <span className="min-w-0">
         <span className="block truncate font-medium">
-          {name} {you && <span className="font-normal text-ink-3">(you)</span>}
+          {name} {you && <span className="font-normal text-ink-3">(you)</span>} {!member.address_proven && <Badge tone="amber">address not proven</Badge>}
         </span>
         {member.name && <span className="block truncate text-xs text-ink-3">{member.email}</span>}
       </span>

@@ -7,8 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from control_plane.accounts.actions import set_operator
+from control_plane.accounts.addresses import normalise_email
 from control_plane.accounts.models import User
 from control_plane.audit.actor import SYSTEM
+from control_plane.errors import LorikeetError
 
 
 class Command(BaseCommand):
@@ -19,8 +21,11 @@ class Command(BaseCommand):
         parser.add_argument("--undo", action="store_true", help="Take it back.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(email__iexact=options["email"]).first()
+        user = User.objects.filter(email=normalise_email(options["email"])).first()
         if user is None:
             raise CommandError(f"There is no account of {options['email']}. create_tenant makes accounts.")
-        set_operator(actor=SYSTEM, user=user, operator=not options["undo"])
+        try:
+            set_operator(actor=SYSTEM, user=user, operator=not options["undo"])
+        except LorikeetError as error:
+            raise CommandError(f"{error.message} {error.fix}") from error
         self.stdout.write(f"{user.email} is {'no longer ' if options['undo'] else ''}an operator.")

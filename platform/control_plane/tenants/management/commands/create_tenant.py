@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from control_plane.accounts.actions import create_user
+from control_plane.accounts.actions import create_user, proven_account
 from control_plane.accounts.models import User
 from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
@@ -29,7 +29,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="The tenant's name in addresses, e.g. acme.")
         parser.add_argument("--name", default="", help="Its name for people; by default the slug.")
-        parser.add_argument("--owner", required=True, help="E-mail address; an account of that address is used if any.")
+        parser.add_argument(
+            "--owner", required=True, help="E-mail address; an account of it is used if its holder has proven it."
+        )
         parser.add_argument("--key", default="", help="Also make an API key of this name.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -43,10 +45,9 @@ class Command(BaseCommand):
 
     def _create(self, *, slug: str, name: str, owner: str, key: str, **rest: Any) -> None:
         tenant = create_tenant(actor=SYSTEM, slug=slug, name=name or slug)
-        owner = owner.strip().lower()
-        user = User.objects.filter(email=owner).first() or self._create_user(owner)
+        user = proven_account(owner) or self._create_user(owner)
         add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
-        self.stdout.write(f"Tenant {slug}, owner {owner}")
+        self.stdout.write(f"Tenant {slug}, owner {user.email}")
         if key:
             membership = Membership.objects.for_tenant(tenant).select_related("tenant", "user").get(user=user)
             _, text = create_key(acting=Principal.of_member(membership), name=key)
