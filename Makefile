@@ -18,7 +18,7 @@ export PORT HOST TORCH TORCH_INDEX
 
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: run setup test fuzz check format wire schema lock bench clean help
+.PHONY: run setup test test-long quick fuzz check format wire schema lock bench clean help
 
 run: ## Set everything up, start the platform and the engine, print where to go
 	@$(PYTHON) scripts/bootstrap.py run
@@ -27,9 +27,17 @@ run: ## Set everything up, start the platform and the engine, print where to go
 setup: ## Only set up: virtual environment, packages, console build
 	@$(PYTHON) scripts/bootstrap.py run
 
-test: ## Everything: checks, unit, platform on SQLite and PostgreSQL + Redis, console, end to end
+test: ## Checks, units, platform on PostgreSQL + Redis and on SQLite, console, end to end
 	@$(PYTHON) scripts/bootstrap.py test
 	@exec $(VENV_PYTHON) scripts/test.py $(TESTS)
+
+test-long: ## What takes too long for every change: soaks, kill tests at length, full grids, every fuzzer
+	@$(PYTHON) scripts/bootstrap.py test
+	@exec $(VENV_PYTHON) scripts/test.py --long
+
+quick: ## Static checks, and for about two minutes the tests of what changed against main (BASE=…)
+	@$(PYTHON) scripts/bootstrap.py test
+	@exec $(VENV_PYTHON) scripts/quick.py
 
 fuzz: ## Every fuzzer in full: CASES of each kind; figures go to benchmarks/results/fuzz.jsonl
 	@$(PYTHON) scripts/bootstrap.py test
@@ -58,4 +66,4 @@ clean: ## Remove what make created, except the data in var/
 	rm -rf .venv frontend/node_modules frontend/dist var/setup .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 help:
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -81,24 +81,31 @@ def source_roots_are_no_packages() -> tuple[bool, str]:
     return not wrong, f"{', '.join(wrong)} must not exist: a source root is never a package." if wrong else ""
 
 
-def checks() -> Sequence[Check]:
+def python_checks() -> list[Check]:
     return [
         Check("mypy, strict", script("-m", "mypy", *PACKAGES, *TOOLS)),
-        Check("console: eslint", console_script("lint")),
-        Check("console: types", console_script("typecheck")),
         Check("ruff", script("-m", "ruff", "check", ".")),
         Check("import directions", program("lint-imports")),
         Check("source roots", source_roots_are_no_packages),
         Check("protobuf modules are current", script("scripts/wire.py", "--check")),
         Check("OpenAPI schema is current", script("scripts/schema.py", "--check")),
         Check("migrations are complete", script("manage.py", "makemigrations", "--check", "--dry-run")),
+    ]
+
+
+def console_checks() -> list[Check]:
+    return [
+        Check("console: eslint", console_script("lint")),
+        Check("console: types", console_script("typecheck")),
         Check("console: client matches schema", console_script("check:schema")),
         Check("console: bundle size", console_script("check:size")),
     ]
 
 
 def main() -> int:
+    """All checks, or with --python those that the console has no part in."""
     progress = Progress()
+    chosen = [*python_checks(), *([] if "--python" in sys.argv else console_checks())]
     try:
         install_console_packages()
     except Stop as stop:
@@ -106,7 +113,7 @@ def main() -> int:
         return 1
     with ThreadPoolExecutor(2) as pool:
         findings = []
-        for finding in pool.map(Check.find, checks()):
+        for finding in pool.map(Check.find, chosen):
             mark = "✓" if finding.ok else "✗"
             progress.say(f"  {mark} {finding.name:<34} {finding.seconds:.1f} s")
             findings.append(finding)

@@ -1,10 +1,11 @@
-"""`make test`: everything, on this machine, with nothing skipped.
+"""`make test`: everything that an ordinary run has, on this machine, with nothing skipped.
 
     python scripts/test.py                  all of it
     python scripts/test.py tests/engine     only these, on SQLite, without the rest
+    python scripts/test.py --long           `make test-long`: what takes too long for every change
 
-The stages are separate processes, because the platform's tests run twice: on
-SQLite with everything in memory, and on PostgreSQL with Redis.
+The platform's tests run on PostgreSQL and Redis; those of what SQLite and the memory of one process do
+differently (marks `embedded` and `also_embedded`) run there too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +26,18 @@ from launch.progress import Progress, Stop
 from launch.system import chromium, install_test_programs
 from test_services import ServiceError, Services, services
 
-NO_GPU_OR_BROWSER = "not gpu and not e2e"
-NO_SERVICES = f"{NO_GPU_OR_BROWSER} and not services"
-WITH_SERVICES = f"{NO_GPU_OR_BROWSER} and not embedded"
+# Marks of pyproject.toml. Tests for a GPU run on machines that have one, the long ones by `make test-long`.
+ORDINARY = "not gpu and not long and not e2e"
+NO_SERVICES = f"{ORDINARY} and not services"
+ON_SERVICES = f"{ORDINARY} and not embedded"
+ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
+END_TO_END = "e2e and not gpu and not long"
 BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engine", "tests/kernels")
 PLATFORM = ("tests/platform", "tests/attack")
+# Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
+STEALING = ("-n", "2", "--dist", "worksteal")
+# Each worker starts a platform of its own, and keeps a file's tests together: some need what the one before left.
+BY_FILE = ("-n", "2", "--dist", "loadfile")
 
 
 @dataclass
@@ -70,18 +78,31 @@ def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = Non
 def stages(running: Services, reports: Path) -> list[Stage]:
     """What `make test` is made of, quickest to say no first."""
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
-    parallel = ("-n", "2", "--dist", "loadfile", "-m")
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
-    services_env = running.environment()
+    on_services = running.environment()
+
+    def tests(
+        name: str, marks: str, *folders: str, env: Mapping[str, str] | None = None, workers: Sequence[str] = STEALING
+    ) -> Stage:
+        return pytest_stage(name, *workers, "-m", marks, *folders, env=env, reports=reports)
+
     return [
         Stage("checks", [sys.executable, "scripts/check.py"]),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
-        pytest_stage("units", *parallel, NO_SERVICES, *BESIDES_PLATFORM, reports=reports),
-        pytest_stage("platform on SQLite", *parallel, NO_SERVICES, *PLATFORM, reports=reports),
-        pytest_stage(
-            "platform on PostgreSQL", *parallel, WITH_SERVICES, *PLATFORM, env=services_env, reports=reports
-        ),
-        pytest_stage("end to end", "-m", "e2e", "tests", env={**services_env, **browser}, reports=reports),
+        tests("units", NO_SERVICES, *BESIDES_PLATFORM),
+        tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services),
+        tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *PLATFORM),
+        tests("end to end", END_TO_END, "tests", env={**on_services, **browser}, workers=BY_FILE),
+    ]
+
+
+def long_stages(running: Services, reports: Path) -> list[Stage]:
+    """`make test-long`: soaks, kill tests at length, full grids in the interpreter, every fuzzer."""
+    env = {**running.environment(), "LORIKEET_CHROMIUM": chromium() or "", "LORIKEET_LONG": "1"}
+    long = "long and not gpu"
+    return [
+        pytest_stage("long", *BY_FILE, "-m", f"{long} and not e2e", "tests", env=env, reports=reports),
+        pytest_stage("long, end to end", "-m", f"{long} and e2e", "tests", env=env, reports=reports),
     ]
 
 
@@ -93,12 +114,12 @@ def run_stage(stage: Stage, progress: Progress) -> bool:
     return code == 0
 
 
-def run_all(progress: Progress) -> int:
+def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Stage]]) -> int:
     install_test_programs(progress)
     started = time.monotonic()
     counts, failed = Counts(), []
     with services() as running, tempfile.TemporaryDirectory() as folder:
-        for stage in stages(running, Path(folder)):
+        for stage in make_stages(running, Path(folder)):
             if not run_stage(stage, progress):
                 failed.append(stage.name)
             if stage.junit is not None:
@@ -111,11 +132,11 @@ def run_all(progress: Progress) -> int:
 
 
 def main() -> int:
-    chosen = sys.argv[1:]
+    chosen = [argument for argument in sys.argv[1:] if argument != "--long"]
     if chosen:
-        return subprocess.call([sys.executable, "-m", "pytest", "-m", NO_GPU_OR_BROWSER, *chosen], cwd=ROOT)
+        return subprocess.call([sys.executable, "-m", "pytest", "-m", ORDINARY, *chosen], cwd=ROOT)
     try:
-        return run_all(Progress())
+        return run_all(Progress(), long_stages if "--long" in sys.argv else stages)
     except Stop as stop:
         print(f"\n{stop.message}\n{stop.fix}", file=sys.stderr)
     except ServiceError as error:

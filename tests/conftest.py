@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import time
 
 import pytest
 
 FULL_RUN = "LORIKEET_FULL_RUN"
 SEED = "LORIKEET_TEST_SEED"
+STOP_AT = "LORIKEET_STOP_AT"  # of `make quick`: seconds since the epoch
 SERVICES = ("LORIKEET_TEST_DATABASE_URL", "LORIKEET_TEST_REDIS_URL")
 
 
@@ -77,6 +79,8 @@ def tensor_seed() -> int:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > float(os.environ.get(STOP_AT, "inf")):
+        pytest.skip("the time of make quick is up; make test runs it")
     if item.get_closest_marker("services") and not all(os.environ.get(name) for name in SERVICES):
         pytest.skip("needs PostgreSQL and Redis: python scripts/test_services.py -- pytest …")
 

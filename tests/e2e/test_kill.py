@@ -45,7 +45,7 @@ CLIENTS = 4
 TUS = {"Tus-Resumable": "1.0.0"}
 SETTLE_S = 200.0
 # As long as its waits may take together, so that it says itself what did not come.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 1200)]
+pytestmark = [pytest.mark.timeout(SECONDS + 1200)]
 SETTINGS = {"LORIKEET_VALIDATE_WALL_S": "15", "LORIKEET_LOG_LEVEL": "WARNING"}
 
 

@@ -28,7 +28,7 @@ from control_plane.errors import LorikeetError
 from control_plane.quotas.models import LimitSet
 from control_plane.tenants.roles import Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = timedelta(0)
 
 

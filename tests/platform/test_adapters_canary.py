@@ -21,7 +21,7 @@ from control_plane.usage.actions import Counts, record_event
 from control_plane.webhooks.events import FROM_AUDIT
 from control_plane.webhooks.models import EventType
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from control_plane.audit.models import AuditEvent
 from control_plane.keys.actions import revoke_key
 from control_plane.tenants.scope import AppendOnlyError
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 def actions_of(org: Any) -> list[str]:

@@ -18,7 +18,7 @@ from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.sums import Span
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MAY = {"from": "2026-05-01", "to": "2026-05-31"}
 
 

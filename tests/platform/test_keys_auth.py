@@ -21,7 +21,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 def test_shown_once_and_hashed(acme: Any) -> None:

@@ -22,7 +22,7 @@ from control_plane.usage.histogram import bucket_of
 from control_plane.usage.models import Outcome, UsageEvent, Watermark
 from control_plane.usage.sums import COUNTED, Span, percentiles
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 SPAN = Span(date(2026, 5, 4), date(2026, 5, 24))
 TENANTS, EVENTS, MOST_TENANTS, TOP_ADAPTERS = 5, 300, 4, 7
 

@@ -26,7 +26,7 @@ from control_plane.usage.actions import Counts, record_event
 from control_plane.webhooks.actions import Settings, create_endpoint
 from control_plane.webhooks.models import Event
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 GRANTED = {"requests_per_minute": 60, "tokens_per_day": 1000, "adapters": 3}
 
 

@@ -21,7 +21,7 @@ from control_plane.refusals.actions import Count, Reason, add
 from control_plane.refusals.models import Refusal
 from control_plane.tenants.roles import Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MINUTE = int(time.time() // 60)
 
 

@@ -29,7 +29,7 @@ from control_plane.usage.aggregation import aggregate
 from control_plane.usage.models import StorageDay
 from control_plane.usage.sums import Span, today
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MAY = Span(date(2026, 5, 1), date(2026, 5, 31))
 
 

@@ -19,7 +19,7 @@ from control_plane.tenants.roles import Role
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.aggregation import aggregate
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 def answered(org: Any, first_token_ms: int, *, decode_ms: int = 90, outcome: str = "finished") -> None:

@@ -19,7 +19,7 @@ from control_plane.tenants.models import Invitation, Membership
 from control_plane.tenants.roles import Role
 from control_plane.tenants.tasks import mail_invitation
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 PASSWORD = "correct horse battery"
 
 

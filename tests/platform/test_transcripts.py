@@ -15,7 +15,7 @@ from control_plane.transcripts.actions import Taken, set_recording, store
 from control_plane.transcripts.models import Recording, Transcript
 from lora_engine.wire import engine_pb2 as pb
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = datetime.now(UTC)
 
 

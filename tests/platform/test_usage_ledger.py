@@ -15,7 +15,7 @@ from control_plane.usage.models import UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.usage.serializers import RequestSerializer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 def record(org: Any, request_id: str, *, days_ago: float = 0, prompt: int = 10, output: int = 5, **more: Any) -> bool:

@@ -26,7 +26,7 @@ from control_plane.webhooks.events import publish, publish_quota
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.webhooks.signing import GRACE
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
 class Receiver(ThreadingHTTPServer):
