@@ -54,6 +54,7 @@ def add_rms_norm(
     if weight.shape != (size,) or out.shape != x.shape:
         raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}, out {tuple(out.shape)}")
     target = residual if residual is not None else x
+    block = triton.next_power_of_2(size)
     _rms_norm_kernel[(x.shape[0],)](
         x,
         target,
@@ -64,9 +65,9 @@ def add_rms_norm(
         out.stride(0),
         eps,
         SIZE=size,
-        BLOCK=triton.next_power_of_2(size),
+        BLOCK=block,
         HAS_RESIDUAL=residual is not None,
-        num_warps=min(16, max(1, size // 512)),
+        num_warps=min(16, max(1, block // 512)),  # of the block: it is a power of two, whatever the width is
         **early_start(x),
     )
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from lorikeet_testing.compiled import compiler_process
 
 from lora_kernels.forms import SHRINK, Form
 
 
 def ptx_of(form: Form, dtype: str) -> dict[str, str]:
-    """In a process of its own: this one may have Triton's interpreter in the compiler's place."""
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", "lorikeet_testing.compiled_lora", form.name, dtype]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=True)
-    kernels: dict[str, str] = json.loads(done.stdout)
+    kernels: dict[str, str] = json.loads(compiler_process("compiled_lora", form.name, dtype))
     return kernels
 
 

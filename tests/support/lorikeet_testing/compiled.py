@@ -1,0 +1,112 @@
+"""Takes kernels' launches as their wrappers make them, and compiles them for a GPU without having one.
+
+Compiling needs the real compiler, while the tests' process may have Triton's interpreter: `compiler_process`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from lora_kernels import attention, elementwise, expand, sampling, shrink
+
+MODULES = (attention, elementwise, expand, sampling, shrink)
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
+POINTERS = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: the kernel, its arguments and compile options."""
+
+    kernel: Any
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel.__name__)
+
+    def source(self) -> ASTSource:
+        """Specialised as a launch on a GPU would be: aligned pointers and sizes allow wide and asynchronous loads."""
+        names = [parameter.name for parameter in self.kernel.params]
+        constants = {p.name: self.arguments[p.name] for p in self.kernel.params if p.is_constexpr}
+        signature = {name: "constexpr" if name in constants else _type_of(self.arguments[name]) for name in names}
+        even = [name for name in names if signature[name].startswith("*")]
+        even += [n for n in names if signature[n] == "i32" and n != "layer" and self.arguments[n] % 16 == 0]
+        return ASTSource(
+            self.kernel,
+            signature,
+            {(names.index(name),): value for name, value in constants.items()},
+            {(names.index(name),): [["tt.divisibility", 16]] for name in even},
+        )
+
+    def compile(self) -> Any:
+        """For a Hopper GPU; raises what Triton raises."""
+        return triton.compile(self.source(), target=GPUTarget("cuda", 90, 32), options=self.options)
+
+
+class _Recorder:
+    """In a kernel's place."""
+
+    def __init__(self, kernel: Any, take: Callable[[Launch], None]) -> None:
+        self._kernel = kernel
+        self._take = take
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            options = {k: kwargs.pop(k) for k in OPTIONS if k in kwargs}
+            names = inspect.signature(self._kernel.fn).parameters
+            self._take(Launch(self._kernel, dict(zip(names, args, strict=False)) | kwargs, options))
+
+        return launch
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return POINTERS[value.dtype]
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+@contextmanager
+def compiling(take: Callable[[Launch], None]) -> Iterator[None]:
+    """Meanwhile, every launch of a kernel of ours is handed to ``take``, and nothing runs."""
+    kept: list[tuple[ModuleType, str, Any]] = []
+    for module in MODULES:
+        for name in [n for n in vars(module) if n.endswith("_kernel")]:
+            kept.append((module, name, getattr(module, name)))
+            setattr(module, name, _Recorder(kept[-1][2], take))
+        if hasattr(module, "early_start"):
+            kept.append((module, "early_start", module.early_start))
+            module.early_start = lambda x: {"PDL": True, "launch_pdl": True}
+    try:
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
+
+
+def compiler_process(module: str, *arguments: str, timeout: float = 300) -> str:
+    """What a program of this package prints, run where Triton has its compiler."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", f"lorikeet_testing.{module}", *arguments]
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=timeout, check=True).stdout

@@ -1,0 +1,139 @@
+"""What a model's steps launch, for real models' shapes and without a GPU.
+
+Run as a program, it compiles that: `python -m lorikeet_testing.compiled_shapes bfloat16 norms Qwen2.5-7B …` prints a
+line for each fault, and at last how many kernels it compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import product
+
+import torch
+
+from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
+from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.expand import lora_expand
+from lora_kernels.forms import Form, LoraShape
+from lora_kernels.sampling import choose_tokens
+from lora_kernels.sampling_parameters import ROW_FIELDS
+from lora_kernels.shrink import lora_shrink
+from lora_kernels.tables import SlotTables
+from lora_kernels.tiles import Span, token_tiles
+
+from .compiled import Launch, compiling
+from .model_shapes import SHAPES, Shape
+
+SHARED_BYTES = 227 * 2**10  # of a multiprocessor, for one program
+PAGE_TOKENS = 16
+LENGTH = 2048
+
+
+def elements(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Sizes and strides are all that a launch looks at."""
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def launch_norms(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
+    x, weight = elements(tokens, shape.hidden, dtype=dtype), elements(shape.hidden, dtype=dtype)
+    for residual in (None, x):
+        add_rms_norm(x, residual, weight, 1e-5, x)
+
+
+def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
+    """What stands between the matrix products."""
+    launch_norms(shape, tokens, dtype)
+    silu_mul(elements(tokens, 2 * shape.inner, dtype=dtype), elements(tokens, shape.inner, dtype=dtype))
+    qkv = elements(tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, dtype=dtype)
+    table, positions = elements(LENGTH, shape.head_dim, dtype=dtype), elements(tokens, dtype=torch.int32)
+    for norm in (None, elements(shape.head_dim, dtype=dtype)):
+        rope_and_write_kv(
+            qkv, table, table, positions, positions, pool_of(shape, dtype), heads=shape.heads, kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim, page_tokens=PAGE_TOKENS, q_norm=norm, k_norm=norm, eps=1e-6,
+        )  # fmt: skip
+
+
+def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
+    q = elements(tokens, shape.heads * shape.head_dim, dtype=dtype)
+    table, lengths = elements(tokens, LENGTH // PAGE_TOKENS, dtype=torch.int32), elements(tokens, dtype=torch.int32)
+    sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": PAGE_TOKENS}
+    workspace = DecodeWorkspace(tokens, shape.heads, shape.head_dim, 32, "meta")
+    splits = decode_splits(tokens, shape.kv_heads)
+    pool = pool_of(shape, dtype)
+    for window in (0, 1024):
+        paged_decode(q, pool, table, lengths, q, workspace, splits=splits, window=window, **sizes)
+        for width in (LENGTH // PAGE_TOKENS, 1):
+            tiles = elements(4, 4, dtype=torch.int32)
+            paged_prefill(q, pool, table[:, :width], tiles, q, window=window, **sizes)
+
+
+def launch_lora(shape: Shape, form: Form, tokens: int, rank: int, dtype: torch.dtype) -> None:
+    lora, pool = LoraShape(form, rank), pool_of(shape, dtype)
+    h = lora.workspace(tokens, max(group.in_features for group in shape.groups), 3, "meta", dtype)
+    tiles, tables = token_tiles([Span(1, 0, tokens, rank)], form), SlotTables(2, 1, 3, "cpu")
+    for group in shape.groups:
+        where = (tiles, tables, 0, group, shape.kv_dim, lora)
+        lora_shrink(elements(tokens, group.in_features, dtype=dtype), pool, h, *where)
+        out = elements(tokens, sum(group.out_features), dtype=dtype)
+        for onto in (None, out):
+            lora_expand(h, pool, out, *where, onto)
+
+
+def launch_sampling(shape: Shape, dtype: torch.dtype) -> None:
+    logits = elements(4, shape.vocab, dtype=dtype)
+    choose_tokens(logits)
+    for truncated in (False, True):
+        choose_tokens(logits, elements(4, ROW_FIELDS, dtype=torch.int64), truncated=truncated)
+
+
+def pool_of(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    return elements(4, 2 * PAGE_TOKENS * shape.kv_dim, dtype=dtype)
+
+
+def launch_everything(shape: Shape, dtype: torch.dtype) -> None:
+    for tokens in (1, 256, 2048):
+        launch_small(shape, tokens, dtype)
+        launch_attention(shape, tokens, dtype)
+    for form, rank in product(Form, (16, 256)):
+        launch_lora(shape, form, 64, rank, dtype)
+    launch_sampling(shape, dtype)
+
+
+PARTS: dict[str, Callable[[Shape, torch.dtype], None]] = {
+    "norms": lambda shape, dtype: launch_norms(shape, 256, dtype),
+    "everything": launch_everything,
+}
+
+
+def launches(name: str, part: str, dtype: torch.dtype) -> list[Launch]:
+    """What steps of the model launch."""
+    found: list[Launch] = []
+    with compiling(found.append):
+        PARTS[part](SHAPES[name], dtype)
+    return found
+
+
+def faults(name: str, launch: Launch) -> list[str]:
+    """What speaks against one launch."""
+    try:
+        shared = launch.compile().metadata.shared
+    except Exception as error:
+        return [f"{name}: {launch.name} {launch.options}: {type(error).__name__}: {error}"]
+    return [f"{name}: {launch.name} needs {shared} bytes of shared memory"] if shared > SHARED_BYTES else []
+
+
+def main(dtype: str, part: str, names: list[str]) -> None:
+    compiled: set[tuple[str, str]] = set()
+    for name in names:
+        for launch in launches(name, part, getattr(torch, dtype)):
+            key = (launch.source().hash(), str(launch.options))
+            if key not in compiled:
+                compiled.add(key)
+                for fault in faults(name, launch):
+                    print(fault, flush=True)
+    print(len(compiled))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
