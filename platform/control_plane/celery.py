@@ -6,8 +6,15 @@ from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
-app = Celery("control_plane")
-app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
+
+def make_app() -> Celery:
+    """Which queues are consumed is a state of the application, so each embedded worker has one of its own."""
+    made = Celery("control_plane", set_as_current=False)
+    made.config_from_object("django.conf:settings", namespace="CELERY")
+    made.autodiscover_tasks()
+    return made
+
+
+app = make_app()
 app.set_current()
 app.set_default()

@@ -1,7 +1,7 @@
-"""The Celery worker and its clock inside the web process: the default without Redis.
+"""The Celery workers, one for each queue, and their clock inside the web process: the default without Redis.
 
-The queue is in this process's memory, so there can be one such process per data folder, and what waits in the queue
-at a stop is queued again at the next start from what the database says.
+The queues are in this process's memory, so there can be one such process per data folder, and what waits in them at a
+stop is queued again at the next start from what the database says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
@@ -19,13 +20,13 @@ from celery.worker import WorkController
 
 from control_plane.adapters import validation
 from control_plane.adapters.tasks import resume_uploads
-from control_plane.celery import app
+from control_plane.celery import app, make_app
 from control_plane.config import current
 from control_plane.fleet.tasks import reconcile
+from control_plane.jobs.queues import QUEUES, WorkQueue
 
 logger = logging.getLogger(__name__)
 
-CONCURRENCY = 4
 STOP_WITHIN_S = 10.0
 
 
@@ -44,23 +45,13 @@ class EmbeddedWorker:
 
     def __init__(self) -> None:
         self._lock: IO[str] | None = None
-        self._worker: WorkController | None = None
-        self._thread: threading.Thread | None = None
+        self._workers: list[WorkController] = []
         self._beat: threading.Thread | None = None
 
     def start(self) -> None:
         """Raises SecondEmbeddedProcessError."""
         self._lock = _take_lock(current().var_dir / "embedded.lock")
-        self._worker = app.WorkController(
-            pool_cls="threads",
-            concurrency=CONCURRENCY,
-            hostname="embedded@localhost",
-            without_heartbeat=True,
-            without_mingle=True,
-            without_gossip=True,
-        )
-        self._thread = threading.Thread(target=self._worker.start, name="lorikeet-worker", daemon=True)
-        self._thread.start()
+        self._workers = [_start_worker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
         resume_uploads.delay(orphans=True)
@@ -71,13 +62,31 @@ class EmbeddedWorker:
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
         validation.cancel_running()
-        if self._worker is not None and self._thread is not None:
-            self._worker.stop()
-            self._thread.join(STOP_WITHIN_S)
-            if self._thread.is_alive():
-                logger.warning("A background task did not end within %.0f s.", STOP_WITHIN_S)
+        # Each waits for its running tasks, so they are stopped beside each other.
+        stopping = [threading.Thread(target=worker.stop, name=worker.hostname, daemon=True) for worker in self._workers]
+        for thread in stopping:
+            thread.start()
+        end = time.monotonic() + STOP_WITHIN_S
+        for thread in stopping:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                logger.warning("A task of %s did not end within %.0f s.", thread.name, STOP_WITHIN_S)
         if self._lock is not None:
             self._lock.close()
+
+
+def _start_worker(queue: WorkQueue) -> WorkController:
+    worker = make_app().WorkController(
+        pool_cls="threads",
+        concurrency=queue.slots,
+        hostname=f"{queue.name}@embedded",
+        queues=[queue.name],
+        without_heartbeat=True,
+        without_mingle=True,
+        without_gossip=True,
+    )
+    threading.Thread(target=worker.start, name=f"lorikeet-{queue.name}", daemon=True).start()
+    return worker
 
 
 def _take_lock(path: Path) -> IO[str]:

@@ -4,8 +4,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
+from kombu.entity import Queue
 
 from control_plane.config import REPOSITORY, Settings, SettingsError, split_list
+from control_plane.jobs import queues
 
 LORIKEET = Settings()
 
@@ -175,6 +177,11 @@ CACHES: dict[str, dict[str, Any]] = {
 
 CELERY_BROKER_URL = LORIKEET.redis_url or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_QUEUES = [Queue(queue.name) for queue in queues.QUEUES]  # type: ignore[no-untyped-call]
+CELERY_TASK_ROUTES = queues.ROUTES
+CELERY_TASK_DEFAULT_QUEUE = queues.DEFAULT
+# A queue that nobody consumes would swallow tasks.
+CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -182,13 +189,13 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0},
+    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0, "options": {"expires": 30}},
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
     "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
-    "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0},
-    "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0},
+    "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0, "options": {"expires": 30}},
+    "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0, "options": {"expires": 15}},
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},
-    "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0},
+    "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0, "options": {"expires": 600}},
     "reconcile-quotas": {"task": "quotas.reconcile", "schedule": 60.0, "options": {"expires": 60}},
     "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose, variables_in
+from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose, variables_in, workers
 
 from control_plane.config import Settings
+from control_plane.jobs.queues import QUEUES
 
 ROOT = COMPOSE.parent
 SECRETS = {"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"}
-PLATFORM = ("migrate", "web", "worker", "beat", "watcher")
+WORKERS = tuple(workers())
+PLATFORM = ("migrate", "web", *WORKERS, "beat", "watcher")
 ENGINES = ("engine-cpu", "engine-gpu")
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
@@ -85,8 +87,16 @@ def test_services_wait_for_health_not_for_start(compose: dict[str, Any]) -> None
             wanted = "service_completed_successfully" if other == "migrate" else "service_healthy"
             assert condition == {"condition": wanted}, name
             assert other == "migrate" or "healthcheck" in compose["services"][other]
-    for name in ("web", "worker", *ENGINES):
+    for name in ("web", *WORKERS, *ENGINES):
         assert compose["services"][name]["healthcheck"]["test"]
+
+
+def test_every_queue_has_a_worker(compose: dict[str, Any]) -> None:
+    consumed: list[str] = []
+    for name in WORKERS:
+        command = compose["services"][name]["command"]
+        consumed += command[command.index("--queues") + 1].split(",")
+    assert sorted(consumed) == sorted(queue.name for queue in QUEUES)
 
 
 def test_our_containers_have_no_rights(compose: dict[str, Any]) -> None:

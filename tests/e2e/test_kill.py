@@ -1,7 +1,8 @@
 """kill -9 of web, worker and engine at random, under load: afterwards nothing is lost, doubled or half done.
 
-Two web processes, two workers, one engine, on PostgreSQL and Redis. What the engine produced is noted inside its own
-journal's file, by a trigger that this test adds there: a record that the product cannot forget.
+Two web processes, the workers that uploads and usage need, one engine, on PostgreSQL and Redis. What the engine
+produced is noted inside its own journal's file, by a trigger that this test adds there: a record that the product
+cannot forget.
 
 LORIKEET_KILL_TEST_S is how long processes are killed, by default half a minute; LORIKEET_KILL_TEST_SEED repeats
 a run's choices.
@@ -59,7 +60,8 @@ class Fleet:
 
     @property
     def victims(self) -> list[str]:
-        return ["web", "web-2", "worker", "worker-2", "engine-cpu"]
+        workers = ["worker-validation", "worker-validation-2", "worker-staging", "worker-system"]
+        return ["web", "web-2", *workers, "engine-cpu"]
 
     def start(self, name: str) -> None:
         self.topology.start(name.removesuffix("-2"), name, self.ports.get(name, 0))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from lorikeet_testing.compose import ROOT
+from lorikeet_testing.compose import ROOT, workers
 from lorikeet_testing.topology import Topology
 from lorikeet_testing.web import free_port
 
-LONG_RUNNING = ("engine-cpu", "worker", "beat", "watcher", "web")
+LONG_RUNNING = ("engine-cpu", *workers(), "beat", "watcher", "web")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 

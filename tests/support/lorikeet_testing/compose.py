@@ -38,6 +38,12 @@ def variables_in(text: str) -> set[str]:
     return {found.group("name") for found in VARIABLE.finditer(text) if found.group("name")}
 
 
+def workers() -> list[str]:
+    """The services that run tasks."""
+    anything = dict.fromkeys(variables_in(COMPOSE.read_text()), "x")
+    return [name for name in load_compose(anything)["services"] if name.startswith("worker-")]
+
+
 def load_compose(variables: Mapping[str, str]) -> dict[str, Any]:
     text = "\n".join(line for line in COMPOSE.read_text().splitlines() if not line.lstrip().startswith("#"))
     loaded: dict[str, Any] = yaml.safe_load(fill_in(text, variables))

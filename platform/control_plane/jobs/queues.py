@@ -1,0 +1,56 @@
+"""One Celery queue for each kind of background work, so that no kind waits for another.
+
+Settings read this module: it imports nothing of Django.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WorkQueue:
+    """`slots` is how many of its tasks the embedded worker runs at once."""
+
+    name: str
+    slots: int
+    tasks: tuple[str, ...]
+
+
+QUEUES = (
+    # Short work on the database alone, and what beat must not wait for: the usage watermark hangs on it.
+    WorkQueue(
+        "system",
+        2,
+        (
+            "usage.aggregate",
+            "quotas.reconcile",
+            "adapters.judge_canaries",
+            "adapters.resume_uploads",
+            "fleet.reconcile",
+        ),
+    ),
+    WorkQueue("validation", 3, ("adapters.validate_upload",)),
+    # Talks to engine hosts, which may hang.
+    WorkQueue("staging", 4, ("fleet.stage_placement", "fleet.drop_unwanted", "fleet.pull_usage")),
+    # Talks to tenants' servers, which may be slow on purpose.
+    WorkQueue("webhooks", 6, ("webhooks.deliver", "webhooks.deliver_due")),
+    WorkQueue("mail", 1, ("accounts.mail_reset_link", "tenants.mail_invitation")),
+    WorkQueue("exports", 2, ("reports.write_export",)),
+    # May take minutes, and nobody waits for it.
+    WorkQueue(
+        "maintenance",
+        1,
+        (
+            "adapters.collect",
+            "usage.measure_storage",
+            "reports.tend_exports",
+            "accounts.clear_sessions",
+            "transcripts.forget",
+            "refusals.forget",
+            "webhooks.forget",
+        ),
+    ),
+)
+DEFAULT = "system"
+ROUTES = {task: {"queue": queue.name} for queue in QUEUES for task in queue.tasks}
