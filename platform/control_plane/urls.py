@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from control_plane.audit import urls as audit
+from control_plane.fleet import urls as fleet
 from control_plane.http.access import public
 from control_plane.http.health import livez, readyz
 from control_plane.http.metrics import metrics
@@ -38,6 +39,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
 
 operator_urls: list[URLPattern | URLResolver] = [
     *audit.operator_urlpatterns,
+    *fleet.operator_urlpatterns,
     *prices.operator_urlpatterns,
     *quotas.operator_urlpatterns,
     *reports.operator_urlpatterns,

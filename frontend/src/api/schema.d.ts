@@ -69,6 +69,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Engine hosts with the adapters of all tenants. */
+        get: operations["list_all_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/prices": {
         parameters: {
             query?: never;
@@ -597,7 +614,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Engine hosts with load, memory pages and resident adapters. */
+        /** @description Engine hosts with load, memory pages, and which of the tenant's adapters they hold. */
         get: operations["list_hosts"];
         put?: never;
         post?: never;
@@ -1623,10 +1640,10 @@ export interface components {
          * @enum {string}
          */
         Grain: "day" | "hour";
-        /** @description An engine host by its last heartbeat. */
+        /** @description An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it. */
         Host: {
             adapters: components["schemas"]["ResidentAdapter"][];
-            /** @description `adapters` shows at most 256, the caller's own first. */
+            /** @description `adapters` shows at most 256, the busiest first. */
             adapters_total: number;
             boot_id: string;
             device: string;
@@ -2103,6 +2120,27 @@ export interface components {
             tenant: string;
             tenant_name: string;
         };
+        /** @description An engine host by its last heartbeat, with every tenant's adapters. */
+        OperatorHost: {
+            adapters: components["schemas"]["OperatorResident"][];
+            /** @description `adapters` shows at most 256, the busiest first. */
+            adapters_total: number;
+            address: string;
+            boot_id: string;
+            device: string;
+            /** Format: date-time */
+            last_seen: string | null;
+            model: string;
+            name: string;
+            /** @description One page over all layers. */
+            page_bytes: number;
+            pool: components["schemas"]["Pool"];
+            running: number;
+            state: components["schemas"]["HostState"];
+            /** Format: double */
+            tokens_per_second: number;
+            waiting: number;
+        };
         OperatorReport: {
             /** Format: date-time */
             as_of: string | null;
@@ -2120,6 +2158,16 @@ export interface components {
             tenants: number;
             top_adapters: components["schemas"]["TopAdapter"][];
             totals: components["schemas"]["Totals"];
+        };
+        OperatorResident: {
+            bytes: number;
+            digest: string;
+            rank: number;
+            /** @description Requests using it now. */
+            running: number;
+            tier: components["schemas"]["TierEnum"];
+            /** @description Versions with this content; none if the host has yet to forget it. */
+            used_by: components["schemas"]["Owner"][];
         };
         /**
          * @description * `finished` - Finished
@@ -2141,6 +2189,10 @@ export interface components {
             recent_requests: components["schemas"]["Request"][];
             requests_24h: number;
             tokens_24h: number;
+        };
+        Owner: {
+            name: string;
+            tenant: string;
         };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
@@ -2326,11 +2378,11 @@ export interface components {
             password: string;
             token: string;
         };
-        /** @description Name and digest are null for other tenants' adapters. */
+        /** @description One of the tenant's own. */
         ResidentAdapter: {
             bytes: number;
-            digest: string | null;
-            name: string | null;
+            digest: string;
+            name: string;
             rank: number;
             /** @description Requests using it now. */
             running: number;
@@ -3021,6 +3073,25 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    list_all_hosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorHost"][];
                 };
             };
         };

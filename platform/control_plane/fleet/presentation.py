@@ -1,18 +1,20 @@
-"""Hosts as the console sees them. Other tenants' adapters are shown without name or digest."""
+"""Hosts as the console sees them: a tenant sees its own adapters there, an operator everybody's."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from control_plane.adapters.models import AdapterVersion
+from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.models import EngineHost
 from control_plane.fleet.observed import POOL_FIELDS
 from control_plane.tenants.models import Tenant
 
-# A host may hold thousands of adapters. The caller's own come first, then the busiest and nearest to the device.
+# A host may hold thousands of adapters: the busiest and nearest to the device come first.
 MOST_ADAPTERS = 256
 _TIER_ORDER = {"device": 0, "host": 1, "disk": 2}
+Resident = dict[str, Any]
 
 
 def names_by_digest(tenant: Tenant) -> dict[str, str]:
@@ -30,6 +32,28 @@ def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def host_json(host: EngineHost, names: Mapping[str, str]) -> dict[str, Any]:
+    """The host's load as a whole, and of its adapters only those in ``names``."""
+    residents = [{**resident, "name": names[resident["digest"]]} for resident in _on(host, names)]
+    return {**_figures(host), "adapters": residents[:MOST_ADAPTERS], "adapters_total": len(residents)}
+
+
+def hosts_for_operator() -> list[dict[str, Any]]:
+    """Every active host with every adapter, and whose it is."""
+    hosts = list(EngineHost.objects.filter(active=True))
+    shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
+    owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
+    return [
+        {
+            **_figures(host),
+            "address": host.address,
+            "adapters": [{**resident, "used_by": owners[resident["digest"]]} for resident in shown[host.pk]],
+            "adapters_total": len(host.last_status.get("adapters", [])),
+        }
+        for host in hosts
+    ]
+
+
+def _figures(host: EngineHost) -> dict[str, Any]:
     status, description = host.last_status, host.description
     return {
         "name": host.name,
@@ -42,16 +66,22 @@ def host_json(host: EngineHost, names: Mapping[str, str]) -> dict[str, Any]:
         "tokens_per_second": status.get("tokens_per_second", 0.0),
         "pool": status.get("pool") or dict.fromkeys(POOL_FIELDS, 0),
         "page_bytes": description.get("page_bytes", 0),
-        "adapters": _adapters(status.get("adapters", []), names),
-        "adapters_total": len(status.get("adapters", [])),
         "last_seen": host.last_seen.isoformat() if host.last_seen else None,
     }
 
 
-def _adapters(residents: list[dict[str, Any]], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    shown = sorted(residents, key=lambda r: (r["digest"] not in names, -r["running"], _TIER_ORDER.get(r["tier"], 3)))
-    return [_adapter(resident, names.get(resident["digest"])) for resident in shown[:MOST_ADAPTERS]]
+def _on(host: EngineHost, digests: Mapping[str, str] | None = None) -> list[Resident]:
+    """The host's adapters, or those among ``digests``."""
+    residents = host.last_status.get("adapters", [])
+    found = residents if digests is None else [resident for resident in residents if resident["digest"] in digests]
+    return sorted(found, key=lambda resident: (-resident["running"], _TIER_ORDER.get(resident["tier"], 3)))
 
 
-def _adapter(resident: dict[str, Any], name: str | None) -> dict[str, Any]:
-    return {**resident, "name": name, "digest": resident["digest"] if name else None}
+def _owners(digests: set[str]) -> Mapping[str, list[dict[str, str]]]:
+    """Whose versions have these contents; nobody's is what a host has not forgotten yet."""
+    owners: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
+    rows = AdapterVersion.objects.filter(digest__in=digests).exclude(state__in=OUT_OF_USE)
+    columns = ("digest", "tenant__slug", "adapter__name", "number")
+    for digest, tenant, name, number in rows.order_by("tenant__slug", "created_at").values_list(*columns):
+        owners[digest].append({"tenant": tenant, "name": f"{name}@v{number}"})
+    return owners

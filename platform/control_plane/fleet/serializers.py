@@ -18,20 +18,30 @@ class PoolSerializer(serializers.Serializer[Any]):
     reserved = serializers.IntegerField()
 
 
-class ResidentAdapterSerializer(serializers.Serializer[Any]):
-    """Name and digest are null for other tenants' adapters."""
-
-    name = serializers.CharField(allow_null=True)
-    digest = serializers.CharField(allow_null=True)
+class _ResidentSerializer(serializers.Serializer[Any]):
+    digest = serializers.CharField()
     tier = serializers.ChoiceField(choices=["device", "host", "disk"])
     running = serializers.IntegerField(help_text="Requests using it now.")
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField()
 
 
-class HostSerializer(serializers.Serializer[Any]):
-    """An engine host by its last heartbeat."""
+class ResidentAdapterSerializer(_ResidentSerializer):
+    """One of the tenant's own."""
 
+    name = serializers.CharField()
+
+
+class OwnerSerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+
+
+class OperatorResidentSerializer(_ResidentSerializer):
+    used_by = OwnerSerializer(many=True, help_text="Versions with this content; none if the host has yet to forget it.")
+
+
+class _HostSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=HostState.choices)
     boot_id = serializers.CharField(allow_blank=True)
@@ -42,6 +52,18 @@ class HostSerializer(serializers.Serializer[Any]):
     tokens_per_second = serializers.FloatField()
     pool = PoolSerializer()
     page_bytes = serializers.IntegerField(help_text="One page over all layers.")
-    adapters = ResidentAdapterSerializer(many=True)
-    adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the caller's own first.")
+    adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the busiest first.")
     last_seen = serializers.DateTimeField(allow_null=True)
+
+
+class HostSerializer(_HostSerializer):
+    """An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it."""
+
+    adapters = ResidentAdapterSerializer(many=True)
+
+
+class OperatorHostSerializer(_HostSerializer):
+    """An engine host by its last heartbeat, with every tenant's adapters."""
+
+    address = serializers.CharField()
+    adapters = OperatorResidentSerializer(many=True)

@@ -91,12 +91,12 @@ const TIERS: Record<string, { label: string; tone: Tone }> = {
 const TIER_ORDER = Object.keys(TIERS);
 
 function Residents({ adapters }: { adapters: HostAdapter[] }) {
-  if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">No adapter is on this host.</p>;
-  const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || (a.name ?? "~").localeCompare(b.name ?? "~"));
+  if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
+  const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name));
   return (
     <div className="border-t">
-      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{plural(adapters.length, "adapter")} on this host</h3>
-      <Table label="Adapters on this host">
+      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{plural(adapters.length, "adapter")} of yours on this host</h3>
+      <Table label="Your adapters on this host">
         <thead>
           <tr>
             <Th>Adapter</Th>
@@ -107,11 +107,11 @@ function Residents({ adapters }: { adapters: HostAdapter[] }) {
           </tr>
         </thead>
         <tbody>
-          {sorted.map((adapter, index) => (
-            <Tr key={adapter.digest ?? `other-${index}`}>
+          {sorted.map((adapter) => (
+            <Tr key={adapter.digest}>
               <Td className="font-medium">
-                {adapter.name ?? <span className="font-normal text-ink-3">another tenant’s</span>}
-                {adapter.digest && <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>}
+                {adapter.name}
+                <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
               </Td>
               <Td>
                 <Badge tone={TIERS[adapter.tier]?.tone}>{TIERS[adapter.tier]?.label ?? adapter.tier}</Badge>
