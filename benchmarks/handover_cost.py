@@ -29,8 +29,8 @@ django.setup()
 
 from rest_throughput import commit, cpu_name  # noqa: E402
 
-from control_plane.gateway.socket_handover import Handover  # noqa: E402
-from control_plane.gateway.socket_sessions import Send, Sessions  # noqa: E402
+from control_plane.gateway.sockets.resume_relay import Handover  # noqa: E402
+from control_plane.gateway.sockets.session import Send, Sessions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "gateway.jsonl"
 

@@ -13,15 +13,15 @@ django.setup(set_prefix=False)  # before the imports below, which need loaded ap
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
-import control_plane.gateway.routing  # noqa: E402
-import control_plane.live.routing  # noqa: E402
+import control_plane.gateway.sockets.websocket_urls  # noqa: E402
+import control_plane.live.websocket_urls  # noqa: E402
 from control_plane import drain, embedded  # noqa: E402
-from control_plane.adapters.tus import ResumableUploads  # noqa: E402
+from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
-from control_plane.gateway.handler import ByPath, GatewayHandler  # noqa: E402
+from control_plane.gateway.openai.asgi import ByPath, GatewayHandler  # noqa: E402
+from control_plane.http.asgi import Handler  # noqa: E402
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
-from control_plane.http.handler import Handler  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
 from control_plane.live.events import bind_loop  # noqa: E402
@@ -47,7 +47,10 @@ async def _flush_last_used() -> None:
 
 
 # What the tests walk.
-sockets = [*control_plane.gateway.routing.websocket_urlpatterns, *control_plane.live.routing.websocket_urlpatterns]
+sockets = [
+    *control_plane.gateway.sockets.websocket_urls.websocket_urlpatterns,
+    *control_plane.live.websocket_urls.websocket_urlpatterns,
+]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()))))

@@ -18,8 +18,8 @@ from typing import IO
 from celery.beat import EmbeddedService, Scheduler
 from celery.worker import WorkController
 
-from control_plane.adapters import validation
 from control_plane.adapters.tasks import resume_uploads
+from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
 from control_plane.config import current
 from control_plane.fleet.tasks import reconcile
@@ -61,7 +61,7 @@ class EmbeddedWorker:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
-        validation.cancel_running()
+        validation_job.cancel_running()
         # Each waits for its running tasks, so they are stopped beside each other.
         stopping = [threading.Thread(target=worker.stop, name=worker.hostname, daemon=True) for worker in self._workers]
         for thread in stopping:

@@ -153,7 +153,7 @@ if LORIKEET.console_dir.is_dir():
     WHITENOISE_ROOT = str(LORIKEET.console_dir)
 
 # Uploads go straight to the artifact file system, so that accepting one is a rename and memory stays flat.
-FILE_UPLOAD_HANDLERS = ["control_plane.adapters.incoming.SpoolToStoreHandler"]
+FILE_UPLOAD_HANDLERS = ["control_plane.adapters.uploads.spool.SpoolToStoreHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_NUMBER_FILES = LORIKEET.upload_max_files
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
@@ -250,7 +250,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "control_plane.gateway.schema.add_inference",
+        "control_plane.gateway.openai.schema.add_inference",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

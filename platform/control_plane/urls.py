@@ -56,5 +56,5 @@ urlpatterns = [
     path("api/docs", public(SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[]))),
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),
     path("api/operator/", include(operator_urls)),
-    path("v1/", include("control_plane.gateway.urls")),
+    path("v1/", include("control_plane.gateway.openai.urls")),
 ]

@@ -9,7 +9,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from control_plane.adapters import contents, uploads, validation
 from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import (
     archive_adapter,
@@ -20,9 +19,12 @@ from control_plane.adapters.archiving import (
     restore_adapter,
     restore_version,
 )
+from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.artifacts.store import ArtifactStore, artifact_store
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, Content, Upload, UploadState, VersionState
-from control_plane.adapters.store import ArtifactStore, artifact_store
 from control_plane.adapters.tasks import collect
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.quotas.models import LimitSet
@@ -93,7 +95,7 @@ def test_deleted_for_good(acme: Any, two: Any, upload: Any, store: Any) -> None:
     assert Alias.objects.get(name="live").previous is None
     assert acme.client().get(acme.path("adapters/support/versions/1")).status_code == 404
     assert [v["number"] for v in acme.client().get(acme.path("adapters/support")).json()["versions"]] == [2]
-    assert contents.collect(NOW) == 1
+    assert artifact_gc.collect(NOW) == 1
     assert (store.has(first.digest), store.has(second.digest)) == (False, True)
     again = upload(acme)
     assert (again.version.number, again.reused_version) == (3, False), "numbers are not given twice"
@@ -131,7 +133,7 @@ def test_archived_adapter_deleted(acme: Any, two: Any, store: Any) -> None:
     with pytest.raises(LorikeetError, match="no archived adapter"):
         restore_adapter(acting=acme.principal(), adapter_id=adapter.pk)
     assert set(AdapterVersion.objects.values_list("state", flat=True)) == {VersionState.DELETED}
-    assert contents.collect(NOW) == 2
+    assert artifact_gc.collect(NOW) == 2
     assert list(store.digests()) == []
     assert not Content.objects.exists()
     assert AuditEvent.objects.filter(action="content.remove", actor_kind="system").count() == 2
@@ -181,11 +183,11 @@ def test_content_of_two_tenants_stays_for_the_second(acme: Any, globex: Any, rea
     ours, theirs = ready_version(acme), ready_version(globex)
     Alias.objects.for_tenant(acme.tenant).delete()
     delete_version(acting=acme.principal(), version=ours)
-    assert contents.collect(NOW) == 0
+    assert artifact_gc.collect(NOW) == 0
     Alias.objects.for_tenant(globex.tenant).delete()
     delete_version(acting=globex.principal(), version=theirs)
-    assert contents.collect() == 0, "touched lately"
-    assert contents.collect(NOW) == 1
+    assert artifact_gc.collect() == 0, "touched lately"
+    assert artifact_gc.collect(NOW) == 1
     assert not store.has(ours.digest)
 
 
@@ -194,7 +196,7 @@ def test_content_of_an_upload_stays(acme: Any, upload: Any, store: Any, monkeypa
     real, seen = uploads.accept_upload, []
 
     def collected_first(*args: Any) -> bool:
-        seen.append(contents.collect(NOW))
+        seen.append(artifact_gc.collect(NOW))
         return real(*args)
 
     monkeypatch.setattr(uploads, "accept_upload", collected_first)
@@ -204,16 +206,16 @@ def test_content_of_an_upload_stays(acme: Any, upload: Any, store: Any, monkeypa
 
 
 def test_content_of_a_refused_upload_goes(acme: Any, upload: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = validation.inspect
+    real = validation_job.inspect
 
     def limited_meanwhile(received: Upload, base: Any) -> Any:
         LimitSet.objects.create(tenant=acme.tenant, storage_bytes=1)
         return real(received, base)
 
-    monkeypatch.setattr(validation, "inspect", limited_meanwhile)
+    monkeypatch.setattr(validation_job, "inspect", limited_meanwhile)
     assert upload(acme).reason["code"] == "storage_limit_reached"
     assert len(list(store.digests())) == 1
-    assert contents.collect(NOW) == 1
+    assert artifact_gc.collect(NOW) == 1
     assert list(store.digests()) == []
 
 
@@ -221,30 +223,30 @@ def test_what_a_slow_worker_stores_too_late_is_found(
     acme: Any, upload: Any, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still between taking the content and storing it; meanwhile the upload was refused elsewhere."""
-    real = contents.hold_content
+    real = artifact_gc.hold_content
 
     def refused_meanwhile(received: Upload, digest: str) -> bool:
         held = real(received, digest)
         uploads.refuse_upload(received, uploads.GIVEN_UP, None)
-        assert contents.collect(NOW) == 1
+        assert artifact_gc.collect(NOW) == 1
         return held
 
-    monkeypatch.setattr(contents, "hold_content", refused_meanwhile)
+    monkeypatch.setattr(artifact_gc, "hold_content", refused_meanwhile)
     assert upload(acme).state == UploadState.REFUSED
     assert len(list(store.digests())) == 1
-    assert contents.collect(NOW) == 1
+    assert artifact_gc.collect(NOW) == 1
     assert list(store.digests()) == []
 
 
 def test_decided_before_it_is_stored(acme: Any, upload: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = validation.inspect
+    real = validation_job.inspect
 
     def refused_meanwhile(received: Upload, base: Any) -> Any:
         verdict = real(received, base)
         uploads.refuse_upload(received, uploads.GIVEN_UP, None)
         return verdict
 
-    monkeypatch.setattr(validation, "inspect", refused_meanwhile)
+    monkeypatch.setattr(validation_job, "inspect", refused_meanwhile)
     assert upload(acme).state == UploadState.REFUSED
     assert list(store.digests()) == []
 
@@ -257,7 +259,7 @@ def test_after_a_restored_backup(acme: Any, two: Any, store: Any, capsys: Any) -
     Content.objects.filter(digest=second.digest).delete()
     call_command("check_artifacts")
     assert "1 contents belong to nothing" in capsys.readouterr().out
-    assert contents.collect(NOW) == 1
+    assert artifact_gc.collect(NOW) == 1
     assert list(store.digests()) == [first.digest]
     store.remove(first.digest)
     with pytest.raises(CommandError, match="1 versions are missing"):

@@ -8,7 +8,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from control_plane.adapters.actions import mark_version_failed, promote_version
 from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.models import Alias
 from control_plane.adapters.resolve import (
@@ -18,6 +17,7 @@ from control_plane.adapters.resolve import (
     list_models,
     resolve_model,
 )
+from control_plane.adapters.versions import mark_version_failed, promote_version
 from control_plane.errors import LorikeetError
 
 pytestmark = pytest.mark.django_db

@@ -15,9 +15,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
 
-from control_plane.adapters import uploads, validation
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.tasks import resume_uploads, validate_upload
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
 from control_plane.fleet.models import EngineHost, Placement
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
@@ -43,7 +44,7 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
     assert queue.names() == ["validate_upload"]
 
     with committing():
-        validation.validate(answer.json()["id"])
+        validation_job.validate(answer.json()["id"])
     upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert upload["state"] == "accepted"
     assert upload["version"] == 1
@@ -150,7 +151,7 @@ def test_bad_upload(
     with committing():
         answer = post(acme, files)
         assert answer.status_code == 202
-        validation.validate(answer.json()["id"])
+        validation_job.validate(answer.json()["id"])
     upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert upload["state"] == "refused"
     assert all(upload["reason"][part] for part in ("code", "message", "fix"))
@@ -184,7 +185,7 @@ def test_form_errors(acme: Any, host: EngineHost) -> None:
 def test_waits_for_the_first_host(acme: Any, queue: Any, committing: Any, django_user_model: Any) -> None:
     with committing():
         answer = post(acme, adapter_files())
-        validation.validate(answer.json()["id"])
+        validation_job.validate(answer.json()["id"])
     waiting = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert waiting["state"] == "received"
     assert waiting["reason"]["code"] == "waiting_for_host"
@@ -205,7 +206,7 @@ def test_orphans_are_taken_up_again(acme: Any, host: EngineHost, queue: Any, com
     resume_uploads(orphans=True)
     assert queue.names() == ["validate_upload"]
     with committing():
-        validation.validate(answer.json()["id"])
+        validation_job.validate(answer.json()["id"])
     assert Upload.objects.get().state == UploadState.ACCEPTED
 
 
@@ -223,7 +224,7 @@ def test_child_limits(acme: Any, host: EngineHost, queue: Any, committing: Any, 
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"validate_memory_bytes": 64 << 20})
     with committing():
         answer = post(acme, adapter_files())
-        validation.validate(answer.json()["id"])
+        validation_job.validate(answer.json()["id"])
     assert Upload.objects.get().state == UploadState.REFUSED
     assert Upload.objects.get().reason["code"] in ("validation_too_costly", "validation_crashed")
 
@@ -258,9 +259,9 @@ def test_large_version_number(acme: Any, upload: Any) -> None:
 
 def test_an_orderly_end_is_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def cut_off(upload_id: str) -> None:
-        raise validation.ValidationCancelledError
+        raise validation_job.ValidationCancelledError
 
-    monkeypatch.setattr(validation, "validate", cut_off)
+    monkeypatch.setattr(validation_job, "validate", cut_off)
     with caplog.at_level("WARNING"):
         validate_upload.apply(["x"])
     assert not caplog.records

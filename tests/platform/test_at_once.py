@@ -13,8 +13,9 @@ from lorikeet_testing.peft_files import adapter_files
 from control_plane.accounts.identities import user_of
 from control_plane.accounts.models import Identity, User
 from control_plane.accounts.oidc import Claims
-from control_plane.adapters import actions, validation
+from control_plane.adapters import versions
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias
+from control_plane.adapters.uploads import validation_job
 from control_plane.db import is_duplicate
 from control_plane.http.errors import exception_handler
 from control_plane.tenants.models import Tenant
@@ -32,7 +33,7 @@ def received(org: Any, seed: int) -> str:
 @pytest.mark.usefixtures("host", "queue", "in_process")
 def test_two_uploads_of_a_new_name(acme: Any) -> None:
     first, second = received(acme, 1), received(acme, 2)
-    while_another_commits(lambda: validation.validate(first), lambda: validation.validate(second))
+    while_another_commits(lambda: validation_job.validate(first), lambda: validation_job.validate(second))
     adapter = Adapter.objects.get(name="fresh")
     assert sorted(adapter.versions.values_list("number", flat=True)) == [1, 2]
 
@@ -41,7 +42,7 @@ def test_two_uploads_of_a_new_name(acme: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_two_first_versions_become_ready(acme: Any, upload: Any) -> None:
     one, two = (upload(acme, "fresh", seed=seed).version for seed in (1, 2))
-    while_another_commits(lambda: actions.mark_version_ready(one), lambda: actions.mark_version_ready(two))
+    while_another_commits(lambda: versions.mark_version_ready(one), lambda: versions.mark_version_ready(two))
     assert Alias.objects.get(adapter__name="fresh").version == one
     assert set(AdapterVersion.objects.values_list("state", flat=True)) == {"ready"}
 

@@ -100,7 +100,7 @@ def operator(acme: Any) -> Any:
 
 @pytest.mark.django_db(transaction=True)  # pages are read on threads of their own
 def test_as_csv(acme: Any, globex: Any, keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.audit.tables.PAGE", 3)
+    monkeypatch.setattr("control_plane.audit.audit_csv.PAGE", 3)
     acme.key("=SUM(A1:A9)")
     answer = acme.client(Role.ADMIN).get(acme.path("audit.csv"))
     assert answer["Content-Disposition"].startswith('attachment; filename="audit-acme-')

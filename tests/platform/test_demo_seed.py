@@ -12,8 +12,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters import validation
 from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.adapters.uploads import validation_job
 from control_plane.demo.adapters import split_card
 from control_plane.keys.auth import authenticate_key
 from control_plane.keys.models import ApiKey
@@ -72,7 +72,7 @@ def test_again(demo: Path, host: Any, committing: Any, in_process: None) -> None
     with committing():
         first = seed()
         second = seed()
-        validation.validate(str(Upload.objects.get().pk))
+        validation_job.validate(str(Upload.objects.get().pk))
         third = seed()
     assert first["key"] == second["key"] == third["key"]
     assert Upload.objects.count() == AdapterVersion.objects.count() == ApiKey.objects.count() == 1

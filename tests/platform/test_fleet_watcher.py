@@ -15,7 +15,7 @@ from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.db import run_db
 from control_plane.fleet.endpoint import Endpoint
-from control_plane.fleet.lease import FileLease, Lease, RedisLease
+from control_plane.fleet.leader_election import FileLease, Lease, RedisLease
 from control_plane.fleet.models import EngineHost
 from control_plane.fleet.watcher import FleetWatcher
 

@@ -19,7 +19,13 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
 
-from control_plane.gateway.answers import ChatAnswer, CompletionAnswer, ErrorAnswer, ModelAnswer, ModelsAnswer
+from control_plane.gateway.openai.response_models import (
+    ChatAnswer,
+    CompletionAnswer,
+    ErrorAnswer,
+    ModelAnswer,
+    ModelsAnswer,
+)
 from lora_engine.wire import engine_pb2 as pb
 
 SUPPORT = digest_of("acme", "support")

@@ -15,8 +15,9 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from control_plane.limits.values import Counted, Limits
 from control_plane.quotas import redis_limiter
-from control_plane.quotas.limiter import (
+from control_plane.quotas.limiter_interface import (
     DAY_MS,
     LEASE_MS,
     Ask,
@@ -28,8 +29,7 @@ from control_plane.quotas.limiter import (
     UnknownSpendingError,
     period_of,
 )
-from control_plane.quotas.limits import Counted, Limits
-from control_plane.quotas.memory import MemoryLimiter
+from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.redis_limiter import RedisLimiter
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")

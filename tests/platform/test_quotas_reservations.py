@@ -9,10 +9,10 @@ from unittest.mock import patch
 import pytest
 import pytest_asyncio
 
+from control_plane.limits.values import Limits
 from control_plane.quotas import reservations as module
-from control_plane.quotas.limiter import Limiter, Scope
-from control_plane.quotas.limits import Limits
-from control_plane.quotas.memory import MemoryLimiter
+from control_plane.quotas.limiter_interface import Limiter, Scope
+from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.redis_limiter import RedisLimiter
 from control_plane.quotas.reservations import LimitExceededError, LimitsUnavailableError, Reservation, Reservations
 

@@ -13,9 +13,9 @@ from django.db import DatabaseError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from control_plane.gateway import refusal_log
 from control_plane.gateway.errors import ApiError, invalid
-from control_plane.gateway.refusal_log import RefusalLog
+from control_plane.gateway.recording import refusals
+from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.refusals import actions
 from control_plane.refusals.actions import Count, Reason, add
 from control_plane.refusals.models import Refusal
@@ -38,7 +38,7 @@ def count(number: int, model: str = "support") -> Count:
 def within_one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log's clock stands still: what is noted next to each other is never of two minutes."""
     now = time.time()
-    monkeypatch.setattr(refusal_log, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(refusals, "time", SimpleNamespace(time=lambda: now))
 
 
 def test_counts_add_up(acme: Any) -> None:
@@ -84,7 +84,7 @@ def test_what_clients_make_up_is_no_new_row_and_never_too_long(acme: Any) -> Non
 
 @pytest.mark.usefixtures("within_one_minute")
 def test_kinds_are_bounded(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusal_log, "MOST_WAITING", 2)
+    monkeypatch.setattr(refusals, "MOST_WAITING", 2)
     log = RefusalLog()
     for code in ("a", "b", "c", "b"):
         log.note(acme.principal(), "completions", invalid("m", "f", code=code), "")
@@ -101,7 +101,7 @@ def test_a_database_that_is_away_loses_nothing(acme: Any, monkeypatch: pytest.Mo
             raise DatabaseError("away")
         written.extend(found.count for found in counts.values())
 
-    monkeypatch.setattr(refusal_log, "run_db", run)
+    monkeypatch.setattr(refusals, "run_db", run)
     log, error = RefusalLog(), ApiError(429, "rate_limit_exceeded", "m", "f")
     principal = acme.principal()
     log.note(principal, "completions", error, "support")

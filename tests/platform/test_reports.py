@@ -22,7 +22,7 @@ from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, storage_micros, tokens_cost
 from control_plane.prices.periods import periods
 from control_plane.reports.models import Grain
-from control_plane.reports.tables import PAGE, UsageTable
+from control_plane.reports.usage_csv import PAGE, UsageTable
 from control_plane.tenants.roles import Role
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.aggregation import aggregate
@@ -264,7 +264,7 @@ def test_csv_is_the_rollups(acme: Any, globex: Any, operator: APIClient, grain: 
 
 
 def test_csv_in_pages(acme: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("control_plane.reports.tables.PAGE", 7)
+    monkeypatch.setattr("control_plane.reports.usage_csv.PAGE", 7)
     for hour in range(20):
         used(acme, f"a{hour}", at(1) + timedelta(hours=hour), 1, 1)
         used(acme, f"b{hour}", at(1) + timedelta(hours=hour), 1, 1, outcome="aborted")

@@ -16,7 +16,7 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import WebProcess
 from rest_framework.test import APIClient
 
-from control_plane.gateway.answers import ErrorAnswer
+from control_plane.gateway.openai.response_models import ErrorAnswer
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = schemathesis.openapi.from_dict(json.loads((ROOT / "frontend" / "openapi.json").read_text()))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.audit.models import AuditEvent
-from control_plane.gateway.transcript_writer import MOST_KEPT, Taking, storable
+from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, storable
 from control_plane.tenants.roles import Role
 from control_plane.transcripts import actions
 from control_plane.transcripts.actions import Taken, set_recording, store

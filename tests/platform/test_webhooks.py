@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from control_plane.adapters.actions import promote_version
+from control_plane.adapters.versions import promote_version
 from control_plane.audit.models import AuditEvent
 from control_plane.http import egress
 from control_plane.tenants.roles import Role

@@ -14,7 +14,7 @@ from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.errors import LorikeetError
 from control_plane.http.metrics import SIGN_INS
-from control_plane.live.access import recheck_user
+from control_plane.sockets.recheck import recheck_user
 
 
 class WrongLoginError(LorikeetError):

@@ -18,7 +18,7 @@ from control_plane.audit.actor import Actor
 from control_plane.config import current, split_list
 from control_plane.db import is_duplicate
 from control_plane.errors import ForbiddenError
-from control_plane.live.access import recheck_user
+from control_plane.sockets.recheck import recheck_user
 
 
 class UnprovenAddressError(ForbiddenError):

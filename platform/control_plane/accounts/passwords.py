@@ -18,7 +18,7 @@ from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.config import current
 from control_plane.errors import ForbiddenError, LorikeetError
-from control_plane.live.access import recheck_user
+from control_plane.sockets.recheck import recheck_user
 from control_plane.writes import enqueue
 
 

@@ -211,7 +211,7 @@ class Upload(models.Model):
 
 
 class Content(models.Model):
-    """A digest that the artifact store holds, or is about to. Its row is the lock of `contents.py`."""
+    """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
 
     digest = models.CharField(unique=True, max_length=71)
     touched_at = models.DateTimeField(help_text="When an upload last brought it.")

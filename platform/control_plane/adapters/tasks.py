@@ -2,13 +2,16 @@
 
 from celery import shared_task
 
-from control_plane.adapters import archiving, canaries, contents, resumable, uploads, validation
+from control_plane.adapters import archiving, canaries
+from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import resumable, validation_job
 
 
-@shared_task(name="adapters.validate_upload", throws=(validation.ValidationCancelledError,))
+@shared_task(name="adapters.validate_upload", throws=(validation_job.ValidationCancelledError,))
 def validate_upload(upload_id: str) -> None:
     """Decide one upload. One that is cut off by the worker's orderly end stays undecided, for the next worker."""
-    validation.validate(upload_id)
+    validation_job.validate(upload_id)
 
 
 @shared_task(name="adapters.resume_uploads")
@@ -30,4 +33,4 @@ def judge_canaries() -> None:
 def collect() -> None:
     """Delete what was archived long ago, then remove content that nothing refers to any more."""
     archiving.delete_expired()
-    contents.collect()
+    artifact_gc.collect()

@@ -12,7 +12,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.adapters import actions, aliases, archiving, canaries, placing, queries, uploads
+from control_plane.adapters import aliases, archiving, canaries, queries, versions
 from control_plane.adapters.resolve import list_models
 from control_plane.adapters.serializers import (
     AdapterSerializer,
@@ -27,8 +27,10 @@ from control_plane.adapters.serializers import (
     UploadSerializer,
     VersionSerializer,
 )
+from control_plane.adapters.uploads import actions as uploads
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.placements import restage
 from control_plane.quotas.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 from control_plane.tenants.views import TenantView
@@ -143,7 +145,7 @@ class PromoteView(VersionView):
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Make this version the live one: what the bare adapter name means from now on."""
         version = queries.get_version(self.principal.tenant, name, number)
-        actions.promote_version(acting=self.principal, version=version)
+        versions.promote_version(acting=self.principal, version=version)
         return self.show(name, number)
 
 
@@ -274,7 +276,7 @@ class RestageView(VersionView):
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Bring this version to every host again."""
         version = queries.get_version(self.principal.tenant, name, number)
-        placing.restage_version(acting=self.principal, version=version)
+        restage.restage_version(acting=self.principal, version=version)
         return self.show(name, number, status=202)
 
 

@@ -12,6 +12,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.audit.audit_csv import AuditTable
 from control_plane.audit.models import AuditEvent
 from control_plane.audit.queries import Filters, of_everybody, of_tenant, page
 from control_plane.audit.serializers import (
@@ -21,7 +22,6 @@ from control_plane.audit.serializers import (
     OperatorAuditFiltersSerializer,
     OperatorAuditMatchSerializer,
 )
-from control_plane.audit.tables import AuditTable
 from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.roles import Capability

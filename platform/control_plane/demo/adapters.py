@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from control_plane.adapters import uploads
-from control_plane.adapters.incoming import SpooledFile
 from control_plane.adapters.models import AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads.spool import SpooledFile
 from control_plane.demo.people import OWNER, owner
 from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests

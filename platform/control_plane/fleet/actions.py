@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from control_plane.adapters.actions import lock_version, mark_version_failed, mark_version_ready, mark_version_staging
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
-from control_plane.fleet import observed
+from control_plane.adapters.versions import lock_version, mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.fleet import host_status
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
@@ -41,7 +41,7 @@ def record_boot(name: str, description: pb.EngineDescription) -> bool:
         host = EngineHost.objects.select_for_update().get(name=name)
         is_new = host.boot_id != description.boot_id
         host.boot_id = description.boot_id
-        host.description = observed.description_json(description)
+        host.description = host_status.description_json(description)
         host.state = HostState.ONLINE
         host.last_seen = timezone.now()
         host.save(update_fields=["boot_id", "description", "state", "last_seen"])
@@ -52,7 +52,7 @@ def record_status(name: str, status: pb.HostStatus) -> None:
     """Store a heartbeat."""
     state = HostState.DRAINING if status.draining else HostState.ONLINE
     EngineHost.objects.filter(name=name).update(
-        last_status=observed.status_json(status), last_seen=timezone.now(), state=state
+        last_status=host_status.status_json(status), last_seen=timezone.now(), state=state
     )
 
 

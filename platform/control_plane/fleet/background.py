@@ -6,7 +6,7 @@ import asyncio
 
 from control_plane import config
 from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.fleet.lease import make_lease
+from control_plane.fleet.leader_election import make_lease
 from control_plane.fleet.watcher import FleetWatcher
 
 _task: asyncio.Task[None] | None = None

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
+from control_plane.fleet.host_status import POOL_FIELDS
 from control_plane.fleet.models import EngineHost
-from control_plane.fleet.observed import POOL_FIELDS
 from control_plane.tenants.models import Tenant
 
 # A host may hold thousands of adapters: the busiest and nearest to the device come first.

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 from celery import Task, shared_task
 
+from control_plane.adapters.artifacts.store import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
-from control_plane.adapters.store import artifact_store
 from control_plane.fleet import actions
-from control_plane.fleet.calls import engine_calls
+from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Placement
-from control_plane.fleet.recovery import recover_usage
+from control_plane.usage.recovery import recover_usage
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.host_events import publish_host_status
-from control_plane.fleet.lease import Lease
+from control_plane.fleet.leader_election import Lease
 from control_plane.fleet.tasks import reconcile
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb

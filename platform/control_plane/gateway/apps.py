@@ -6,6 +6,6 @@ class GatewayConfig(AppConfig):
 
     def ready(self) -> None:
         from control_plane.audit.actions import on_record
-        from control_plane.fresh import forget_after_commit
+        from control_plane.single_flight import forget_after_commit
 
         on_record(forget_after_commit)

@@ -11,15 +11,15 @@ from control_plane import config
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
-from control_plane.gateway.grants import Grants
+from control_plane.gateway.admission_cache import Grants
 from control_plane.gateway.idempotency import Idempotency, make_answers
-from control_plane.gateway.refusal_log import RefusalLog
-from control_plane.gateway.socket_handover import Handover
-from control_plane.gateway.socket_sessions import Sessions
-from control_plane.gateway.transcript_writer import TranscriptWriter
-from control_plane.gateway.usage_writer import RequestContext, UsageWriter
+from control_plane.gateway.recording.refusals import RefusalLog
+from control_plane.gateway.recording.transcripts import TranscriptWriter
+from control_plane.gateway.recording.usage import RequestContext, UsageWriter
+from control_plane.gateway.sockets.resume_relay import Handover
+from control_plane.gateway.sockets.session import Sessions
+from control_plane.quotas.limiter_factory import make_limiter
 from control_plane.quotas.reservations import Reservation, Reservations
-from control_plane.quotas.shared import make_limiter
 from lora_engine.wire import engine_pb2 as pb
 
 

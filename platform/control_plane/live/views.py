@@ -9,8 +9,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.live.callers import SessionCaller
-from control_plane.live.tickets import LIFETIME_S, issue
+from control_plane.sockets.identity import SessionCaller
+from control_plane.sockets.tickets import LIFETIME_S, issue
 from control_plane.tenants.roles import Capability
 from control_plane.tenants.views import TenantView
 

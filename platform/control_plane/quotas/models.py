@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from control_plane.keys.models import ApiKey
-from control_plane.quotas.limits import NAMES, Limits
+from control_plane.limits.values import NAMES, Limits
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
 

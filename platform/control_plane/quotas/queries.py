@@ -12,8 +12,8 @@ from django.db.models import F, Q, QuerySet, Sum
 
 from control_plane.adapters.models import Adapter
 from control_plane.keys.models import ApiKey
-from control_plane.quotas.limiter import EPOCH, Period, Scope, Spent
-from control_plane.quotas.limits import UNLIMITED, Limits
+from control_plane.limits.values import UNLIMITED, Limits
+from control_plane.quotas.limiter_interface import EPOCH, Period, Scope, Spent
 from control_plane.quotas.models import LimitSet
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyTotals, DailyUsage, UsageEvent, Watermark

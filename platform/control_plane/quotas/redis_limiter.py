@@ -20,7 +20,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from control_plane.quotas.limiter import (
+from control_plane.limits.values import Counted
+from control_plane.quotas.limiter_interface import (
     BUSY_WAIT_MS,
     DAY_MS,
     LEASE_MS,
@@ -37,7 +38,6 @@ from control_plane.quotas.limiter import (
     UnknownSpendingError,
     months_around,
 )
-from control_plane.quotas.limits import Counted
 
 TIMEOUT_S = 1.0
 # A burst waits in line here, while the server answers as quickly as it can: that is no failure of the server's.

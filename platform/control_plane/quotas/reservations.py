@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
-from control_plane.quotas.limiter import (
+from control_plane.quotas.limiter_interface import (
     LEASE_MS,
     Ask,
     Decision,

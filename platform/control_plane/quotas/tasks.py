@@ -2,9 +2,9 @@
 
 from celery import shared_task
 
-from control_plane.quotas import reconciling
+from control_plane.quotas import reconciliation
 
 
 @shared_task(name="quotas.reconcile")
 def reconcile() -> int:
-    return reconciling.reconcile()
+    return reconciliation.reconcile()

@@ -12,11 +12,11 @@ from rest_framework.response import Response
 
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.quotas.actions import set_key_limits, set_tenant_limits
-from control_plane.quotas.limits import Limits
+from control_plane.limits.actions import set_key_limits, set_tenant_limits
+from control_plane.limits.values import Limits
 from control_plane.quotas.queries import tenant_limits
 from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
-from control_plane.quotas.standing import find_key, standing
+from control_plane.quotas.usage_against_limits import find_key, standing
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.roles import Capability

@@ -15,7 +15,7 @@ from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
 from control_plane.principal import Principal
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
-from control_plane.reports.tables import UsageTable
+from control_plane.reports.usage_csv import UsageTable
 from control_plane.usage.sums import Span, today
 from control_plane.webhooks.events import publish
 from control_plane.webhooks.models import EventType

@@ -16,7 +16,7 @@ from control_plane.reports.operator import operator_report
 from control_plane.reports.requests import SpanQuery
 from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.reports.statements import statement
-from control_plane.reports.tables import UsageTable
+from control_plane.reports.usage_csv import UsageTable
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.views import TenantView

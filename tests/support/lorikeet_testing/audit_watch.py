@@ -54,9 +54,9 @@ UNAUDITED_PLACES = {
     "reports/exports.py write": "the progress of an export that was asked for",
     "reports/exports.py _end": "the progress of an export that was asked for",
     "reports/exports.py forget": "what is too old",
-    "adapters/contents.py hold_content": "which content a validation is about to store",
-    "adapters/contents.py _lock": "what the store holds",
-    "adapters/uploads.py undecided_uploads": "that a worker has taken an upload up",
+    "adapters/artifacts/artifact_gc.py hold_content": "which content a validation is about to store",
+    "adapters/artifacts/artifact_gc.py _lock": "what the store holds",
+    "adapters/uploads/actions.py undecided_uploads": "that a worker has taken an upload up",
 }
 # What models do for whoever saves them.
 _OF_MODELS = ("models.py", "tenants/scope.py")

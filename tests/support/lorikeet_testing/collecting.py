@@ -55,7 +55,7 @@ def prepare() -> dict[str, Any]:
 
 def upload(name: str) -> dict[str, Any]:
     from control_plane.adapters.archiving import delete_version
-    from control_plane.adapters.store import FILES, artifact_store
+    from control_plane.adapters.artifacts.store import FILES, artifact_store
 
     in_this_process()
     acting, rnd, done = caller(), random.Random(name), 0
@@ -87,9 +87,10 @@ def caller() -> Any:
 
 def send(acting: Any, name: str, seed: int) -> Any:
     """An accepted version with the content of that seed."""
-    from control_plane.adapters import uploads, validation
-    from control_plane.adapters.incoming import SpooledFile
     from control_plane.adapters.models import Upload
+    from control_plane.adapters.uploads import actions as uploads
+    from control_plane.adapters.uploads import validation_job
+    from control_plane.adapters.uploads.spool import SpooledFile
     from lorikeet_testing.peft_files import adapter_files
 
     files = []
@@ -99,7 +100,7 @@ def send(acting: Any, name: str, seed: int) -> Any:
         spooled.flush()
         files.append(spooled)
     received = uploads.receive_upload(acting=acting, name=name, description="", files=list(files))
-    validation.validate(str(received.pk))
+    validation_job.validate(str(received.pk))
     decided = Upload.objects.select_related("version").get(pk=received.pk)
     assert decided.version is not None, decided.reason
     return decided.version
@@ -107,21 +108,21 @@ def send(acting: Any, name: str, seed: int) -> Any:
 
 def in_this_process() -> None:
     """Validate without a child, which costs a second each time."""
-    from control_plane.adapters import validate_process, validation
+    from control_plane.adapters.uploads import validation_job, validation_sandbox
 
     def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-        answer = json.dumps(validate_process.validate(json.loads(request)))
+        answer = json.dumps(validation_sandbox.validate(json.loads(request)))
         return subprocess.CompletedProcess([], 0, answer, "")
 
-    validation._run = run
+    validation_job._run = run
 
 
 def collect() -> dict[str, Any]:
-    from control_plane.adapters import contents
+    from control_plane.adapters.artifacts import artifact_gc
 
     removed, began = 0, time.monotonic()
     while (passed := time.monotonic() - began) < SECONDS or (removed < LEAST and passed < LONGEST_S):
-        removed += contents.collect(timedelta(0))
+        removed += artifact_gc.collect(timedelta(0))
     collected().touch()
     return {"removed": removed}
 

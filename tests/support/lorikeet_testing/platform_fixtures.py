@@ -27,11 +27,13 @@ from rest_framework.test import APIClient
 
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
-from control_plane.adapters import actions, uploads, validate_process, validation
+from control_plane.adapters import versions
 from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.incoming import SpooledFile
 from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import validation_job, validation_sandbox
+from control_plane.adapters.uploads.spool import SpooledFile
 from control_plane.audit.actor import SYSTEM
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
@@ -216,9 +218,9 @@ def validate_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validate without the child process, which costs a second each time and has tests of its own."""
 
     def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], 0, json.dumps(validate_process.validate(json.loads(request))), "")
+        return subprocess.CompletedProcess([], 0, json.dumps(validation_sandbox.validate(json.loads(request))), "")
 
-    monkeypatch.setattr(validation, "_run", run)
+    monkeypatch.setattr(validation_job, "_run", run)
 
 
 @pytest.fixture
@@ -242,7 +244,7 @@ class Uploader:
                 description="",
                 files=[spool(file, content) for file, content in contents.items()],
             )
-            validation.validate(str(received.pk))
+            validation_job.validate(str(received.pk))
         return Upload.objects.select_related("version").get(pk=received.pk)
 
     def ready_version(self, org: Org, name: str = "support", **options: Any) -> AdapterVersion:
@@ -250,7 +252,7 @@ class Uploader:
         version = self.upload(org, name, **options).version
         assert version is not None
         with self.committing():
-            return actions.mark_version_ready(version)
+            return versions.mark_version_ready(version)
 
 
 def spool(name: str, content: bytes) -> SpooledFile:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from control_plane.adapters.contents import missing_contents, note_strays
+from control_plane.adapters.artifacts.artifact_gc import missing_contents, note_strays
 
 
 class Command(BaseCommand):

@@ -1,0 +1,126 @@
+"""The artifact store in a bucket of Amazon S3, or of whatever else speaks its protocol.
+
+Objects are `<prefix>/sha256/<hex[:2]>/<hex>/<file>`. A single object appears whole or not at all; of the two files the
+configuration is written last and removed first, so a digest whose configuration is there is complete. Address,
+region and credentials come from the variables and files that all S3 clients know (`AWS_…`), which may well be those of
+the machine's role.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store as Bucket
+
+from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, StoredArtifact
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+
+# At most 32 MiB of an upload are in memory.
+PART_BYTES, PARTS_AT_ONCE = 8 << 20, 4
+
+
+class BucketError(OSError):
+    """The bucket does not answer, or refuses: like a disk that fails."""
+
+    def __init__(self, cause: BaseError) -> None:
+        super().__init__(str(cause).partition("\n")[0])  # what follows is for those who debug the client
+
+
+class S3Store:
+    """`url` is `s3://bucket/prefix`. Addresses that hosts are given hold for `signed_s` seconds."""
+
+    def __init__(self, url: str, signed_s: int) -> None:
+        self._url = url.rstrip("/")
+        self._signed = timedelta(seconds=signed_s)
+        self._bucket = _bucket(self._url)
+
+    def put(self, folder: Path, expected_digest: str) -> StoredArtifact:
+        """Raises ArtifactDamagedError if `folder` is not what was validated, BucketError."""
+        file_digests = folder_digests(folder)
+        digest = adapter_digest(file_digests)
+        if digest != expected_digest:
+            raise ArtifactDamagedError(expected_digest, digest)
+        size = sum((folder / name).stat().st_size for name in FILES)
+        if not self.has(digest):
+            for name in (WEIGHTS_FILE, CONFIG_FILE):
+                self._send(folder / name, self._path(digest, name))
+        return StoredArtifact(digest, file_digests, size, self.uri(digest))
+
+    def has(self, digest: str) -> bool:
+        try:
+            return all(obstore.head(self._bucket, self._path(digest, name)) for name in FILES)
+        except FileNotFoundError:
+            return False
+        except BaseError as error:
+            raise BucketError(error) from error
+
+    def uri(self, digest: str) -> str:
+        return f"{self._url}/{self._folder(digest)}"
+
+    def file_uris(self, digest: str) -> dict[str, str]:
+        """Signed addresses, so that hosts need no credentials."""
+        paths = [self._path(digest, name) for name in FILES]
+        try:
+            return dict(zip(FILES, obstore.sign(self._bucket, "GET", paths, self._signed), strict=True))
+        except BaseError as error:
+            raise BucketError(error) from error
+
+    def remove(self, digest: str) -> None:
+        """Raises BucketError."""
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            try:
+                obstore.delete(self._bucket, self._path(digest, name))
+            except FileNotFoundError:
+                continue
+            except BaseError as error:
+                raise BucketError(error) from error
+
+    def digests(self) -> Iterator[str]:
+        """Also of what is not complete. Raises BucketError."""
+        before = ""
+        try:
+            for page in obstore.list(self._bucket, "sha256"):
+                for entry in page:
+                    digest = f"sha256:{entry['path'].split('/')[-2]}"
+                    if digest != before:
+                        before = digest
+                        yield digest
+        except BaseError as error:
+            raise BucketError(error) from error
+
+    def _send(self, file: Path, path: str) -> None:
+        """The service compares what it gets with a SHA-256 that goes with each request."""
+        try:
+            obstore.put(self._bucket, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        except BaseError as error:
+            raise BucketError(error) from error
+
+    def _path(self, digest: str, name: str) -> str:
+        return f"{self._folder(digest)}/{name}"
+
+    @staticmethod
+    def _folder(digest: str) -> str:
+        hexadecimal = digest.removeprefix("sha256:")
+        return f"sha256/{hexadecimal[:2]}/{hexadecimal}"
+
+
+@lru_cache(maxsize=4)
+def _bucket(url: str) -> Bucket:
+    """One for the process: it keeps connections."""
+    in_the_clear = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    return Bucket.from_url(
+        url,
+        config={"checksum_algorithm": "SHA256"},
+        client_options={
+            "allow_http": in_the_clear,
+            "connect_timeout": timedelta(seconds=10),
+            "timeout": timedelta(seconds=300),
+        },
+        retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=60)},
+    )

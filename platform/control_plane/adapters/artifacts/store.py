@@ -1,0 +1,153 @@
+"""The artifact store: adapters by content digest. A digest that is present is complete and never changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from control_plane.config import current
+from control_plane.errors import LorikeetError
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+
+FILES = (CONFIG_FILE, WEIGHTS_FILE)
+
+
+@dataclass(frozen=True)
+class StoredArtifact:
+    """Digests are "sha256:<hex>"; `bytes` counts both files."""
+
+    digest: str
+    file_digests: dict[str, str]
+    bytes: int
+    uri: str
+
+
+class ArtifactDamagedError(LorikeetError):
+    """Bytes in the store or on their way to it are not what their digest says."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(
+            "artifact_damaged",
+            f"The stored files have the digest {found}, not {expected}.",
+            "Upload the adapter again; if it stays, check the disk of the artifact folder.",
+            status=500,
+        )
+
+
+class ArtifactStore(Protocol):
+    """Where adapter files live. `put` and `remove` are atomic and idempotent. All raise OSError if it is away.
+
+    `uri` names the content; `file_uris` tells a host where each file is, if not below that.
+    """
+
+    def put(self, folder: Path, expected_digest: str) -> StoredArtifact: ...
+
+    def has(self, digest: str) -> bool: ...
+
+    def uri(self, digest: str) -> str: ...
+
+    def file_uris(self, digest: str) -> dict[str, str]: ...
+
+    def remove(self, digest: str) -> None: ...
+
+    def digests(self) -> Iterator[str]: ...
+
+
+class FolderStore:
+    """`<root>/sha256/<hex[:2]>/<hex>/` with the two files, on a local or shared file system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, folder: Path, expected_digest: str) -> StoredArtifact:
+        """Add the two files of `folder`, which stays as it is. They are read back before they become visible.
+
+        Raises ArtifactDamagedError if what was written is not what was validated.
+        """
+        temporary = self.root / "incoming" / f"put-{uuid.uuid4().hex}"
+        temporary.mkdir(parents=True)
+        try:
+            for name in FILES:
+                _copy(folder / name, temporary / name)
+            stored = self._read_back(temporary, expected_digest)
+            self._publish(temporary, self._folder(stored.digest))
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return stored
+
+    def has(self, digest: str) -> bool:
+        return all((self._folder(digest) / name).is_file() for name in FILES)
+
+    def uri(self, digest: str) -> str:
+        return self._folder(digest).absolute().as_uri()
+
+    def file_uris(self, digest: str) -> dict[str, str]:
+        """None: hosts see the same folder."""
+        return {}
+
+    def remove(self, digest: str) -> None:
+        """A host that reads the files at this moment reads them to their end."""
+        gone = self.root / "incoming" / f"gone-{uuid.uuid4().hex}"
+        gone.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder(digest).rename(gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)  # what stays is swept with other leftovers
+
+    def digests(self) -> Iterator[str]:
+        return (f"sha256:{path.name}" for path in self.root.glob("sha256/*/*"))
+
+    def _folder(self, digest: str) -> Path:
+        hexadecimal = digest.removeprefix("sha256:")
+        return self.root / "sha256" / hexadecimal[:2] / hexadecimal
+
+    def _read_back(self, folder: Path, expected: str) -> StoredArtifact:
+        file_digests = folder_digests(folder)
+        digest = adapter_digest(file_digests)
+        if digest != expected:
+            raise ArtifactDamagedError(expected, digest)
+        size = sum((folder / name).stat().st_size for name in FILES)
+        return StoredArtifact(digest, file_digests, size, self.uri(digest))
+
+    def _publish(self, temporary: Path, final: Path) -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _sync_folder(temporary)
+        try:
+            temporary.rename(final)
+        except OSError:
+            # Another upload of the same content was first. Anything else (a full disk, say) is an error.
+            if not all((final / name).is_file() for name in FILES):
+                raise
+        _sync_folder(final.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+    target.chmod(0o444)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def artifact_store() -> ArtifactStore:
+    """The store that the settings name."""
+    settings = current()
+    if settings.artifact_url:
+        from control_plane.adapters.artifacts.s3 import S3Store
+
+        return S3Store(settings.artifact_url, settings.artifact_signed_s)
+    return FolderStore(settings.artifacts)

@@ -1,0 +1,1 @@
+"""Uploads: how files arrive, are checked, and become a version."""

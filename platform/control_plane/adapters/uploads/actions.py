@@ -1,0 +1,270 @@
+"""The life of an upload: received → validating → accepted or refused. Each step is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.core.files.uploadedfile import TemporaryUploadedFile
+from django.db import transaction
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from control_plane.adapters.artifacts.store import StoredArtifact
+from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.payloads import upload_json
+from control_plane.adapters.storage_limits import require_room, require_room_for_contents
+from control_plane.adapters.uploads import spool
+from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
+from control_plane.audit import actions as audit
+from control_plane.audit.actor import SYSTEM, Actor
+from control_plane.audit.models import ActorKind
+from control_plane.config import current
+from control_plane.errors import LorikeetError
+from control_plane.fleet import actions as fleet
+from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.principal import Principal
+from control_plane.writes import announce, enqueue
+
+Problem = Mapping[str, Any]
+
+MOST_ATTEMPTS = 3
+GIVEN_UP = {
+    "code": "validation_crashed",
+    "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
+    "fix": "Upload again; if it stays, ask the operator to look at the worker's log.",
+}
+WAITING_FOR_HOST = {
+    "code": "waiting_for_host",
+    "message": "No engine host has been seen yet, so the base model to check against is not known.",
+    "fix": "Start the engine; the upload is checked by itself as soon as it appears.",
+}
+
+
+class NameTakenByBaseError(LorikeetError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "name_is_base_model",
+            f'"{name}" is the name of the base model.',
+            "Choose another name for the adapter.",
+            param="name",
+            status=409,
+        )
+
+
+def require_free_name(name: str) -> None:
+    """Raises NameTakenByBaseError (409)."""
+    base = served_base()
+    if base is not None and base.name == name:
+        raise NameTakenByBaseError(name)
+
+
+def receive_upload(*, acting: Principal, name: str, description: str, files: list[TemporaryUploadedFile]) -> Upload:
+    """Keep the spooled files and queue their validation."""
+    require_free_name(name)
+    upload_id = uuid4()
+    listing = [{"name": file.name, "bytes": file.size} for file in files]
+    folder = spool.keep(upload_id, files)
+    try:
+        return _create_upload(acting, upload_id, name, description, folder, listing)
+    except BaseException:
+        spool.forget(folder)
+        raise
+
+
+def _create_upload(
+    acting: Principal, upload_id: UUID, name: str, description: str, folder: Path, listing: list[dict[str, Any]]
+) -> Upload:
+    from control_plane.adapters.tasks import validate_upload
+
+    require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
+    with transaction.atomic():
+        upload = Upload.objects.create(
+            id=upload_id,
+            tenant=acting.tenant,
+            adapter_name=name,
+            description=description,
+            bytes=sum(file["bytes"] for file in listing),
+            files=listing,
+            folder=str(folder),
+            created_by=acting.user,
+            created_by_key=acting.api_key,
+        )
+        audit.record(acting.actor, "upload.receive", upload, tenant=acting.tenant, label=name, bytes=upload.bytes)
+        tell_upload(upload)
+        enqueue(validate_upload, str(upload.pk))
+    return upload
+
+
+def claim_upload(upload_id: UUID | str) -> tuple[Upload, ServedBase] | None:
+    """Take the upload for validation. None if it is decided, in other hands, or must wait for a host."""
+    with transaction.atomic():
+        upload = lock_upload(upload_id)
+        if upload is None or not _is_free(upload):
+            return None
+        base = served_base()
+        if base is None:
+            _wait(upload)
+            return None
+        if upload.attempts >= MOST_ATTEMPTS:
+            move_upload(upload, UploadState.REFUSED, GIVEN_UP)
+            forget_after_commit(upload)
+            return None
+        upload.attempts += 1
+        move_upload(upload, UploadState.VALIDATING, None)
+    return upload, base
+
+
+def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:
+    """The files cannot become an adapter. `problem` is `{code, message, fix}`."""
+    with transaction.atomic():
+        locked = lock_upload(upload.pk)
+        if locked is None or locked.state != UploadState.VALIDATING:
+            return
+        locked.report = dict(report) if report else None
+        move_upload(locked, UploadState.REFUSED, problem)
+        forget_after_commit(locked)
+
+
+def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> bool:
+    """Make the immutable version of what was stored, or find the one with the same content, and stage it.
+
+    False if the upload was decided elsewhere. Raises StoredLimitError if that would pass a limit of the tenant.
+    """
+    with transaction.atomic():
+        locked = lock_upload(upload.pk)
+        if locked is None or locked.state != UploadState.VALIDATING:
+            return False
+        require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
+        adapter = _adapter_for(locked)
+        existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter, digest=stored.digest)
+        version = existing.exclude(state=VersionState.DELETED).first()
+        locked.reused_version = version is not None
+        version = version or _create_version(locked, adapter, stored, report, base)
+        unarchive_version(version, uploader_of(locked))
+        locked.version, locked.report = version, dict(report)
+        move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
+        fleet.place_version(version)
+        tell_adapter(adapter)
+        forget_after_commit(locked)
+    return True
+
+
+def undecided_uploads(*, orphans: bool) -> list[UUID]:
+    """Uploads that wait for a task. `orphans` also counts those in validation: right when no worker can hold one."""
+    with transaction.atomic():
+        validating = Upload.objects.select_for_update().filter(state=UploadState.VALIDATING)
+        lost = validating if orphans else validating.filter(updated_at__lt=_lost_before())
+        lost.update(state=UploadState.RECEIVED, updated_at=timezone.now())
+    # A fresh one has its task in the queue; doubling it would do no harm but no good either.
+    settled = Q(updated_at__lt=timezone.now() - timedelta(seconds=20)) | Q(reason__isnull=False)
+    waiting = Upload.objects.filter(state=UploadState.RECEIVED)
+    return list((waiting if orphans else waiting.filter(settled)).order_by("created_at").values_list("pk", flat=True))
+
+
+def sweep() -> int:
+    """Remove files of uploads that are decided or were never recorded. Returns how many things."""
+    undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
+    return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
+
+
+def _lost_before() -> datetime:
+    return timezone.now() - timedelta(seconds=2 * current().validate_wall_s)
+
+
+def lock_upload(upload_id: UUID | str) -> Upload | None:
+    """The upload as it is now, locked until the transaction ends."""
+    uploads = Upload.objects.select_for_update(of=("self",)).select_related("tenant")
+    return uploads.filter(pk=upload_id).first()
+
+
+def _is_free(upload: Upload) -> bool:
+    if upload.state == UploadState.VALIDATING:
+        return upload.updated_at < _lost_before()
+    return upload.state == UploadState.RECEIVED
+
+
+def _wait(upload: Upload) -> None:
+    if upload.reason != WAITING_FOR_HOST:
+        move_upload(upload, UploadState.RECEIVED, WAITING_FOR_HOST)
+
+
+def move_upload(upload: Upload, state: UploadState, reason: Problem | None, actor: Actor = SYSTEM) -> None:
+    """Inside a transaction that locked it."""
+    upload.state, upload.reason = state, dict(reason) if reason else None
+    upload.save()
+    code = reason["code"] if reason else None
+    audit.record(actor, f"upload.{state.value}", upload, tenant=upload.tenant, label=upload.adapter_name, reason=code)
+    tell_upload(upload)
+
+
+def tell_upload(upload: Upload) -> None:
+    """After commit, the event `upload.updated`."""
+    announce(upload.tenant_id, "upload.updated", lambda: upload_json(upload))
+
+
+def forget_after_commit(upload: Upload) -> None:
+    """Its files are of no use once it is decided."""
+    transaction.on_commit(lambda: spool.forget(Path(upload.folder)), robust=True)
+
+
+def _adapter_for(upload: Upload) -> Adapter:
+    """The active adapter of that name, locked so that version numbers are given one at a time."""
+    active = Adapter.objects.for_tenant(upload.tenant).filter(archived_at__isnull=True).select_for_update(of=("self",))
+    new = {"tenant": upload.tenant, "description": upload.description, "created_by": upload.created_by}
+    adapter, created = active.get_or_create(name=upload.adapter_name, defaults=new)
+    if created:
+        audit.record(uploader_of(upload), "adapter.create", adapter, tenant=upload.tenant)
+    return adapter
+
+
+def _create_version(
+    upload: Upload, adapter: Adapter, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase
+) -> AdapterVersion:
+    manifest = report["manifest"]
+    newest = AdapterVersion.objects.for_tenant(upload.tenant).filter(adapter=adapter).aggregate(n=Max("number"))["n"]
+    version = AdapterVersion.objects.create(
+        tenant=upload.tenant,
+        adapter=adapter,
+        number=(newest or 0) + 1,
+        digest=stored.digest,
+        file_digests=stored.file_digests,
+        rank=manifest["rank"],
+        targets=manifest["targets"],
+        dtype=manifest["dtype"],
+        bytes=stored.bytes,
+        num_parameters=manifest["num_parameters"],
+        base_model=base.name,
+        base_digest=base.digest,
+        report=dict(report),
+        created_by=upload.created_by,
+    )
+    audit.record(
+        uploader_of(upload),
+        "version.create",
+        version,
+        tenant=upload.tenant,
+        label=label_of(version),
+        digest=stored.digest,
+    )
+    return version
+
+
+def uploader_of(upload: Upload) -> Actor:
+    """Who began it."""
+    if upload.created_by is not None:
+        return Actor(ActorKind.USER, str(upload.created_by.pk), upload.created_by.email)
+    if upload.created_by_key is not None:
+        return Actor(ActorKind.KEY, str(upload.created_by_key.pk), str(upload.created_by_key))
+    return SYSTEM
+
+
+def _same_content(version: AdapterVersion) -> Problem:
+    return {
+        "code": "same_content",
+        "message": f"Version {version.number} already has exactly this content, so no new version was made.",
+        "fix": f"Use version {version.number}, or upload files that differ.",
+    }

@@ -1,0 +1,151 @@
+"""The life of a resumable upload until its last byte is there: arriving → received, or cancelled."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.queries import UploadNotFoundError
+from control_plane.adapters.storage_limits import require_room
+from control_plane.adapters.uploads import partial_file, spool
+from control_plane.adapters.uploads.actions import (
+    forget_after_commit,
+    lock_upload,
+    move_upload,
+    require_free_name,
+    tell_upload,
+    uploader_of,
+)
+from control_plane.audit import actions as audit
+from control_plane.config import current
+from control_plane.errors import LorikeetError
+from control_plane.principal import Principal
+from control_plane.tenants.models import Tenant
+from control_plane.writes import enqueue
+
+MOST_ARRIVING = 32
+EXPIRED = {
+    "code": "upload_expired",
+    "message": "Nobody went on with this upload, so what had arrived was removed.",
+    "fix": "Upload again.",
+}
+CANCELLED = {
+    "code": "upload_cancelled",
+    "message": "The upload was cancelled by its sender.",
+    "fix": "Upload again if that was a mistake.",
+}
+
+
+class TooManyArrivingError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "too_many_unfinished_uploads",
+            f"{MOST_ARRIVING} uploads of this tenant have begun and not ended.",
+            "Finish or cancel some of them, or wait until they expire.",
+            status=429,
+        )
+
+
+class UploadEndedError(LorikeetError):
+    def __init__(self, upload: Upload) -> None:
+        super().__init__(
+            "upload_ended",
+            f"This upload is {upload.state}; it takes no more bytes.",
+            f"GET uploads/{upload.pk} tells what became of it.",
+            status=410,
+        )
+
+
+def begin_resumable(*, acting: Principal, name: str, description: str, file_name: str, size: int) -> Upload:
+    """Expect `size` bytes of the archive `file_name`. Nothing is on disk yet.
+
+    Raises NameTakenByBaseError, StoredLimitError or TooManyArrivingError.
+    """
+    require_free_name(name)
+    require_room(acting.tenant, name, size)
+    upload_id = uuid4()
+    with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
+        arriving = Upload.objects.for_tenant(acting.tenant).filter(state=UploadState.ARRIVING)
+        if arriving.count() >= MOST_ARRIVING:
+            raise TooManyArrivingError
+        upload = Upload.objects.create(
+            id=upload_id,
+            tenant=acting.tenant,
+            adapter_name=name,
+            description=description,
+            state=UploadState.ARRIVING,
+            bytes=size,
+            files=[{"name": file_name, "bytes": size}],
+            folder=str(spool.upload_folder(upload_id)),
+            created_by=acting.user,
+            created_by_key=acting.api_key,
+        )
+        audit.record(acting.actor, "upload.begin", upload, tenant=acting.tenant, label=name, bytes=size)
+        tell_upload(upload)
+    return upload
+
+
+def get_resumable(tenant: Tenant, upload_id: UUID) -> Upload:
+    """Raises UploadNotFoundError (404); UploadEndedError (410) for one that was cancelled or has expired."""
+    upload = Upload.objects.for_tenant(tenant).select_related("tenant").filter(pk=upload_id).first()
+    if upload is None:
+        raise UploadNotFoundError(upload_id)
+    if upload.state == UploadState.CANCELLED:
+        raise UploadEndedError(upload)
+    return upload
+
+
+def finish_resumable(upload: Upload) -> None:
+    """Every byte is there: have it checked. Safe to repeat."""
+    from control_plane.adapters.tasks import validate_upload
+
+    with transaction.atomic():
+        upload = lock_upload(upload.pk) or upload
+        if upload.state != UploadState.ARRIVING:
+            return
+        move_upload(upload, UploadState.RECEIVED, None, uploader_of(upload))
+        enqueue(validate_upload, str(upload.pk))
+
+
+def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:
+    """Give the upload up and remove its bytes.
+
+    Raises UploadNotFoundError, UploadEndedError (410) once it is complete, UploadBusyError (423) while bytes come in.
+    """
+    upload = get_resumable(acting.tenant, upload_id)
+    with partial_file.Transfer(Path(upload.folder)), transaction.atomic():
+        upload = lock_upload(upload.pk) or upload
+        if upload.state != UploadState.ARRIVING:
+            raise UploadEndedError(upload)
+        move_upload(upload, UploadState.CANCELLED, CANCELLED, acting.actor)
+        forget_after_commit(upload)
+
+
+def tend_arriving() -> None:
+    """Finish what is complete though its process died before it said so, and end what nobody goes on with."""
+    for upload in Upload.objects.filter(state=UploadState.ARRIVING).select_related("created_by", "created_by_key"):
+        if partial_file.acknowledged(Path(upload.folder)) == upload.bytes:
+            finish_resumable(upload)
+        elif _last_sign(upload) < (timezone.now() - timedelta(seconds=current().upload_expire_s)).timestamp():
+            _expire(upload)
+
+
+def _last_sign(upload: Upload) -> float:
+    return max(upload.created_at.timestamp(), partial_file.last_touched(Path(upload.folder)))
+
+
+def _expire(upload: Upload) -> None:
+    try:
+        with partial_file.Transfer(Path(upload.folder)), transaction.atomic():
+            held = lock_upload(upload.pk)
+            if held is not None and held.state == UploadState.ARRIVING:
+                move_upload(held, UploadState.CANCELLED, EXPIRED)
+                forget_after_commit(held)
+    except partial_file.UploadBusyError:
+        return  # somebody came back at the last moment

@@ -1,0 +1,307 @@
+"""Resumable uploads, tus 1.0: `/api/tenants/{tenant}/uploads/resumable[/{id}]`.
+
+A plain ASGI application in front of Django, whose handler would take in a whole body before any view runs. Who calls is
+known from the headers alone; then bytes go from the socket to the artifact file system in pieces of a MiB, so that
+memory stays flat, and the socket is not read faster than the disk writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.uploads import resumable, tus_headers
+from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
+from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
+from control_plane.config import current
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.http.body_guard import (
+    DRAIN_BYTES,
+    MULTIPART_OVERHEAD,
+    BodyTooLargeError,
+    authorize_upload,
+    declared_length,
+    send_refusal,
+)
+from control_plane.http.request_id import accept_or_make, set_request_id
+from control_plane.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.principal import Principal
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PATH = re.compile(
+    r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/resumable(?:/(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?/?$"
+)
+PIECE = 1 << 20
+# What a killed process can make a client send again.
+KEEP_EVERY = 32 << 20
+# A connection that is silent for so long is taken for gone, so that its client can come back.
+SILENCE_S = 30.0
+_disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
+
+
+class ChecksumMismatchError(TusError):
+    def __init__(self) -> None:
+        super().__init__(
+            "checksum_mismatch",
+            "The bytes of this request are not what Upload-Checksum says; they were dropped.",
+            "Send them again from the same offset.",
+            status=460,
+        )
+
+
+class OffsetConflictError(TusError):
+    def __init__(self, offset: int) -> None:
+        super().__init__(
+            "offset_conflict",
+            f"{offset} bytes of this upload are here, so the next ones must come from there.",
+            "Ask for Upload-Offset with HEAD and go on from it.",
+            status=409,
+        )
+        self.offset = offset
+
+
+class BeyondLengthError(TusError):
+    def __init__(self, length: int) -> None:
+        super().__init__(
+            "beyond_length", f"The upload was announced with {length} bytes; more came.", "Upload again.", status=413
+        )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: who asks, and its two ends."""
+
+    principal: Principal
+    tenant: str
+    upload_id: UUID | None
+    headers: dict[str, str]
+    receive: Receive
+    send: Send
+    request_id: str
+
+    async def answer(self, status: int, **headers: str | int) -> None:
+        """Without a body; `upload_offset=3` is the header Upload-Offset."""
+        await _send_empty(self.send, status, self.request_id, headers)
+
+
+class ResumableUploads:
+    """ASGI middleware: takes the addresses of `PATH`, and leaves the rest to `app`."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        matched = PATH.match(scope["path"])
+        if matched is None:
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        request_id = accept_or_make(headers.get("x-request-id", ""))
+        set_request_id(request_id)
+        method = str(headers.get("x-http-method-override") or scope["method"]).upper()
+        if method == "OPTIONS":
+            await _send_empty(send, 204, request_id, _abilities())
+            return
+        upload_id = UUID(matched["id"]) if matched["id"] else None
+        try:
+            handler = _handler(method, upload_id)
+            principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
+            tus_headers.require_version(headers)
+            await handler(Call(principal, matched["tenant"], upload_id, headers, receive, send, request_id))
+        except LorikeetError as error:
+            await _refuse(scope, send, error, request_id)
+
+
+async def _refuse(scope: Scope, send: Send, error: LorikeetError, request_id: str) -> None:
+    declared = declared_length(dict(scope["headers"]))
+    own = {"tus_version": tus_headers.VERSION} if error.status == 412 else {}
+    if isinstance(error, OffsetConflictError):
+        own = {"upload_offset": str(error.offset)}
+    close = scope["method"] in ("POST", "PATCH") and (declared is None or declared > DRAIN_BYTES)
+    await send_refusal(send, error, request_id, close=close, headers=_encoded(own))
+
+
+def _handler(method: str, upload_id: UUID | None) -> Callable[[Call], Awaitable[None]]:
+    handlers = {"POST": _create} if upload_id is None else {"HEAD": _head, "PATCH": _patch, "DELETE": _delete}
+    if method not in handlers:
+        raise TusError(
+            "method_not_allowed", f"{method} is not allowed here.", f"Send {', '.join(handlers)}.", status=405
+        )
+    return handlers[method]
+
+
+async def _create(call: Call) -> None:
+    length, limit = tus_headers.number(call.headers, "Upload-Length"), current().upload_max_bytes + MULTIPART_OVERHEAD
+    if length > limit:
+        raise BodyTooLargeError(limit, upload=True)
+    if length == 0:
+        raise TusError("empty_upload", "An upload of no bytes is no adapter.", "Send the archive's size.")
+    with_body = "content-type" in call.headers and call.headers.get("content-length") != "0"
+    if with_body:
+        tus_headers.require_body_type(call.headers)
+    checksum, said = Checksum.read(call.headers), Metadata.read(call.headers)
+    upload = await run_db(
+        resumable.begin_resumable,
+        acting=call.principal,
+        name=said.adapter,
+        description=said.description,
+        file_name=said.filename,
+        size=length,
+    )
+    offset = await _take(call, upload, 0, checksum) if with_body else 0
+    if offset is not None:
+        location = f"/api/tenants/{call.tenant}/uploads/resumable/{upload.pk}"
+        await call.answer(201, location=location, upload_offset=offset, upload_expires=_expires())
+
+
+async def _head(call: Call) -> None:
+    upload = await run_db(_own, call)
+    arriving = upload.state == UploadState.ARRIVING
+    offset = await _on_disk(acknowledged, Path(upload.folder)) if arriving else upload.bytes
+    if arriving and offset == upload.bytes:
+        await run_db(resumable.finish_resumable, upload)
+    await call.answer(
+        200, cache_control="no-store", upload_offset=offset, upload_length=upload.bytes, upload_expires=_expires()
+    )
+
+
+async def _patch(call: Call) -> None:
+    tus_headers.require_body_type(call.headers)
+    start, checksum = tus_headers.number(call.headers, "Upload-Offset"), Checksum.read(call.headers)
+    upload = await run_db(_own, call)
+    if upload.state != UploadState.ARRIVING:
+        raise resumable.UploadEndedError(upload)
+    offset = await _take(call, upload, start, checksum)
+    if offset is not None:
+        await call.answer(204, upload_offset=offset, upload_expires=_expires())
+
+
+async def _delete(call: Call) -> None:
+    assert call.upload_id is not None
+    await run_db(resumable.cancel_resumable, acting=call.principal, upload_id=call.upload_id)
+    await call.answer(204)
+
+
+def _own(call: Call) -> Upload:
+    assert call.upload_id is not None
+    return resumable.get_resumable(call.principal.tenant, call.upload_id)
+
+
+async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | None) -> int | None:
+    """Bytes of the body from `start` on. The new offset, or None if the client went away."""
+    transfer = await _on_disk(Transfer, Path(upload.folder))
+    try:
+        # Under the lock nobody else can end it: it may have ended just before.
+        upload = await run_db(resumable.get_resumable, upload.tenant, upload.pk)
+        if upload.state != UploadState.ARRIVING:
+            raise resumable.UploadEndedError(upload)
+        if transfer.offset != start:
+            raise OffsetConflictError(transfer.offset)
+        whole = await _receive_into(transfer, upload.bytes, checksum, call.receive)
+        if transfer.offset == upload.bytes:
+            await run_db(resumable.finish_resumable, upload)
+        return transfer.offset if whole else None
+    finally:
+        await _on_disk(transfer.close)
+
+
+class _Sink:
+    """Where the pieces of one body go. Without a checksum they count as they come, with one only all together."""
+
+    def __init__(self, transfer: Transfer, checksum: Checksum | None) -> None:
+        self._transfer, self._checksum = transfer, checksum
+        self._hasher = checksum.hasher() if checksum else None
+
+    def store(self, piece: bytes) -> None:
+        self._transfer.write(piece)
+        if self._hasher is not None:
+            self._hasher.update(piece)
+        elif self._transfer.end - self._transfer.offset >= KEEP_EVERY:
+            self._transfer.keep()
+
+    def end(self, *, whole: bool) -> None:
+        """Raises ChecksumMismatchError (460)."""
+        if self._checksum is not None and self._hasher is not None:
+            proven = whole and self._hasher.digest() == self._checksum.digest
+            if not proven:
+                self._transfer.drop()
+            if whole and not proven:
+                raise ChecksumMismatchError
+        self._transfer.keep()
+
+
+async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | None, receive: Receive) -> bool:
+    """Write what comes. True if the body came to its end; what came before a broken connection is kept too."""
+    sink, piece, more = _Sink(transfer, checksum), bytearray(), True
+    while more and (message := await _next(receive)) is not None:
+        piece += message.get("body", b"")
+        more = message.get("more_body", False)
+        if transfer.end + len(piece) > length:
+            raise BeyondLengthError(length)
+        if len(piece) >= PIECE:
+            await _on_disk(sink.store, bytes(piece))
+            piece.clear()
+    if piece:
+        await _on_disk(sink.store, bytes(piece))
+    await _on_disk(partial(sink.end, whole=not more))
+    return not more
+
+
+async def _next(receive: Receive) -> Mapping[str, Any] | None:
+    """The next part of the body. None if the client is gone or silent."""
+    try:
+        async with asyncio.timeout(SILENCE_S):
+            message = await receive()
+    except TimeoutError:
+        return None
+    return None if message["type"] == "http.disconnect" else message
+
+
+async def _on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call what blocks on the disk on a thread of its own kind."""
+    return await asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs))
+
+
+def _abilities() -> dict[str, str | int]:
+    return {
+        "tus_version": tus_headers.VERSION,
+        "tus_extension": tus_headers.EXTENSIONS,
+        "tus_max_size": current().upload_max_bytes + MULTIPART_OVERHEAD,
+        "tus_checksum_algorithm": ",".join(tus_headers.ALGORITHMS),
+    }
+
+
+def _expires() -> str:
+    return formatdate(time() + current().upload_expire_s, usegmt=True)
+
+
+async def _send_empty(send: Send, status: int, request_id: str, headers: dict[str, str | int]) -> None:
+    sent = [
+        (b"tus-resumable", tus_headers.VERSION.encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        *_encoded(headers),
+    ]
+    if status != 204:
+        sent.append((b"content-length", b"0"))
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _encoded(headers: dict[str, str | int] | dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.replace("_", "-").encode(), str(value).encode("latin-1")) for name, value in headers.items()]

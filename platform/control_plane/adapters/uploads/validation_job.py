@@ -1,0 +1,211 @@
+"""Validating one upload: run the child process, then decide."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.artifacts.store import ArtifactDamagedError, artifact_store
+from control_plane.adapters.models import Upload
+from control_plane.adapters.storage_limits import StoredLimitError
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.config import current
+from control_plane.fleet.base_model import ServedBase
+from control_plane.quotas.queries import tenant_limits
+from control_plane.tenants.models import Tenant
+from lora_engine.peft_format import Limits
+
+logger = logging.getLogger(__name__)
+CHILD = "control_plane.adapters.uploads.validation_sandbox"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the child said: a valid adapter in `folder`, or a `problem`, each perhaps with a report."""
+
+    report: dict[str, Any] | None = None
+    folder: Path | None = None
+    digest: str = ""
+    problem: dict[str, Any] | None = None
+
+
+def validate(upload_id: str) -> None:
+    """Decide the upload, unless it is decided, in other hands, or no host is known yet. Safe to repeat."""
+    claimed = uploads.claim_upload(upload_id)
+    if claimed is None:
+        return
+    upload, base = claimed
+    verdict = inspect(upload, base)
+    if verdict.problem is not None or verdict.folder is None or verdict.report is None:
+        uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
+        return
+    if not artifact_gc.hold_content(upload, verdict.digest):
+        return
+    try:
+        stored = artifact_store().put(verdict.folder, verdict.digest)
+    except (OSError, ArtifactDamagedError):
+        logger.exception("Upload %s could not be stored.", upload.pk)
+        uploads.refuse_upload(upload, _not_stored(), verdict.report)
+        return
+    try:
+        accepted = uploads.accept_upload(upload, stored, verdict.report, base)
+    except StoredLimitError as full:
+        uploads.refuse_upload(upload, full.body(), verdict.report)
+        return
+    if not accepted:
+        # Another worker decided it while this one stood still: what it may have stored too late must be found again.
+        artifact_gc.touch_content(stored.digest)
+
+
+def inspect(upload: Upload, base: ServedBase) -> Verdict:
+    """Run the child on the upload's files."""
+    folder = Path(upload.folder)
+    for left in folder.glob("unpacked-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # A folder of this attempt alone: the child of a worker that was killed may still write into its own.
+    into = folder / f"unpacked-{upload.attempts}"
+    settings = current()
+    request = {
+        "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
+        "into": str(into),
+        "geometry": asdict(base.geometry),
+        "limits": asdict(limits_for(base, upload.tenant)),
+        "cpu_s": settings.validate_cpu_s,
+        "memory_bytes": settings.validate_memory_bytes,
+    }
+    try:
+        child = _run(json.dumps(request), settings.validate_wall_s)
+    except subprocess.TimeoutExpired:
+        return Verdict(problem=_too_slow(settings.validate_wall_s))
+    return _read(child, upload)
+
+
+def limits_for(base: ServedBase, tenant: Tenant) -> Limits:
+    """The strictest of the platform's limits, the engine's and the tenant's."""
+    settings = current()
+    ranks = [settings.max_lora_rank, base.max_lora_rank, tenant_limits(tenant).max_rank]
+    return Limits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
+
+
+class ValidationCancelledError(RuntimeError):
+    """The process stops: the upload stays undecided and is taken up again after the next start."""
+
+
+_children: set[subprocess.Popen[str]] = set()
+_cancelled: set[int] = set()
+
+
+def cancel_running() -> None:
+    """Stop the children of this process without deciding their uploads."""
+    for child in list(_children):
+        _cancelled.add(child.pid)
+        child.kill()
+
+
+def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+    with _start_child() as child:
+        _children.add(child)
+        try:
+            stdout, stderr = child.communicate(request, timeout=wall_s)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            _children.discard(child)
+    if child.pid in _cancelled:
+        _cancelled.discard(child.pid)
+        raise ValidationCancelledError
+    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
+
+
+def _start_child() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        # -P keeps the working directory off the path; the environment carries no secrets to the child.
+        [sys.executable, "-P", "-m", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "OPENBLAS_NUM_THREADS": "1",
+            "LC_ALL": "C.UTF-8",
+        },
+        # A Ctrl-C in the terminal is for the web process, which then ends this one in order.
+        start_new_session=True,
+    )
+
+
+def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
+    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
+        return Verdict(problem=_too_costly())
+    if child.returncode != 0:
+        logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
+        return Verdict(problem=_crashed(str(upload.pk)))
+    answer = storable(json.loads(child.stdout))
+    if "problem" in answer:
+        return Verdict(problem=answer["problem"])
+    report = answer["report"]
+    if not report["ok"]:
+        return Verdict(report=report, problem=_summary(report))
+    return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"])
+
+
+def storable(value: Any) -> Any:
+    """JSON that every database takes: PostgreSQL refuses NUL and half surrogate pairs, which text in files may hold."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [storable(item) for item in value]
+    if isinstance(value, dict):
+        return {storable(key): storable(item) for key, item in value.items()}
+    return value
+
+
+def _summary(report: dict[str, Any]) -> dict[str, Any]:
+    """The first problem, which is the one to fix first, and how many more there are."""
+    first, more = report["problems"][0], report["problem_count"] - 1
+    message = first["message"] if more < 1 else f"{first['message']} ({more} more in the report.)"
+    return {"code": first["code"], "message": message, "fix": first["fix"]}
+
+
+def _too_slow(wall_s: int) -> dict[str, Any]:
+    return {
+        "code": "validation_timeout",
+        "message": f"Checking the files took longer than {wall_s} seconds.",
+        "fix": "Upload the two PEFT files loose instead of in an archive, or ask the operator to raise the limit.",
+    }
+
+
+def _too_costly() -> dict[str, Any]:
+    return {
+        "code": "validation_too_costly",
+        "message": "Checking the files used more memory or processor time than an adapter may need.",
+        "fix": "Upload the two PEFT files loose, as save_pretrained writes them.",
+    }
+
+
+def _not_stored() -> dict[str, Any]:
+    return {
+        "code": "storage_failed",
+        "message": "The adapter is valid but could not be written to the artifact store.",
+        "fix": "Ask the operator to check the space and health of the artifact folder, then upload again.",
+    }
+
+
+def _crashed(upload_id: str) -> dict[str, Any]:
+    return {
+        "code": "validation_crashed",
+        "message": "The files could not be checked: the check itself failed.",
+        "fix": f"Upload the two PEFT files loose; if it stays, report upload {upload_id} to the operator.",
+    }

@@ -1,0 +1,68 @@
+"""The child process that opens uploaded files: `python -m control_plane.adapters.uploads.validation_sandbox`.
+
+Reads one JSON request from standard input and writes one JSON answer to standard output. It has no Django, no
+database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing.
+
+Request: `{files: {name: path}, into, geometry, limits, cpu_s, memory_bytes}`.
+Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
+    json.dump(validate(request), sys.stdout)
+
+
+def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
+    """Lower this process's limits for good."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def validate(request: dict[str, Any]) -> dict[str, Any]:
+    """Unpack and inspect. Every fault of the files is in the answer; an exception is a fault of ours."""
+    # Imported after the limits are set: from here on nothing runs without them.
+    from lora_engine.peft_format import (
+        BaseGeometry,
+        Limits,
+        UploadError,
+        adapter_digest,
+        folder_digests,
+        inspect_adapter,
+        unpack_upload,
+    )
+
+    limits, notes = Limits(**request["limits"]), list[str]()
+    files = {name: Path(path) for name, path in request["files"].items()}
+    try:
+        folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
+    except UploadError as error:
+        return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
+    except OSError as error:
+        return {"problem": disk_problem(error)}
+    report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits)
+    answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}
+    if report.ok:
+        answer["digest"] = adapter_digest(folder_digests(folder))
+    return answer
+
+
+def disk_problem(error: OSError) -> dict[str, str]:
+    return {
+        "code": "server_disk",
+        "message": f"The server could not write the unpacked files: {error.strerror or 'disk error'}.",
+        "fix": "Ask the operator to check the space of the artifact folder, then upload again.",
+    }
+
+
+if __name__ == "__main__":
+    main()

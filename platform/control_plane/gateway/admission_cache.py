@@ -1,0 +1,44 @@
+"""Who calls and what answers, remembered for a second: a busy key costs one look at the database a second, and a
+revoked one is refused everywhere within a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from control_plane.gateway.admission import Admission, admit, authenticate
+from control_plane.keys.last_used import last_used
+from control_plane.principal import Principal
+from control_plane.single_flight import Fresh
+from control_plane.tenants.models import Tenant
+from control_plane.transcripts.queries import keeps_text
+
+
+class Grants:
+    def __init__(self) -> None:
+        self._callers: Fresh[Principal] = Fresh()
+        # That no host is ready may be over at any moment, and nobody tells.
+        self._admissions: Fresh[Admission] = Fresh(lambda admission: bool(admission.hosts))
+        self._recording: Fresh[bool] = Fresh()
+
+    async def caller(self, token: str | None) -> Principal:
+        """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
+        # The secret itself is not kept in memory.
+        digest = hashlib.sha256((token or "").encode()).digest()
+        known = self._callers.peek(digest)
+        if known is None:
+            return await self._callers.get(digest, lambda: authenticate(token))
+        if known.api_key is not None:
+            last_used.seen(known.api_key)
+        return known
+
+    async def admission(self, principal: Principal, model: str) -> Admission:
+        """Raises as ``admit`` does."""
+        who = principal.api_key or principal.user
+        assert who is not None
+        key = (principal.tenant.pk, who.pk, model)
+        return await self._admissions.get(key, lambda: admit(principal, model))
+
+    async def keeps_text(self, tenant: Tenant) -> bool:
+        """Whether the tenant wants its requests' text kept."""
+        return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))

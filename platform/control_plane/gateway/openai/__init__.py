@@ -1,0 +1,1 @@
+"""/v1 as clients of OpenAI know it: requests, answers, server-sent events."""

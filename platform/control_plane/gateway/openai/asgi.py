@@ -1,0 +1,130 @@
+"""Django's ASGI handler as /v1 needs it: bounded bodies, and no middleware beyond request ids.
+
+The site's middleware is for browsers (sessions, CSRF, static files). Some of it is synchronous, which would hold a
+thread for as long as an answer takes; all of it would be paid by every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from io import BytesIO
+from typing import Any, cast
+
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest, HttpResponseBadRequest
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
+
+from control_plane import config
+from control_plane.gateway.errors import too_large
+from control_plane.gateway.openai.sse import EventStreamResponse
+from control_plane.http.metrics import MeasuringMiddleware
+from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+PREFIX = "/v1/"
+
+
+class BodyTooLargeError(Exception):
+    """The body passed the limit while it was being read."""
+
+
+class ApiHeadersMiddleware(RequestIdMiddleware):
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response["X-Content-Type-Options"] = "nosniff"
+        return super().after(request, response)
+
+
+class GatewayHandler(ASGIHandler):
+    """Serves the project's URLs below /v1."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        view = convert_exception_to_response(self._get_response_async)  # type: ignore[attr-defined]
+        self._middleware_chain = MeasuringMiddleware(cast(AsyncNext, ApiHeadersMiddleware(cast(AsyncNext, view))))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless the client goes first.
+
+        Django's own version also sends its request signals, for what the ORM keeps per thread; the gateway's database
+        work is all on threads of its own, and each signal would cost a request two switches of thread.
+        """
+        set_script_prefix(get_script_prefix(scope))
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        except BodyTooLargeError:
+            await self.send_response(too_large(config.current().request_max_bytes).response(), send)
+            return
+        request, refusal = self.create_request(scope, body)
+        if request is None:
+            await self.send_response(refusal or HttpResponseBadRequest(), send)
+            return
+        await self._answer_or_disconnect(request, receive, send)
+
+    async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
+        answer = asyncio.create_task(self._answer(request, send))
+        disconnect = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Ends the view where it is, or the stream; both abort what runs on the engine.
+            answer.cancel()
+            disconnect.cancel()
+        await asyncio.gather(answer, disconnect, return_exceptions=True)
+        if not answer.cancelled() and (error := answer.exception()) is not None:
+            raise error
+
+    async def _answer(self, request: ASGIRequest, send: Send) -> None:
+        response = await self.get_response_async(request)
+        # A server may refuse to send because the client has gone; then the stream has not even begun.
+        with contextlib.suppress(OSError):
+            await self.send_response(response, send)
+
+    async def send_response(self, response: HttpResponseBase, send: Send) -> None:
+        """However it ends, a stream is closed, so that the engine does not go on for nobody."""
+        try:
+            await super().send_response(response, send)
+        finally:
+            if isinstance(response, EventStreamResponse):
+                await response.events.aclose()
+
+    async def read_body(self, receive: Receive) -> BytesIO:
+        """Counts what arrives, whatever Content-Length says."""
+        body, limit = BytesIO(), config.current().request_max_bytes
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestAborted
+            body.write(message.get("body", b""))
+            if body.tell() > limit:
+                raise BodyTooLargeError
+            if not message.get("more_body", False):
+                break
+        body.seek(0)
+        return body
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class ByPath:
+    """An ASGI application that gives /v1 to the gateway and everything else to the site."""
+
+    def __init__(self, gateway: Any, site: Any) -> None:
+        self._gateway, self._site = gateway, site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self._gateway if scope["path"].startswith(PREFIX) else self._site
+        await chosen(scope, receive, send)

@@ -1,0 +1,208 @@
+"""Answers in OpenAI's shapes: whole bodies as objects, stream chunks as bytes.
+
+Chunks are put together from prepared text; only the token's own text is encoded each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.request_ids import public_part
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation
+from control_plane.gateway.json_encoding import encode
+from lora_engine.wire import engine_pb2 as pb
+
+DONE = b"data: [DONE]\n\n"
+
+
+def usage_json(records: Iterable[pb.UsageRecord]) -> dict[str, Any]:
+    """The engine's counts, added up over prompts."""
+    counts = list(records)
+    prompt = sum(record.prompt_tokens for record in counts)
+    completion = sum(record.completion_tokens for record in counts)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(record.cached_prompt_tokens for record in counts)},
+    }
+
+
+def error_event(error: ApiError) -> bytes:
+    """An error after the stream began: the status is long sent, so it travels as an event."""
+    return b"data: " + encode(error.openai_body()).encode() + b"\n\n"
+
+
+@dataclass(slots=True)
+class Choice:
+    """A choice as it grows in a whole answer."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+
+    def add(self, chunk: Chunk) -> None:
+        self.text += chunk.text
+        self.finish_reason = chunk.finish_reason or self.finish_reason
+        self.logprobs.extend(chunk.logprobs)
+
+
+class Shape(Protocol):
+    """How one endpoint writes its answers."""
+
+    prefix: str
+    object: str
+    chunk_object: str
+
+    def opening(self, index: int) -> str:
+        """The JSON of the choice that a stream begins with, "" for none."""
+
+    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str: ...
+
+    def closing(self, index: int, finish_reason: str) -> str: ...
+
+    def choice(self, index: int, choice: Choice) -> dict[str, Any]: ...
+
+
+class ChatShape:
+    prefix, object, chunk_object = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, *, logprobs: bool) -> None:
+        self._logprobs = logprobs
+
+    def opening(self, index: int) -> str:
+        return (
+            f'{{"index":{index},"delta":{{"role":"assistant","content":"","refusal":null}},'
+            '"logprobs":null,"finish_reason":null}'
+        )
+
+    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str:
+        details = encode(self._details(logprobs)) if self._logprobs else "null"
+        return f'{{"index":{index},"delta":{{"content":{encode(text)}}},"logprobs":{details},"finish_reason":null}}'
+
+    def closing(self, index: int, finish_reason: str) -> str:
+        return f'{{"index":{index},"delta":{{}},"logprobs":null,"finish_reason":"{finish_reason}"}}'
+
+    def choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None, "annotations": []},
+            "logprobs": self._details(choice.logprobs) if self._logprobs else None,
+            "finish_reason": choice.finish_reason,
+        }
+
+    @staticmethod
+    def _details(logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
+        tokens = [{**_token(entry), "top_logprobs": [_token(top) for top in entry.top]} for entry in logprobs]
+        return {"content": tokens, "refusal": None}
+
+
+class CompletionShape:
+    """``echoes`` is what each choice's text begins with."""
+
+    prefix, object, chunk_object = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self, *, logprobs: bool, echoes: Sequence[str]) -> None:
+        self._logprobs = logprobs
+        self._echoes = echoes
+        self._lengths = [0] * len(echoes)
+
+    def opening(self, index: int) -> str:
+        echo = self._echoes[index]
+        return f'{{"index":{index},"text":{encode(echo)},"logprobs":null,"finish_reason":null}}' if echo else ""
+
+    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str:
+        details = encode(self._details(index, logprobs)) if self._logprobs else "null"
+        return f'{{"index":{index},"text":{encode(text)},"logprobs":{details},"finish_reason":null}}'
+
+    def closing(self, index: int, finish_reason: str) -> str:
+        return f'{{"index":{index},"text":"","logprobs":null,"finish_reason":"{finish_reason}"}}'
+
+    def choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": self._echoes[index] + choice.text,
+            "logprobs": self._details(index, choice.logprobs) if self._logprobs else None,
+            "finish_reason": choice.finish_reason,
+        }
+
+    def _details(self, index: int, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
+        """Offsets go on where the choice's last chunk ended."""
+        offsets = []
+        for entry in logprobs:
+            offsets.append(self._lengths[index])
+            self._lengths[index] += len(entry.token)
+        return {
+            "tokens": [entry.token for entry in logprobs],
+            "token_logprobs": [entry.logprob for entry in logprobs],
+            "top_logprobs": [{top.token: top.logprob for top in entry.top} for entry in logprobs],
+            "text_offset": offsets,
+        }
+
+
+def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
+    return {"token": entry.token, "logprob": entry.logprob, "bytes": list(entry.token_bytes)}
+
+
+async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str, Any]:
+    """Wait for the end. Raises the ``HostError`` it ended with."""
+    grown = [Choice() for _ in range(choices)]
+    async for chunks in generation:
+        for chunk in chunks:
+            grown[chunk.choice].add(chunk)
+    return {
+        "id": shape.prefix + public_part(generation.request_id),
+        "object": shape.object,
+        "created": generation.created,
+        "model": generation.admission.model.display_name,
+        "system_fingerprint": generation.admission.fingerprint,
+        "choices": [shape.choice(index, choice) for index, choice in enumerate(grown)],
+        "usage": usage_json(generation.usages),
+    }
+
+
+class ChunkWriter:
+    """The events of one stream, as bytes."""
+
+    def __init__(self, generation: Generation, shape: Shape, *, include_usage: bool) -> None:
+        self._shape = shape
+        self._generation = generation
+        self._include_usage = include_usage
+        self._opened: set[int] = set()
+        head = {
+            "id": shape.prefix + public_part(generation.request_id),
+            "object": shape.chunk_object,
+            "created": generation.created,
+            "model": generation.admission.model.display_name,
+            "system_fingerprint": generation.admission.fingerprint,
+        }
+        self._head = "data: " + encode(head)[:-1] + ',"choices":['
+        self._tail = '],"usage":null}\n\n' if include_usage else "]}\n\n"
+
+    def write(self, chunks: Sequence[Chunk]) -> bytes:
+        parts: list[str] = []
+        for chunk in chunks:
+            self._write_chunk(chunk, parts)
+        return "".join(parts).encode()
+
+    def _write_chunk(self, chunk: Chunk, parts: list[str]) -> None:
+        index = chunk.choice
+        if index not in self._opened:
+            self._opened.add(index)
+            if opening := self._shape.opening(index):
+                parts += (self._head, opening, self._tail)
+        if chunk.text or chunk.logprobs:
+            parts += (self._head, self._shape.delta(index, chunk.text, chunk.logprobs), self._tail)
+        if chunk.finish_reason:
+            parts += (self._head, self._shape.closing(index, chunk.finish_reason), self._tail)
+
+    def end(self) -> bytes:
+        """The usage if it was asked for, then the mark that SDKs stop at."""
+        if not self._include_usage:
+            return DONE
+        usage = encode(usage_json(self._generation.usages))
+        return f'{self._head}],"usage":{usage}}}\n\n'.encode() + DONE

@@ -1,0 +1,84 @@
+"""A streamed answer on its way to the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from django.http import StreamingHttpResponse
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.generation import Generation
+from control_plane.gateway.idempotency import Claim
+from control_plane.gateway.openai.response_writers import ChunkWriter, error_event
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+
+
+class EventStream:
+    """The events of one answer. Closing it, however early, aborts what still runs."""
+
+    def __init__(
+        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: ChunkWriter, first: list[Chunk]
+    ) -> None:
+        self._generation, self._batches, self._writer = generation, batches, writer
+        self._first: list[Chunk] | None = first
+        self._ended = False
+        self._claim: Claim | None = None
+        self._sent: list[bytes] = []
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    def keep_under(self, claim: Claim) -> None:
+        """Gather what is sent, for who sends the same request again; only an answer that came to its end counts."""
+        self._claim, self._sent = claim, []
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            chunks = self._first if self._first is not None else await anext(self._batches, [])
+        except HostError as failure:
+            self._ended = True
+            return error_event(errors.from_failure(failure))
+        self._first = None
+        if not chunks:
+            return self._end()
+        data = self._writer.write(chunks)
+        if self._claim is not None:
+            self._sent.append(data)
+        return data
+
+    def _end(self) -> bytes:
+        self._ended = True
+        data = self._writer.end()
+        if self._claim is not None:
+            self._claim.keep(CONTENT_TYPE, b"".join((*self._sent, data)))
+        return data
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._generation.headers
+
+    async def aclose(self) -> None:
+        self._generation.close()
+        if self._claim is not None:
+            self._claim.release()
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """Hands the stream itself to the server: the generators that Django would wrap around it cost time for every
+    token and do not pass a close on to it."""
+
+    def __init__(self, events: EventStream) -> None:
+        super().__init__(events, content_type=CONTENT_TYPE)
+        self.events = events
+        self["Cache-Control"] = "no-cache"
+        self["X-Accel-Buffering"] = "no"
+        for name, value in events.headers.items():
+            self[name] = value
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.events

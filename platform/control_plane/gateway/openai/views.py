@@ -1,0 +1,229 @@
+"""``/v1``: what OpenAI's clients call. Plain asynchronous views; a client that goes away cancels them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+
+from control_plane import config
+from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, list_models
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.fleet import request_ids
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.admission import Admission, authenticate
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation, begin
+from control_plane.gateway.idempotency import Stored
+from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.parameters import read_json, read_parameters
+from control_plane.gateway.openai.response_writers import ChatShape, ChunkWriter, CompletionShape, Shape, whole
+from control_plane.gateway.openai.sse import EventStream, EventStreamResponse
+from control_plane.gateway.runtime import runtime
+from control_plane.http.access import Access, access, public
+from control_plane.http.request_id import set_request_id
+from control_plane.keys.auth import bearer_token
+from control_plane.principal import Principal
+from control_plane.tenants.roles import Capability
+from control_plane.usage.models import Endpoint
+
+logger = logging.getLogger(__name__)
+
+View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
+R = TypeVar("R", ChatRequest, CompletionRequest)
+
+
+def endpoint(*methods: str) -> Callable[[View], View]:
+    """Errors of every kind in OpenAI's shape."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                if request.method not in methods:
+                    raise _wrong_method(request, methods)
+                return await view(request, *args, **kwargs)
+            except Exception as error:
+                problem = _as_api_error(error)
+                _note_refusal(request, problem)
+                return problem.response()
+
+        guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
+        return access(Access.KEY, Capability.INFER)(guarded)
+
+    return decorate
+
+
+def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
+    allowed = " or ".join(methods)
+    return ApiError(405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}.")
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HostError):
+        return errors.from_failure(error)
+    if isinstance(error, LorikeetError):
+        return errors.from_platform(error)
+    logger.exception("a request of /v1 failed")
+    return errors.internal()
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Whose request it is and what for, for as long as no engine has it."""
+
+    principal: Principal
+    endpoint: Endpoint
+    model: str
+
+
+ASKING = "lorikeet.asking"
+
+
+def _note_refusal(request: HttpRequest, error: ApiError) -> None:
+    """What an engine had is in the ledger; what nobody's key asked for belongs to no tenant."""
+    asking: Asking | None = request.META.get(ASKING)
+    if asking is not None:
+        runtime().refusals.note(asking.principal, asking.endpoint, error, asking.model)
+
+
+@endpoint("POST")
+async def chat_completions(request: HttpRequest) -> HttpResponseBase:
+    asked, admission = await _admit(request, ChatRequest)
+    shape = ChatShape(logprobs=asked.wants_logprobs)
+    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, asked.choices))
+
+
+@endpoint("POST")
+async def completions(request: HttpRequest) -> HttpResponseBase:
+    asked, admission = await _admit(request, CompletionRequest)
+    echoes = asked.echoes()
+    shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
+    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, len(echoes)))
+
+
+@endpoint("GET")
+async def models(request: HttpRequest) -> HttpResponseBase:
+    listed = await run_db(_list, bearer_token(request))
+    return JsonResponse({"object": "list", "data": [_model_json(model) for model in listed]})
+
+
+@endpoint("GET")
+async def model(request: HttpRequest, name: str) -> HttpResponseBase:
+    return JsonResponse(await run_db(_retrieve, bearer_token(request), name))
+
+
+@public
+async def not_found(request: HttpRequest) -> HttpResponseBase:
+    """Anything else below /v1."""
+    fix = "Lorikeet serves /v1/chat/completions, /v1/completions and /v1/models."
+    return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
+
+
+def _list(token: str | None) -> list[ListedModel]:
+    return list_models(authenticate(token).tenant)
+
+
+def _retrieve(token: str | None, name: str) -> dict[str, Any]:
+    """By any name that a request may use."""
+    principal = authenticate(token)
+    for listed in list_models(principal.tenant):
+        if name == listed.id or name in listed.aliases:
+            return {**_model_json(listed), "id": name}
+    raise ModelNotFoundError(name, [])
+
+
+def _model_json(listed: ListedModel) -> dict[str, Any]:
+    owner = "lorikeet" if listed.adapter is None else "tenant"
+    return {"id": listed.id, "object": "model", "created": int(listed.created_at.timestamp()), "owned_by": owner}
+
+
+async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
+    """The checked body and who sent it. What is wrong with the body is said only to those with a key."""
+    asked: R | None = None
+    problem: ApiError | None = None
+    try:
+        asked = read_parameters(kind, read_json(_body(request)))
+    except ApiError as error:
+        problem = error
+    grants = runtime().grants
+    principal = await grants.caller(bearer_token(request))
+    request.META[ASKING] = Asking(principal, kind.endpoint, asked.model if asked else "")
+    if asked is None:
+        raise problem or errors.internal()
+    return asked, await grants.admission(principal, asked.model)
+
+
+def _body(request: HttpRequest) -> bytes:
+    limit = config.current().request_max_bytes
+    try:
+        body = request.body
+    except RequestDataTooBig:
+        raise errors.too_large(limit) from None
+    if len(body) > limit:
+        raise errors.too_large(limit)
+    return body
+
+
+async def _once(
+    request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
+) -> HttpResponseBase:
+    """The answer; with an ``Idempotency-Key`` that was used before, the one that was given then."""
+    offered = request.headers.get("Idempotency-Key")
+    if offered is None:
+        return await answer()
+    claim = await runtime().idempotency.claim(admission.principal, offered, request.path, request.body)
+    if isinstance(claim, Stored):
+        return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
+    try:
+        response = await answer()
+    except BaseException:
+        claim.release()
+        raise
+    if isinstance(response, EventStreamResponse):
+        response.events.keep_under(claim)
+    elif isinstance(response, HttpResponse):
+        claim.keep(response["Content-Type"], response.content)
+    return response
+
+
+async def _answer(
+    request: HttpRequest,
+    admission: Admission,
+    asked: ChatRequest | CompletionRequest,
+    shape: Shape,
+    choices: int,
+) -> HttpResponseBase:
+    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
+    request.META["lorikeet.request_id"] = request_id
+    set_request_id(request_id)
+    generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
+    del request.META[ASKING]
+    if asked.stream:
+        return await _stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
+    async with generation:
+        body = await whole(generation, shape, choices)
+        return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
+
+
+async def _stream(generation: Generation, writer: ChunkWriter) -> HttpResponseBase:
+    """Waits for the first output, so that a request which the engine refuses gets the status of its error."""
+    batches = aiter(generation)
+    try:
+        first: list[Chunk] = await anext(batches, [])
+    except BaseException:
+        generation.close()
+        raise
+    return EventStreamResponse(EventStream(generation, batches, writer, first))

@@ -1,0 +1,1 @@
+"""What is written behind the requests: usage, refusals, transcripts."""

@@ -1,0 +1,73 @@
+"""Refused requests on their way to the tenant's log: counted in memory, written every two seconds.
+
+A refusal costs a look into a dictionary, and a flood of them no more memory and no more rows than its kinds: what
+clients make up themselves (names of models and parameters) is kept of the last one only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from django.db import DatabaseError
+
+from control_plane.db import run_db
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.recording.flusher import Flusher
+from control_plane.principal import Principal
+from control_plane.refusals.actions import Count, Reason, add
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 2.0
+# Kinds that wait. More than that a second is only possible with thousands of keys; what is above is not counted.
+MOST_WAITING = 10_000
+
+
+class RefusalLog:
+    """Of one event loop."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Reason, Count] = {}
+        self._flusher = Flusher("refusal-log", GATHER_S, self._write)
+
+    def start(self) -> None:
+        self._flusher.start()
+
+    async def close(self) -> None:
+        await self._flusher.close()
+
+    def note(self, principal: Principal, endpoint: str, error: ApiError, model: str) -> None:
+        """Count a request that was refused before any engine had it."""
+        now = time.time()
+        key = principal.api_key
+        limit = str((error.details or {}).get("limit", ""))
+        reason = Reason(
+            principal.tenant.pk, key.pk if key else None, endpoint, error.status, error.code, limit, int(now // 60)
+        )
+        count = self._counts.get(reason)
+        if count is None:
+            if len(self._counts) >= MOST_WAITING:
+                return
+            count = self._counts[reason] = Count()
+            self._flusher.wake()
+        count.count += 1
+        count.last_at, count.model, count.param = now, model, error.param or ""
+
+    async def _write(self) -> bool:
+        counts, self._counts = self._counts, {}
+        if not counts:
+            return True
+        try:
+            await run_db(add, counts)
+        except DatabaseError:
+            logger.exception("Refusals of %d kinds could not be stored; trying again.", len(counts))
+            self._take_back(counts)
+            return False
+        return True
+
+    def _take_back(self, counts: dict[Reason, Count]) -> None:
+        for reason, count in counts.items():
+            newer = self._counts.setdefault(reason, count)
+            if newer is not count:
+                newer.count += count.count

@@ -1,9 +1,0 @@
-"""Websocket addresses of inference."""
-
-from typing import Any
-
-from django.urls import path
-
-from control_plane.gateway.consumers import InferenceConsumer
-
-websocket_urlpatterns: list[Any] = [path("ws/inference", InferenceConsumer.as_asgi())]

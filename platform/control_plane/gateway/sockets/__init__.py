@@ -1,0 +1,1 @@
+"""`/ws/inference`: generations over a websocket, which survive its break."""

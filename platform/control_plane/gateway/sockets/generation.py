@@ -1,0 +1,197 @@
+"""One generation on a websocket: its frames, numbered, and kept for a client that may come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from control_plane import drain
+from control_plane.errors import LorikeetError
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation, begin
+from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.parameters import read_parameters
+from control_plane.gateway.openai.response_writers import usage_json
+from control_plane.gateway.runtime import runtime
+from control_plane.gateway.sockets.session import Send
+from control_plane.principal import Principal
+from lora_engine.wire import engine_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+MOST_KEPT_BYTES = 1 << 20
+
+
+class SocketGeneration:
+    """A task that ends by itself, by ``cancel``, or with its socket; if it is ``resumable``, some time after that."""
+
+    def __init__(self, name: str, body: dict[str, Any], principal: Principal, send: Send, *, resumable: bool) -> None:
+        self._principal, self._body = principal, body
+        self._send_frame: Send | None = send
+        self.resumable = resumable
+        self.at_end: Callable[[], object] = lambda: None
+        self._accepted = ""
+        self._kept: deque[tuple[int, str]] = deque()
+        self._kept_bytes = 0
+        self._id = encode(name)
+        self._seq = 0
+        self._name = name
+        self._reasons: dict[int, str] = {}
+        self._generation: Generation | None = None
+        self._cancelled = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"ws-{self._name}")
+        self._task.add_done_callback(lambda _task: self.at_end())
+
+    def cancel(self) -> None:
+        """The client wants no more; it still gets what was made and the usage."""
+        self._cancelled = True
+        if self._generation is not None:
+            self._generation.abort()
+
+    def end(self) -> None:
+        """The client is gone for good."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def over(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    # -- a socket that breaks, and the next one ----------------------------------
+
+    def detach(self) -> None:
+        """Go on without a socket."""
+        self._send_frame = None
+
+    async def attach(self, send: Send, after: int) -> bool:
+        """Send again what came after frame ``after``, then go on there. False if some of that is no longer kept."""
+        self._send_frame = None
+        if self._kept and self._kept[0][0] > after + 1:
+            return False
+        if self._accepted:
+            await send(self._accepted)
+        while missed := [(seq, frame) for seq, frame in self._kept if seq > after]:
+            for seq, frame in missed:
+                await send(frame)
+                after = seq
+        self._send_frame = send  # nothing can have come between the last look and this
+        return True
+
+    # -- the generation ------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            with drain.working():
+                await self._generate()
+        except ApiError as error:
+            await self._fail(error)
+        except HostError as failure:
+            await self._fail(errors.from_failure(failure))
+        except LorikeetError as error:
+            await self._fail(errors.from_platform(error))
+        except Exception:
+            logger.exception("a generation on a websocket failed")
+            await self._fail(errors.internal())
+
+    async def _generate(self) -> None:
+        asked = self._read()
+        admission = await runtime().grants.admission(self._principal, asked.model)
+        async with await begin(runtime(), admission, asked, streamed=True) as generation:
+            self._generation = generation
+            await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
+            if self._cancelled:
+                generation.abort()
+            async for chunks in generation:
+                await self._deltas(chunks)
+            await self._done(generation, asked.total_choices)
+
+    def _read(self) -> ChatRequest | CompletionRequest:
+        # `stream` belongs to HTTP: everything streams here.
+        body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
+        return read_parameters(_kind(body), body)
+
+    async def _deltas(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.finish_reason:
+                self._reasons[chunk.choice] = chunk.finish_reason
+            logprobs = f',"logprobs":{encode(_logprobs(chunk.logprobs))}' if chunk.logprobs else ""
+            await self._send_numbered(
+                "delta",
+                f'"choice":{chunk.choice},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}',
+            )
+
+    async def _done(self, generation: Generation, choices: int) -> None:
+        reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
+        usage, timings = encode(usage_json(generation.usages)), encode(timings_json(generation.usages))
+        await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
+
+    async def _fail(self, error: ApiError) -> None:
+        if self._generation is None:  # else an engine had it, and the ledger has it
+            note_refusal(self._principal, self._body, error)
+        body = {**error.frame_body(), "retry_after_s": error.retry_after_s}
+        await self._send_numbered("error", f'"error":{encode(body)}')
+
+    async def _send_numbered(self, kind: str, fields: str) -> None:
+        self._seq += 1
+        await self._send(kind, f'"seq":{self._seq},{fields}')
+
+    async def _send(self, kind: str, fields: str) -> None:
+        frame = f'{{"type":"{kind}","id":{self._id},{fields}}}'
+        if self.resumable:
+            self._keep(frame)
+        if self._send_frame is None:
+            return
+        try:
+            await self._send_frame(frame)
+        except OSError:  # the socket broke; that it did is told to its consumer, which detaches or ends this
+            if not self.resumable:
+                raise
+            self._send_frame = None
+
+    def _keep(self, frame: str) -> None:
+        if self._seq == 0:
+            self._accepted = frame
+            return
+        self._kept.append((self._seq, frame))
+        self._kept_bytes += len(frame)
+        while self._kept_bytes > MOST_KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+
+def _kind(body: Mapping[str, Any]) -> type[ChatRequest | CompletionRequest]:
+    return CompletionRequest if "prompt" in body else ChatRequest
+
+
+def note_refusal(principal: Principal, body: object, error: ApiError) -> None:
+    """Count a generation that no engine had."""
+    asked = body if isinstance(body, dict) else {}
+    model = asked.get("model")
+    runtime().refusals.note(principal, _kind(asked).endpoint, error, model if isinstance(model, str) else "")
+
+
+def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
+    """Milliseconds by the engine's clock; the longest of several prompts."""
+    names = ("queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms")
+    return {name: max((getattr(record, name) for record in records), default=0) for name in names}
+
+
+def _logprobs(entries: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:
+    return [
+        {
+            "token": entry.token,
+            "logprob": entry.logprob,
+            "top": [{"token": top.token, "logprob": top.logprob} for top in entry.top],
+        }
+        for entry in entries
+    ]

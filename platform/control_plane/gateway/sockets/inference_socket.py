@@ -1,0 +1,270 @@
+"""``/ws/inference``: many generations on one socket.
+
+Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``resume``, ``ping``. Server
+frames: ``hello``, then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1
+within the generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only
+its own socket.
+
+A generation that was started with ``"resume": true`` outlives its socket by ``RESUME_S``: the client connects again,
+sends ``resume`` with the session in which it began and the last numbers it saw, and gets what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from control_plane import config, drain
+from control_plane.errors import LorikeetError
+from control_plane.gateway import errors
+from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.parameters import read_json
+from control_plane.gateway.runtime import runtime
+from control_plane.gateway.sockets.generation import SocketGeneration, note_refusal
+from control_plane.gateway.sockets.resume_relay import Remote
+from control_plane.gateway.sockets.session import (
+    RESUME_S,
+    Owner,
+    Session,
+    error_frame,
+    hand_over,
+    process_of,
+    resume_lost,
+)
+from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, HeldSocket
+from control_plane.sockets.handshake import header
+from control_plane.sockets.identity import KeyCaller
+from control_plane.tenants.roles import Capability
+
+LONGEST_ID = 64
+CLOSE_TAKEN = 4409
+# Frames about no generation in particular.
+NO_ID = None
+
+
+class InferenceConsumer(HeldSocket):
+    """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
+
+    actions: ClassVar = {
+        "auth": None,
+        "ping": None,
+        "generate": Capability.INFER,
+        "cancel": Capability.INFER,
+        "resume": Capability.INFER,
+    }
+    needs: ClassVar = Capability.INFER
+
+    async def connect(self) -> None:
+        # What began on this socket, and what was resumed on it: from this process, from others.
+        self._own: Session | None = None
+        self._resumed: list[Session] = []
+        self._remotes: list[Remote] = []
+        await super().connect()
+        scheme, _, key = header(self.scope, "authorization").partition(" ")
+        if scheme.lower() == "bearer":
+            await self._authenticate(key.strip())
+
+    async def disconnect(self, code: int) -> None:
+        """What can be resumed goes on for a while; ending the others' tasks aborts them on the engine."""
+        for session in self._sessions():
+            session.release()
+        await self._leave_remotes(end=False)
+        await super().disconnect(code)
+
+    async def cut(self, error: LorikeetError) -> None:
+        self._end_all()
+        await super().cut(error)
+        await self._leave_remotes(end=True)
+
+    async def tell_error(self, error: LorikeetError) -> None:
+        await self._error(NO_ID, errors.from_platform(error))
+
+    def lose(self, session: Session) -> None:
+        """Its client took the session up on another socket; this one is most likely dead."""
+        if session is self._own:
+            self._own = None
+            self._closing = asyncio.ensure_future(self.close(CLOSE_TAKEN))
+        else:
+            self._resumed.remove(session)
+
+    def _sessions(self) -> list[Session]:
+        return [*([self._own] if self._own is not None else []), *self._resumed]
+
+    def _end_all(self) -> None:
+        for session in self._sessions():
+            session.end()
+        self._own = None
+        self._resumed.clear()
+
+    async def _leave_remotes(self, *, end: bool) -> None:
+        remotes, self._remotes = self._remotes, []
+        await asyncio.gather(*(remote.close(end=end) for remote in remotes))
+
+    def _running(self) -> Iterator[str]:
+        """Ids, wherever they run."""
+        for session in self._sessions():
+            yield from (name for name, generation in session.generations.items() if not generation.over)
+        for remote in self._remotes:
+            yield from remote.ids
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        message_id: str | None = NO_ID
+        try:
+            message = self._read(text_data)
+            offered = message.get("id")
+            message_id = offered if isinstance(offered, str) and len(offered) <= LONGEST_ID else NO_ID
+            await self._handle(message)
+        except ApiError as error:
+            await self._error(message_id, error)
+        except LorikeetError as error:
+            await self._error(message_id, errors.from_platform(error))
+
+    # -- messages --------------------------------------------------------------
+
+    @staticmethod
+    def _read(text: str | None) -> dict[str, Any]:
+        limit = config.current().socket_max_message_bytes
+        if text is None:
+            raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
+        if len(text) > limit:
+            raise ApiError(413, "message_too_large", f"The message is longer than {limit} bytes.", "Send less at once.")
+        return read_json(text.encode())
+
+    async def _handle(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        if not await self.admits(kind):
+            return
+        if kind == "ping":
+            await self._send({"type": "pong"})
+        elif kind == "auth" and self.caller is None and isinstance(message.get("key"), str):
+            await self._authenticate(message["key"])
+        elif kind == "auth" and self.caller is None and isinstance(message.get("ticket"), str):
+            if await self.hold_by_ticket(message["ticket"]):
+                await self._greet()
+        elif kind == "generate":
+            self._generate(message)
+        elif kind == "cancel":
+            await self._cancel(message)
+        elif kind == "resume":
+            await self._resume(message)
+        else:
+            raise invalid(
+                f"There is no message of type {str(kind)[:40]!r} in this form.",
+                "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
+                "type",
+                "malformed_message",
+            )
+
+    async def _authenticate(self, key: str) -> None:
+        try:
+            found = (await runtime().grants.caller(key)).api_key
+        except (LorikeetError, ApiError) as error:
+            await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
+            await self.close(CLOSE_UNAUTHENTICATED)
+            return
+        assert found is not None
+        if await self.hold(KeyCaller.of(found, key)):
+            await self._greet()
+
+    async def _greet(self) -> None:
+        self._own = runtime().sessions.open(self._owner, self)
+        await self._send({"type": "hello", "session": self._own.name, "resume_s": RESUME_S})
+
+    async def _cancel(self, message: dict[str, Any]) -> None:
+        """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
+        name = str(message.get("id"))
+        for session in self._sessions():
+            if (generation := session.generations.get(name)) is not None:
+                generation.cancel()
+        for remote in self._remotes:
+            if name in remote.ids:
+                await remote.cancel(name)
+
+    def _generate(self, message: dict[str, Any]) -> None:
+        assert self.principal is not None  # else the message was refused
+        try:
+            message_id, body = self._asked(message)
+        except ApiError as error:
+            note_refusal(self.principal, message.get("request"), error)
+            raise
+        assert self._own is not None  # opened by the greeting
+        resumable = message.get("resume") is True
+        generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
+        self._own.start(message_id, generation)
+
+    def _asked(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Id and body of a generation that may begin. Raises ``ApiError``."""
+        message_id, body = message.get("id"), message.get("request")
+        if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
+            raise invalid(
+                f"A generation needs an id of 1 to {LONGEST_ID} characters.", "Choose one per generation.", "id"
+            )
+        if not isinstance(body, dict):
+            raise invalid("A generation needs a request object.", "Put the request's body there.", "request")
+        running = set(self._running())
+        if message_id in running:
+            raise invalid(f'A generation "{message_id}" is running.', "Use a new id for each.", "id", "duplicate_id")
+        if drain.is_draining():
+            raise ApiError(503, "server_draining", "This server is about to stop.", "Connect again.", retry_after_s=1.0)
+        most = config.current().socket_max_generations
+        if len(running) >= most:
+            raise ApiError(
+                429,
+                "too_many_generations",
+                f"This socket runs {most} generations already.",
+                "Wait for one to end, or open another socket.",
+                retry_after_s=1.0,
+            )
+        return message_id, body
+
+    async def _resume(self, message: dict[str, Any]) -> None:
+        """Take the generations of a broken socket over, each from the frame that the client has."""
+        session, after = message.get("session"), message.get("after")
+        if not isinstance(session, str) or not isinstance(after, dict):
+            raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
+        clashing = after.keys() & set(self._running())
+        for name in clashing:
+            await self._error(name, resume_lost(name))
+        wanted = {name: seq for name, seq in after.items() if name not in clashing}
+        if process_of(session) == runtime().sessions.process:
+            await self._resume_here(session, wanted)
+        else:
+            await self._resume_from_elsewhere(session, wanted)
+
+    async def _resume_here(self, name: str, after: Mapping[str, object]) -> None:
+        session = runtime().sessions.take(name, self._owner, self)
+        if session is not None and session not in self._sessions():
+            self._resumed.append(session)
+        with contextlib.suppress(OSError):  # broken again: its end comes next
+            await hand_over(session, name, after, self.send_frame)
+
+    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, object]) -> None:
+        remote = runtime().handover.remote(name, after, self.send_frame)
+        if remote is None:
+            await hand_over(None, name, after, self.send_frame)
+            return
+        self._remotes.append(remote)
+        remote.start(self._owner).add_done_callback(lambda _task: self._forget(remote))
+
+    def _forget(self, remote: Remote) -> None:
+        if remote in self._remotes:
+            self._remotes.remove(remote)
+
+    @property
+    def _owner(self) -> Owner:
+        assert self.caller is not None and self.principal is not None
+        return (self.caller.group, self.principal.tenant.pk)
+
+    # -- for generations -------------------------------------------------------
+
+    async def send_frame(self, text: str) -> None:
+        await self.base_send({"type": "websocket.send", "text": text})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self.send_frame(encode(message))
+
+    async def _error(self, message_id: str | None, error: ApiError) -> None:
+        await self.send_frame(error_frame(error, message_id))

@@ -1,0 +1,35 @@
+"""Django's ASGI handler with bodies spooled where uploads belong."""
+
+from __future__ import annotations
+
+from tempfile import SpooledTemporaryFile
+
+from django.conf import settings
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler
+
+from control_plane.adapters.uploads.spool import spool_folder
+from control_plane.lifespan import Receive
+
+
+class Handler(ASGIHandler):
+    """Large bodies go to the artifact file system: the system's own temporary folder is memory on many machines."""
+
+    async def read_body(self, receive: Receive) -> SpooledTemporaryFile[bytes]:
+        """The whole body as a file at its start. Raises RequestAborted if the client goes away."""
+        body = SpooledTemporaryFile(  # noqa: SIM115 (the request closes it)
+            max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE, dir=str(spool_folder())
+        )
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestAborted
+                body.write(message.get("body", b""))
+                more = message.get("more_body", False)
+        except BaseException:
+            body.close()
+            raise
+        body.seek(0)
+        return body

@@ -1,0 +1,1 @@
+"""Limits of tenants and keys: what is allowed."""

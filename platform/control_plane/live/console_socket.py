@@ -1,0 +1,121 @@
+"""``/ws/console``: a tenant's live events, numbered, with replay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, ClassVar
+
+from control_plane.db import run_db
+from control_plane.errors import LorikeetError
+from control_plane.live.events import group_name
+from control_plane.live.presence import REFRESH_S, presence
+from control_plane.live.ring import Event, ring
+from control_plane.sockets.authenticated_socket import HeldSocket
+from control_plane.sockets.handshake import origin_is_ours
+from control_plane.tenants.roles import Capability
+
+LONGEST_MESSAGE = 4096
+
+
+class MessageError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "malformed_message",
+            "The message was not understood.",
+            'Send {"type": "auth", "ticket": ...} once, then {"type": "ping"} or {"type": "replay", "after": <seq>}.',
+        )
+
+
+class ConsoleConsumer(HeldSocket):
+    """One browser tab. Sends every event once and in order; heals gaps of the channel layer from the ring."""
+
+    actions: ClassVar = {"auth": None, "ping": None, "replay": Capability.VIEW}
+    needs: ClassVar = Capability.VIEW
+
+    sent = 0
+    _refresher: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        if not origin_is_ours(self.scope):
+            await self.close()  # before it is accepted: the other site's page learns nothing
+            return
+        await super().connect()
+
+    async def disconnect(self, code: int) -> None:
+        await super().disconnect(code)
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await self.channel_layer.group_discard(group_name(self.tenant_id), self.channel_name)
+            await run_db(presence().leave, self.tenant_id)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        message = parse(text_data)
+        kind = message.get("type")
+        if not await self.admits(kind):
+            return
+        if kind == "ping":
+            await self._send({"type": "pong"})
+        elif kind == "auth" and isinstance(message.get("ticket"), str) and self.caller is None:
+            if await self.hold_by_ticket(message["ticket"]):
+                await self._listen()
+        elif kind == "replay" and isinstance(message.get("after"), int):
+            await self._send_after(message["after"])
+        else:
+            await self.tell_error(MessageError())
+
+    async def _listen(self) -> None:
+        assert self.principal is not None
+        self.tenant_id = self.principal.tenant.pk
+        # Joined before the number is read: what comes in between is either counted or delivered.
+        await self.channel_layer.group_add(group_name(self.tenant_id), self.channel_name)
+        await run_db(presence().enter, self.tenant_id)
+        self._refresher = asyncio.create_task(self._stay_present())
+        self.sent = await run_db(ring().last, str(self.tenant_id))
+        await self._send({"type": "hello", "seq": self.sent})
+
+    async def console_event(self, message: dict[str, Any]) -> None:
+        """From the channel layer."""
+        seq = message["seq"]
+        if seq <= self.sent:
+            return
+        if seq > self.sent + 1:
+            await self._send_after(self.sent)
+            return
+        await self._send_event(Event(seq, message["event"], message["data"]))
+
+    async def _send_after(self, seq: int) -> None:
+        events = await run_db(ring().after, str(self.tenant_id), seq)
+        if events is None:
+            # Too long ago: the client reads the present state over REST and goes on from here.
+            self.sent = await run_db(ring().last, str(self.tenant_id))
+            await self._send({"type": "reset", "seq": self.sent})
+            return
+        for event in events:
+            await self._send_event(event)
+
+    async def _send_event(self, event: Event) -> None:
+        self.sent = max(self.sent, event.seq)
+        await self.send(text_data=event.frame())
+
+    async def _stay_present(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await run_db(presence().refresh, self.tenant_id)
+
+    async def tell_error(self, error: LorikeetError) -> None:
+        await self._send({"type": "error", "error": error.body()})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self.send(text_data=json.dumps(message))
+
+
+def parse(text: str | None) -> dict[str, Any]:
+    """A JSON object of reasonable size, else an empty one."""
+    if text is None or len(text) > LONGEST_MESSAGE:
+        return {}
+    try:
+        message = json.loads(text)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}

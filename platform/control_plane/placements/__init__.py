@@ -1,0 +1,1 @@
+"""Placements: which version is to be on which host, and how it gets there."""

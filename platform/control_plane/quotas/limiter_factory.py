@@ -1,0 +1,47 @@
+"""The limiter of this installation: in Redis if there is one, else in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TypeVar
+
+from asgiref.sync import async_to_sync
+
+from control_plane import config
+from control_plane.quotas.limiter_interface import Limiter
+from control_plane.quotas.memory_limiter import MemoryLimiter
+from control_plane.quotas.redis_limiter import RedisLimiter
+
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=1)
+def _of_this_process() -> MemoryLimiter:
+    return MemoryLimiter()
+
+
+def make_limiter() -> Limiter:
+    """One for the running event loop; close it at the end."""
+    url = config.current().redis_url
+    return RedisLimiter(url) if url else _of_this_process()
+
+
+@asynccontextmanager
+async def _limiter() -> AsyncIterator[Limiter]:
+    limiter = make_limiter()
+    try:
+        yield limiter
+    finally:
+        await limiter.close()
+
+
+def with_limiter(call: Callable[[Limiter], Awaitable[T]]) -> T:
+    """`call` from synchronous code. Raises LimiterUnavailableError."""
+
+    async def run() -> T:
+        async with _limiter() as limiter:
+            return await call(limiter)
+
+    return async_to_sync(run)()

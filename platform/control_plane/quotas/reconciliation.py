@@ -1,0 +1,67 @@
+"""The ledger is right: counters that lost something are lifted to it, and tenants are told when a budget runs out.
+
+What makes a counter lag: Redis lost its data, or a host ended without a word and its journal was collected later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+
+from django.db.models import Q
+
+from control_plane.quotas.limiter_factory import with_limiter
+from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Period, Spent, period_of
+from control_plane.quotas.models import LimitSet
+from control_plane.quotas.queries import OF_TENANT, spending
+from control_plane.tenants.models import Tenant
+from control_plane.webhooks.events import publish_quota
+
+logger = logging.getLogger(__name__)
+
+
+def reconcile() -> int:
+    """Over every tenant with a budget. Returns how many scopes were read."""
+    period, read = period_of(time.time_ns() // 1_000_000), 0
+    for tenant, sets in _budgeted().items():
+        spent = spending(tenant.pk, [_scope(row) for row in sets], period)
+        read += len(spent)
+        _lift(tenant, period, spent)
+        for row, each in zip(sets, spent, strict=True):
+            if row.api_key_id is None:
+                _tell(tenant, row, each, period)
+    return read
+
+
+def _budgeted() -> dict[Tenant, list[LimitSet]]:
+    budgets = Q(tokens_per_day__isnull=False) | Q(tokens_per_month__isnull=False)
+    by_tenant: defaultdict[Tenant, list[LimitSet]] = defaultdict(list)
+    for row in LimitSet.objects.filter(budgets).select_related("tenant"):
+        by_tenant[row.tenant].append(row)
+    return by_tenant
+
+
+def _scope(row: LimitSet) -> str:
+    return OF_TENANT if row.api_key_id is None else row.api_key_id.hex
+
+
+def _lift(tenant: Tenant, period: Period, spent: list[Spent]) -> None:
+    async def lift(limiter: Limiter) -> None:
+        await limiter.raise_to(str(tenant.pk), period, spent)
+
+    try:
+        with_limiter(lift)
+    except LimiterUnavailableError as error:
+        logger.warning("Budgets of %s were not compared with the ledger: %s", tenant, error)
+
+
+def _tell(tenant: Tenant, row: LimitSet, spent: Spent, period: Period) -> None:
+    day = period.date
+    budgets = (
+        ("tokens_per_day", row.tokens_per_day, day.isoformat(), spent.day),
+        ("tokens_per_month", row.tokens_per_month, f"{day:%Y-%m}", spent.month),
+    )
+    for limit, allowed, name, used in budgets:
+        if allowed is not None:
+            publish_quota(tenant, limit=limit, period=name, used=used, allowed=allowed)

@@ -1,0 +1,1 @@
+"""Websockets of the platform: who holds one, and for how long that stays true."""

@@ -1,0 +1,171 @@
+"""What both websockets of the platform have in common: how they begin, and how they end when they must."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, ClassVar
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError
+
+from control_plane import drain
+from control_plane.db import run_db
+from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.http.metrics import SOCKETS
+from control_plane.principal import Principal
+from control_plane.single_flight import FRESH_S
+from control_plane.sockets.handshake import origin_is_ours
+from control_plane.sockets.identity import Caller
+from control_plane.sockets.recheck import RECHECK_S
+from control_plane.sockets.recheck_cache import recent_look
+from control_plane.sockets.tickets import redeem
+from control_plane.tenants.roles import Capability
+
+logger = logging.getLogger(__name__)
+
+AUTH_WITHIN_S = 15.0
+# Close codes of our own; 4xxx is the range that browsers pass through.
+CLOSE_UNAUTHENTICATED = 4401
+CLOSE_FORBIDDEN = 4403
+CLOSE_NOT_FOUND = 4404
+
+
+class TicketError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "ticket_invalid",
+            "The socket's ticket is unknown, was used already, or is older than half a minute.",
+            "POST socket-ticket for a new one, from the console's own address.",
+            status=401,
+        )
+
+
+class UnauthenticatedError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "not_authenticated",
+            "The socket is not authenticated.",
+            'Send {"type": "auth", "key": "lk_..."} first; the console sends a ticket instead.',
+            status=401,
+        )
+
+
+class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
+    """A socket for those who proved within ``AUTH_WITHIN_S`` who they are, and for as long as that stays true.
+
+    It looks again when it is told to (``sockets/recheck.py``), and every ``RECHECK_S`` in case it was not.
+    """
+
+    # Every message that clients may send, and what it takes; None: nothing yet. The tests walk this table.
+    actions: ClassVar[dict[str, Capability | None]]
+    # What the holder of such a socket must be able to do.
+    needs: ClassVar[Capability]
+
+    caller: Caller | None = None
+    principal: Principal | None = None
+    _hurry: asyncio.TimerHandle | None = None
+    _watch: asyncio.Task[None] | None = None
+    _was_cut = False
+    _counted = False
+
+    async def tell_error(self, error: LorikeetError) -> None:
+        """Send an error that belongs to no particular message."""
+        raise NotImplementedError
+
+    async def connect(self) -> None:
+        await self.accept()
+        drain.join(self)
+        SOCKETS.labels(self.scope["path"]).inc()
+        self._counted = True
+        self._hurry = asyncio.get_running_loop().call_later(AUTH_WITHIN_S, self._too_late)
+
+    async def disconnect(self, code: int) -> None:
+        if self._counted:
+            SOCKETS.labels(self.scope["path"]).dec()
+        for timer in (self._hurry, self._watch):
+            if timer is not None:
+                timer.cancel()
+        if self.caller is not None:
+            await self.channel_layer.group_discard(self.caller.group, self.channel_name)
+
+    async def hold_by_ticket(self, ticket: str) -> bool:
+        """For pages of ours only: a ticket from elsewhere counts for nothing."""
+        caller = await run_db(redeem, ticket) if origin_is_ours(self.scope) else None
+        if caller is None:
+            await self.cut(TicketError())
+            return False
+        return await self.hold(caller)
+
+    async def hold(self, caller: Caller) -> bool:
+        """Whether the caller may have the socket; if not they were told, and it is closed."""
+        # Joined before it looks: what changes from now on is noticed. What it sees may be a moment older than that, so
+        # it looks again soon.
+        await self.channel_layer.group_add(caller.group, self.channel_name)
+        self.caller = caller
+        if not await self._look(recent_look(caller)):
+            return False
+        if self._hurry is not None:
+            self._hurry.cancel()
+        self._watch = asyncio.create_task(self._look_regularly())
+        return True
+
+    async def admits(self, kind: object) -> bool:
+        """Whether a message of this kind may come now. Strangers are cut off. Raises ForbiddenError."""
+        if not isinstance(kind, str) or kind not in self.actions:
+            return self.principal is not None or await self._cut_stranger()
+        needed = self.actions[kind]
+        if needed is not None and self.principal is None:
+            return await self._cut_stranger()
+        if needed is not None and self.principal is not None:
+            self.principal.require(needed)
+        return True
+
+    async def _cut_stranger(self) -> bool:
+        await self.cut(UnauthenticatedError())
+        return False
+
+    async def access_recheck(self, message: dict[str, Any]) -> None:
+        """From the channel layer: what the holder may do has changed."""
+        assert self.caller is not None
+        await self._look(run_db(self.caller.principal))
+
+    async def cut(self, error: LorikeetError) -> None:
+        """Say why, and close. Once is enough."""
+        if self._was_cut:
+            return
+        self._was_cut, self.principal = True, None
+        await self.tell_error(error)
+        codes = {ForbiddenError: CLOSE_FORBIDDEN, NotFoundError: CLOSE_NOT_FOUND}
+        await self.close(next((code for kind, code in codes.items() if isinstance(error, kind)), CLOSE_UNAUTHENTICATED))
+
+    async def move(self) -> None:
+        """This process is about to stop: the client should connect anew, which leads it to another one."""
+        await self.send(text_data='{"type": "move"}')
+
+    def _too_late(self) -> None:
+        self._hurry = None
+        self._closing = asyncio.ensure_future(self.cut(UnauthenticatedError()))
+
+    async def _look(self, look: Awaitable[Principal]) -> bool:
+        try:
+            principal = await look
+            principal.require(self.needs)
+        except LorikeetError as error:
+            await self.cut(error)
+            return False
+        self.principal = principal
+        return True
+
+    async def _look_regularly(self) -> None:
+        assert self.caller is not None
+        pause = 2 * FRESH_S
+        while True:
+            await asyncio.sleep(pause)
+            pause = RECHECK_S
+            try:
+                if not await self._look(recent_look(self.caller)):
+                    return
+            except DatabaseError:
+                logger.warning("A socket could not look again whether its holder may stay.", exc_info=True)

@@ -1,0 +1,80 @@
+"""The artifact store: complete or absent, and the bytes it was given."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from lorikeet_testing.peft_files import adapter_files
+
+from control_plane.adapters.artifacts.store import ArtifactDamagedError, FolderStore
+from lora_engine.peft_format import WEIGHTS_FILE, adapter_digest, folder_digests
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, content in adapter_files().items():
+        (source / name).write_bytes(content)
+    return source
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+def files(store: FolderStore) -> list[Path]:
+    return sorted(path for path in store.root.rglob("*") if path.is_file())
+
+
+def test_put(store: FolderStore, folder: Path) -> None:
+    digest = adapter_digest(folder_digests(folder))
+    stored = store.put(folder, digest)
+    assert store.has(digest)
+    assert stored.bytes == sum(path.stat().st_size for path in folder.iterdir())
+    assert stored.uri == f"file://{store.root}/sha256/{digest[7:9]}/{digest[7:]}"
+    assert folder_digests(Path(stored.uri.removeprefix("file://"))) == stored.file_digests
+    assert store.put(folder, digest) == stored
+    assert len(files(store)) == 2
+
+
+def test_damage_on_the_way_leaves_nothing(store: FolderStore, folder: Path) -> None:
+    digest = adapter_digest(folder_digests(folder))
+    (folder / WEIGHTS_FILE).write_bytes(b"changed after it was validated")
+    with pytest.raises(ArtifactDamagedError):
+        store.put(folder, digest)
+    assert not store.has(digest)
+    assert files(store) == []
+
+
+def test_a_crash_in_the_middle_leaves_nothing_visible(
+    store: FolderStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = adapter_digest(folder_digests(folder))
+    monkeypatch.setattr(FolderStore, "_publish", lambda *args: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        store.put(folder, digest)
+    assert not store.has(digest)
+    assert files(store) == []
+
+
+def test_at_once_from_many_threads(store: FolderStore, folder: Path) -> None:
+    digest = adapter_digest(folder_digests(folder))
+    failures: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            store.put(folder, digest)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=put) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(files(store)) == 2

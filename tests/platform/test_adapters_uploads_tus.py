@@ -1,0 +1,387 @@
+"""Resumable uploads: the protocol over ASGI, and over a real server that is killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import os
+import socket
+import tarfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.utils import timezone
+from lorikeet_testing.fake_engine import FakeEngineThread
+from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.web import WebProcess, eventually
+
+from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import tus, validation_job
+from control_plane.adapters.uploads.partial_file import Transfer, UploadBusyError, acknowledged
+from control_plane.adapters.uploads.resumable import tend_arriving
+from control_plane.audit.models import AuditEvent
+from control_plane.db import run_db
+from control_plane.tenants.roles import Role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TUS = {"tus-resumable": "1.0.0"}
+BODY = {**TUS, "content-type": "application/offset+octet-stream"}
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def metadata(**values: str) -> str:
+    return ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in values.items())
+
+
+def creation(length: int, **values: str) -> dict[str, str]:
+    said = {"adapter": "support", "filename": "support.tar", **values}
+    return {**TUS, "upload-length": str(length), "upload-metadata": metadata(**said)}
+
+
+class Answer:
+    def __init__(self) -> None:
+        self.status, self.headers, self.body, self.taken = 0, dict[str, str](), b"", 0
+
+    @property
+    def code(self) -> str:
+        return str(json.loads(self.body)["error"]["code"])
+
+
+async def ask(
+    method: str, path: str, headers: dict[str, str], *chunks: bytes, key: str = "", drops: bool = False
+) -> Answer:
+    """One request. With `drops` the client goes away after the last chunk instead of ending its body."""
+    answer, left = Answer(), list(chunks)
+
+    async def receive() -> dict[str, Any]:
+        if not left:
+            if not drops and answer.taken:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect" if drops else "http.request"}
+        chunk = left.pop(0)
+        answer.taken += len(chunk)
+        return {"type": "http.request", "body": chunk, "more_body": drops or bool(left)}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        answer.body += message.get("body", b"")
+
+    sent = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    if key:
+        sent.append((b"authorization", f"Bearer {key}".encode()))
+    scope = {
+        "type": "http", "method": method, "path": path, "headers": sent, "query_string": b"", "root_path": "",
+        "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+    }  # fmt: skip
+    await tus.ResumableUploads(nothing)(scope, receive, send)
+    return answer
+
+
+async def nothing(*_: Any) -> None:
+    raise AssertionError("left to Django")
+
+
+@pytest.fixture
+def archive() -> bytes:
+    return tar_of(adapter_files())
+
+
+@pytest.fixture
+def key(acme: Any) -> str:
+    return str(acme.key()[1])
+
+
+async def begin(acme: Any, key: str, archive: bytes) -> str:
+    answer = await ask("POST", acme.path("uploads/resumable"), creation(len(archive)), key=key)
+    assert answer.status == 201, answer.body
+    return answer.headers["location"]
+
+
+async def offset(path: str, key: str) -> int:
+    answer = await ask("HEAD", path, TUS, key=key)
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    return int(answer.headers["upload-offset"])
+
+
+def at(start: int) -> dict[str, str]:
+    return {**BODY, "upload-offset": str(start)}
+
+
+async def test_pieces_become_a_version(acme: Any, key: str, host: Any, queue: Any, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    assert await offset(path, key) == 0
+    half = len(archive) // 2
+    first = await ask("PATCH", path, at(0), archive[:100], archive[100:half], key=key)
+    assert (first.status, first.headers["upload-offset"]) == (204, str(half))
+    assert queue.names() == []
+    last = await ask("PATCH", path, at(half), archive[half:], key=key)
+    assert (last.status, last.headers["upload-offset"]) == (204, str(len(archive)))
+    assert queue.names() == ["validate_upload"]
+    assert await offset(path, key) == len(archive)
+    upload = await run_db(Upload.objects.get)
+    await run_db(validation_job.validate, str(upload.pk))
+    await run_db(upload.refresh_from_db)
+    assert (upload.state, upload.reason) == (UploadState.ACCEPTED, None)
+    assert not Path(upload.folder).exists()
+    again = await ask("PATCH", path, at(len(archive)), b"more", key=key)
+    assert (again.status, again.code, again.taken) == (410, "upload_ended", 0)
+
+
+async def test_creation_with_upload(acme: Any, key: str, queue: Any, archive: bytes) -> None:
+    headers = {**creation(len(archive)), "content-type": BODY["content-type"]}
+    answer = await ask("POST", acme.path("uploads/resumable"), headers, archive, key=key)
+    assert (answer.status, answer.headers["upload-offset"]) == (201, str(len(archive)))
+    assert queue.names() == ["validate_upload"]
+
+
+async def test_dropped_connection(acme: Any, key: str, queue: Any, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    dropped = await ask("PATCH", path, at(0), archive[:700], key=key, drops=True)
+    assert dropped.status == 0
+    assert await offset(path, key) == 700
+    rest = await ask("PATCH", path, at(700), archive[700:], key=key)
+    assert rest.status == 204
+    upload = await run_db(Upload.objects.get)
+    assert (Path(upload.folder) / "0").read_bytes() == archive
+
+
+async def test_wrong_offset(acme: Any, key: str, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    answer = await ask("PATCH", path, at(5), b"x", key=key)
+    assert (answer.status, answer.code, answer.taken) == (409, "offset_conflict", 0)
+    assert answer.headers["upload-offset"] == "0"
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha1"])
+async def test_checksum(acme: Any, key: str, archive: bytes, algorithm: str) -> None:
+    path = await begin(acme, key, archive)
+
+    def sealed(data: bytes) -> dict[str, str]:
+        digest = base64.b64encode(hashlib.new(algorithm, data).digest()).decode()
+        return {**at(0), "upload-checksum": f"{algorithm} {digest}"}
+
+    damaged = await ask("PATCH", path, sealed(b"other"), archive[:900], key=key)
+    assert (damaged.status, damaged.code) == (460, "checksum_mismatch")
+    assert await offset(path, key) == 0
+    cut = await ask("PATCH", path, sealed(archive[:900]), archive[:500], key=key, drops=True)
+    assert cut.status == 0
+    assert await offset(path, key) == 0, "half of what a checksum covers proves nothing"
+    whole = await ask("PATCH", path, sealed(archive[:900]), archive[:500], archive[500:900], key=key)
+    assert (whole.status, whole.headers["upload-offset"]) == (204, "900")
+
+
+async def test_one_sender_at_a_time(acme: Any, key: str, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    upload = await run_db(Upload.objects.get)
+    with Transfer(Path(upload.folder)):
+        for method, headers in (("PATCH", at(0)), ("DELETE", TUS)):
+            answer = await ask(method, path, headers, b"x", key=key)
+            assert (answer.status, answer.code, answer.taken) == (423, "upload_busy", 0)
+        with pytest.raises(UploadBusyError):
+            Transfer(Path(upload.folder))
+
+
+async def test_termination(acme: Any, key: str, lorikeet: Any, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    await ask("PATCH", path, at(0), b"x", key=key)
+    assert (await ask("DELETE", path, TUS, key=key)).status == 204
+    assert [file for file in lorikeet.artifacts.rglob("*") if file.is_file()] == []
+    for method, headers in (("HEAD", TUS), ("PATCH", at(1)), ("DELETE", TUS)):
+        assert (await ask(method, path, headers, key=key)).status == 410
+    actions = await run_db(lambda: list(AuditEvent.objects.order_by("pk").values_list("action", flat=True)))
+    assert actions[-2:] == ["upload.begin", "upload.cancelled"]
+
+
+async def test_refused_before_a_byte(acme: Any, globex: Any, key: str, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    foreign = (await run_db(globex.key))[1]
+    weak = (await run_db(acme.key, role=Role.VIEWER))[1]
+    own_path = path.replace("/acme/", "/globex/")
+    for caller, address, status in (
+        ("", path, 401), ("lk_abcdefgh_wrong", path, 401), (foreign, path, 404), (weak, path, 403),
+        (foreign, own_path, 404),
+    ):  # fmt: skip
+        for method, headers in (("PATCH", at(0)), ("HEAD", TUS), ("DELETE", TUS)):
+            answer = await ask(method, address, headers, b"x" * 100, key=caller)
+            assert (answer.status, answer.taken) == (status, 0), (method, caller)
+    assert await offset(path, key) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"tus-resumable": "0.2.2"}, 412, "tus_version"),
+        ({"upload-length": "many"}, 400, "bad_header"),
+        ({"upload-length": "0"}, 400, "empty_upload"),
+        ({"upload-length": str(1 << 40)}, 413, "body_too_large"),
+        ({"upload-metadata": metadata(adapter="Not A Name", filename="a.zip")}, 400, "bad_metadata"),
+        ({"upload-metadata": metadata(adapter="support", filename="a.bin")}, 400, "bad_metadata"),
+        ({"upload-metadata": "adapter %%%"}, 400, "bad_metadata"),
+        ({"upload-checksum": "md5 AAAA"}, 400, "bad_checksum_header"),
+        ({"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    ],
+)
+async def test_bad_creation(acme: Any, key: str, change: dict[str, str], status: int, code: str) -> None:
+    answer = await ask("POST", acme.path("uploads/resumable"), {**creation(10), **change}, b"x" * 10, key=key)
+    assert (answer.status, answer.code, answer.taken) == (status, code, 0)
+    assert not await run_db(Upload.objects.exists)
+
+
+async def test_more_than_announced(acme: Any, key: str) -> None:
+    path = await begin(acme, key, b"x" * 10)
+    answer = await ask("PATCH", path, at(0), b"x" * 11, key=key)
+    assert (answer.status, answer.code) == (413, "beyond_length")
+    assert await offset(path, key) == 0
+
+
+async def test_abilities() -> None:
+    answer = await ask("OPTIONS", "/api/tenants/acme/uploads/resumable", {})
+    assert answer.status == 204
+    assert "creation-with-upload" in answer.headers["tus-extension"]
+    assert answer.headers["tus-checksum-algorithm"] == "sha256,sha1"
+
+
+async def test_complete_but_not_said(acme: Any, key: str, queue: Any, archive: bytes) -> None:
+    """The process died between the last byte and its row."""
+    path = await begin(acme, key, archive)
+    upload = await run_db(Upload.objects.get)
+    with Transfer(Path(upload.folder)) as transfer:
+        transfer.write(archive)
+        transfer.keep()
+    await run_db(tend_arriving)
+    await run_db(tend_arriving)
+    assert queue.names() == ["validate_upload"]
+    assert await offset(path, key) == len(archive)
+
+
+async def test_expires_when_nobody_goes_on(acme: Any, key: str, lorikeet: Any, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    await ask("PATCH", path, at(0), b"x", key=key)
+    upload = await run_db(Upload.objects.get)
+    old = timezone.now() - timedelta(seconds=lorikeet.upload_expire_s + 60)
+    await run_db(Upload.objects.filter(pk=upload.pk).update, created_at=old)
+    await run_db(tend_arriving)
+    assert await offset(path, key) == 1, "bytes came lately"
+    os.utime(Path(upload.folder) / "offset", (old.timestamp(), old.timestamp()))
+    await run_db(tend_arriving)
+    assert (await ask("HEAD", path, TUS, key=key)).status == 410
+    assert not Path(upload.folder).exists()
+
+
+async def test_sweep_leaves_arriving_alone(acme: Any, key: str, archive: bytes) -> None:
+    path = await begin(acme, key, archive)
+    await ask("PATCH", path, at(0), b"x", key=key)
+    upload = await run_db(Upload.objects.get)
+    os.utime(upload.folder, (0, 0))
+    assert await run_db(uploads.sweep) == 0
+    assert await offset(path, key) == 1
+
+
+def test_bytes_that_were_never_acknowledged_are_written_over(tmp_path: Path) -> None:
+    with Transfer(tmp_path) as transfer:
+        transfer.write(b"good")
+        transfer.keep()
+        transfer.write(b"lost in a crash")
+    with Transfer(tmp_path) as transfer:
+        assert transfer.offset == 4
+        transfer.write(b"!")
+        transfer.keep()
+    assert acknowledged(tmp_path) == 5
+    assert (tmp_path / "0").read_bytes()[:5] == b"good!"
+
+
+# -- a real server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[WebProcess]:
+    process = WebProcess(tmp_path / "web", f"local=unix:{tmp_path}/none.sock")
+    process.seed()
+    process.start()
+    yield process
+    if process.process is not None:
+        process.kill()
+
+
+def test_killed_in_the_middle(web: WebProcess) -> None:
+    """kill -9 while bytes flow: what was acknowledged is there after the restart, and the rest follows."""
+    slug, access = next(iter(web.tenants.items()))
+    data = os.urandom(96 << 20)
+
+    def call(method: str, path: str, headers: dict[str, str], content: bytes = b"") -> httpx.Response:
+        sent = {**access.bearer, **headers}
+        return httpx.request(method, web.url + path, headers=sent, content=content, trust_env=False, timeout=60)
+
+    created = call("POST", f"/api/tenants/{slug}/uploads/resumable", creation(len(data)))
+    assert created.status_code == 201, created.text
+    path = created.headers["location"]
+    said = call("PATCH", path, at(0), data[: 1 << 20])
+    assert said.headers["upload-offset"] == str(1 << 20)
+    with socket.create_connection(("127.0.0.1", web.port)) as connection:
+        head = "".join(f"{name}: {value}\r\n" for name, value in {**access.bearer, **at(1 << 20)}.items())
+        length = len(data) - (1 << 20)
+        connection.sendall(f"PATCH {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{head}\r\n".encode())
+        connection.sendall(data[1 << 20 : 80 << 20])
+        eventually(lambda: any(f.stat().st_size > 40 << 20 for f in web.var.rglob("uploads/*/0")), what="bytes on disk")
+        web.kill()
+    web.start()
+    kept = int(call("HEAD", path, TUS).headers["upload-offset"])
+    assert 1 << 20 <= kept <= 80 << 20
+    assert kept >= tus.KEEP_EVERY, "whole stretches count without the end of their request"
+    rest = call("PATCH", path, at(kept), data[kept:])
+    assert rest.status_code == 204, rest.text
+    stored = next(web.var.rglob("uploads/*/0"), None)
+    if stored is not None:  # the worker may be done with it
+        assert hashlib.sha256(stored.read_bytes()).digest() == hashlib.sha256(data).digest()
+
+
+def test_killed_while_it_is_checked(tmp_path: Path, archive: bytes) -> None:
+    """kill -9 in the middle of validation: after the restart there is one version, whole and on its host."""
+    with contextlib.closing(FakeEngineThread(f"unix:{tmp_path}/e.sock")) as engine:
+        web = WebProcess(tmp_path / "web", f"local={engine.engine.address}")
+        web.seed()
+        web.start()
+        try:
+            access = web.tenants["acme"]
+            web.wait_until_ready("support")
+            headers = {**access.bearer, **creation(len(archive), adapter="fresh"), "content-type": BODY["content-type"]}
+            url = f"{web.url}/api/tenants/acme/uploads/resumable"
+            created = httpx.post(url, headers=headers, content=archive, trust_env=False, timeout=30)
+            assert created.status_code == 201, created.text
+            states = "SELECT state FROM adapters_upload"
+            # Half a second later it is over: a kill that comes so late finds it accepted, and all of the rest holds.
+            eventually(lambda: web.query(states) != [{"state": "received"}], what="the check has begun")
+            web.kill()
+            web.start()
+            eventually(lambda: web.query(states) == [{"state": "accepted"}], 40, what="the upload is decided")
+            web.wait_until_ready("fresh")
+            whose = "adapter_id = (SELECT id FROM adapters_adapter WHERE name = 'fresh')"
+            (version,) = web.query(f"SELECT digest, state FROM adapters_adapterversion WHERE {whose}")
+            assert version["state"] == "ready"
+            files = [path for path in (web.var / "artifacts").rglob("*") if path.is_file()]
+            assert {path.parent.name for path in files} == {version["digest"].removeprefix("sha256:")}
+            assert len(files) == 2
+        finally:
+            if web.process is not None:
+                web.kill()

@@ -1,0 +1,131 @@
+"""What the gateway remembers for a second, and how soon a write makes it look again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from control_plane import single_flight as fresh_module
+from control_plane.db import run_db
+from control_plane.fleet.models import EngineHost, Phase, Placement
+from control_plane.gateway.admission_cache import Grants
+from control_plane.keys.actions import revoke_key
+from control_plane.keys.auth import InvalidKeyError
+from control_plane.keys.models import ApiKey
+from control_plane.single_flight import Fresh
+
+
+class Looks:
+    def __init__(self, answers: list[str]) -> None:
+        self.answers, self.count = answers, 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        return self.answers[min(self.count, len(self.answers)) - 1]
+
+
+class Clock:
+    """Stands still unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(fresh_module, "time", clock)
+    return clock
+
+
+async def test_one_look_a_second(clock: Clock) -> None:
+    fresh: Fresh[str] = Fresh()
+    look = Looks(["first", "second"])
+    assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
+    clock.now += 1.01
+    assert await fresh.get("k", look) == "second"
+    assert await fresh.get("other", Looks(["x"])) == "x"
+
+
+async def test_many_at_once_share_a_look() -> None:
+    fresh: Fresh[str] = Fresh()
+    look = Looks(["answer"])
+    asking = [asyncio.ensure_future(fresh.get("k", look)) for _ in range(50)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    assert await asyncio.gather(*asking[1:]) == ["answer"] * 49
+    assert look.count == 1
+
+
+async def test_a_write_forgets_also_what_is_being_read() -> None:
+    fresh: Fresh[str] = Fresh()
+
+    def look_while_somebody_writes() -> str:
+        fresh_module._forget()
+        return "stale"
+
+    assert await fresh.get("k", look_while_somebody_writes) == "stale"
+    assert fresh.peek("k") is None
+    assert await fresh.get("k", Looks(["new"])) == "new"
+
+
+async def test_errors_are_not_remembered() -> None:
+    fresh: Fresh[str] = Fresh()
+
+    def fail() -> str:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await fresh.get("k", fail)
+    assert await fresh.get("k", Looks(["right"])) == "right"
+
+
+async def test_what_is_not_worth_keeping_is_looked_up_again() -> None:
+    fresh: Fresh[str] = Fresh(bool)
+    look = Looks(["", "host", "other"])
+    assert [await fresh.get("k", look) for _ in range(3)] == ["", "host", "host"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
+    ours = Grants()
+    key, text = await run_db(acme.key)
+    assert (await ours.caller(text)).api_key == key
+    assert (await ours.caller(text)).api_key == key
+    principal = await run_db(acme.principal)
+    await run_db(lambda: revoke_key(acting=principal, key=key))
+    with pytest.raises(InvalidKeyError):
+        await ours.caller(text)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, clock: Clock) -> None:
+    ours = Grants()
+    key, text = await run_db(acme.key)
+    await ours.caller(text)
+    clock.now += 0.99
+    await run_db(lambda: ApiKey.objects.filter(pk=key.pk).update(revoked_at=key.created_at))
+    assert (await ours.caller(text)).api_key == key
+    clock.now += 0.02
+    with pytest.raises(InvalidKeyError):
+        await ours.caller(text)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_host_that_comes_is_used_at_once(acme: Any, ready_version: Any, clock: Clock) -> None:
+    """Not after the second for which other answers are remembered."""
+    ours = Grants()
+    await run_db(lambda: ready_version(acme))
+    hosts = EngineHost.objects.filter(active=True)
+    await run_db(lambda: Placement.objects.update(phase=Phase.READY))
+    await run_db(lambda: hosts.update(boot_id=""))
+    caller = await ours.caller((await run_db(acme.key))[1])
+    assert not (await ours.admission(caller, "support")).hosts
+    await run_db(lambda: hosts.update(boot_id="boot"))
+    await run_db(lambda: Placement.objects.update(boot_id="boot"))
+    assert (await ours.admission(caller, "support")).hosts

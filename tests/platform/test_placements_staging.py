@@ -1,0 +1,405 @@
+"""Placements, staging, reconciling and usage recovery against a scripted engine."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.exceptions import Retry
+from lorikeet_testing.concurrent import while_another_commits
+from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
+from lorikeet_testing.seed import add_version
+
+from control_plane.adapters.models import AdapterVersion, Alias, VersionState
+from control_plane.adapters.versions import lock_version
+from control_plane.config import current
+from control_plane.fleet import actions, request_ids, tasks
+from control_plane.fleet.blocking_client import engine_calls
+from control_plane.fleet.endpoint import Endpoint, configured_endpoints
+from control_plane.fleet.errors import HostError
+from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
+from control_plane.keys.models import ApiKey
+from control_plane.principal import Principal
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import Endpoint as ApiEndpoint
+from control_plane.usage.models import UsageEvent
+from control_plane.usage.recovery import recover_usage
+from lora_engine.wire import engine_pb2 as pb
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
+    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
+    yield thread
+    thread.close()
+
+
+@pytest.fixture
+def engine(thread: FakeEngineThread) -> FakeEngine:
+    return thread.engine
+
+
+@pytest.fixture
+def endpoint(engine: FakeEngine) -> Endpoint:
+    return Endpoint("local", engine.address)
+
+
+@pytest.fixture
+def host(engine: FakeEngine, endpoint: Endpoint, settings: Any) -> EngineHost:
+    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": engine.address}})
+    actions.sync_hosts(configured_endpoints())
+    with engine_calls(endpoint) as calls:
+        actions.record_boot("local", calls.describe())
+    return EngineHost.objects.get(name="local")
+
+
+@pytest.fixture
+def tenant() -> Tenant:
+    return Tenant.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def version(tenant: Tenant) -> AdapterVersion:
+    made: AdapterVersion = add_version(tenant, "support")
+    return made
+
+
+def stage_all() -> None:
+    for placement in Placement.objects.all():
+        tasks.stage_placement(str(placement.pk))
+
+
+def test_describe_stores_the_geometry(host: EngineHost) -> None:
+    assert host.state == HostState.ONLINE
+    assert host.description["geometry"]["hidden_size"] == 64
+    assert host.description["base_digest"] == BASE_DIGEST
+
+
+def test_hosts_no_longer_configured_become_inactive(host: EngineHost) -> None:
+    actions.sync_hosts({"other": Endpoint("other", "10.0.0.2:7000")})
+    assert {h.name: h.active for h in EngineHost.objects.all()} == {"local": False, "other": True}
+
+
+def test_staging_makes_a_version_ready_and_live(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
+    (placement,) = actions.place_version(version)
+    version.refresh_from_db()
+    assert (version.state, placement.phase) == (VersionState.STAGING, Phase.QUEUED)
+    stage_all()
+    placement.refresh_from_db()
+    version.refresh_from_db()
+    assert (placement.phase, placement.boot_id, placement.pool_pages) == (Phase.READY, engine.boot_id, 3)
+    assert placement.bytes_done == placement.bytes_total == 1 << 20
+    assert version.state == VersionState.READY
+    assert Alias.objects.get(adapter=version.adapter).version == version
+    (request,) = engine.stage_calls
+    assert request.digest == version.digest
+    assert request.source_uri.startswith("file:///") and version.digest[7:] in request.source_uri
+    assert dict(request.file_digests) == version.file_digests
+
+
+def test_a_passing_failure_is_retried(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
+    engine.behaviour.stage_failures[version.digest] = "download_failed"
+    (placement,) = actions.place_version(version)
+    with pytest.raises((HostError, Retry)):
+        tasks.stage_placement(str(placement.pk))
+    placement.refresh_from_db()
+    assert (placement.phase, placement.attempts) == (Phase.QUEUED, 1)
+    assert placement.error == {
+        "code": "download_failed",
+        "message": "staging failed as scripted",
+        "fix": "stage it again",
+    }
+    stage_all()
+    placement.refresh_from_db()
+    assert (placement.phase, placement.error) == (Phase.READY, None)
+
+
+def test_a_permanent_failure_is_final_and_can_be_restaged(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    engine.behaviour.stage_failures[version.digest] = "digest_mismatch"
+    (placement,) = actions.place_version(version)
+    stage_all()
+    placement.refresh_from_db()
+    version.refresh_from_db()
+    assert placement.phase == Phase.FAILED
+    assert version.state == VersionState.FAILED
+    assert version.error is not None and version.error["code"] == "digest_mismatch"
+    actions.restage_version(version)
+    stage_all()
+    version.refresh_from_db()
+    assert version.state == VersionState.READY
+
+
+def test_pauses_grow_and_hosts_may_ask_for_more() -> None:
+    plain, busy = HostError("x", "", ""), HostError("x", "", "", retry_after_s=30)
+    assert [tasks.pause_before_retry(n, plain) for n in (0, 1, 2, 10)] == [1, 2, 4, 60]
+    assert tasks.pause_before_retry(0, busy) == 30
+
+
+def test_an_absent_engine_leaves_the_placement_waiting(
+    host: EngineHost, version: AdapterVersion, thread: FakeEngineThread
+) -> None:
+    (placement,) = actions.place_version(version)
+    thread.stop()
+    with pytest.raises((HostError, Retry)):
+        tasks.stage_placement(str(placement.pk))
+    placement.refresh_from_db()
+    assert placement.phase == Phase.QUEUED
+    assert placement.error is not None and placement.error["code"] == "engine_unavailable"
+
+
+def test_a_restarted_engine_gets_everything_again(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, thread: FakeEngineThread, endpoint: Endpoint
+) -> None:
+    actions.place_version(version)
+    stage_all()
+    assert actions.requeue_after_boot(host) == 0
+    thread.stop()
+    thread.start()
+    with engine_calls(endpoint) as calls:
+        assert actions.record_boot("local", calls.describe())
+        assert not actions.record_boot("local", calls.describe())
+    host.refresh_from_db()
+    assert not Placement.objects.filter(actions.ready_here()).exists()
+    assert actions.requeue_after_boot(host) == 1
+    stage_all()
+    assert version.digest in engine.resident
+    assert Placement.objects.filter(actions.ready_here()).exists()
+
+
+def callable_hosts(version: AdapterVersion) -> list[str]:
+    placed = Placement.objects.filter(actions.callable_here(), version=version)
+    return list(placed.values_list("host__name", flat=True))
+
+
+def test_it_stays_callable_while_it_is_staged_again(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    actions.place_version(version)
+    assert callable_hosts(version) == []
+    stage_all()
+    (placement,) = actions.restage_version(version)
+    assert callable_hosts(version) == ["local"]
+    attempt = actions.begin_attempt(str(placement.pk))
+    assert attempt is not None
+    loading = pb.StageEvent(phase=pb.StageEvent.LOADING)
+    actions.record_stage_event(attempt, loading, engine.boot_id, 0.0)
+    assert callable_hosts(version) == ["local"]
+    actions.record_stage_failure(attempt, HostError("digest_mismatch", "", ""), final=True)
+    assert callable_hosts(version) == []
+
+
+@pytest.fixture
+def attempt(host: EngineHost, version: AdapterVersion) -> Placement:
+    (placement,) = actions.place_version(version)
+    attempt = actions.begin_attempt(str(placement.pk))
+    assert attempt is not None
+    return attempt
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("again", ["stuck", "placed", "attempted"])
+def test_what_becomes_ready_at_this_moment_is_left_alone(
+    version: AdapterVersion, attempt: Placement, engine: FakeEngine, again: str
+) -> None:
+    ready = pb.StageEvent(phase=pb.StageEvent.READY)
+    second: dict[str, Callable[[], Any]] = {
+        "stuck": lambda: actions.requeue_stuck(timedelta(0)),
+        "placed": lambda: len(actions.place_version(version)),
+        "attempted": lambda: actions.begin_attempt(str(attempt.pk)) is not None,
+    }
+    assert not while_another_commits(
+        lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0), second[again]
+    )
+    assert Placement.objects.get().phase == Phase.READY
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_becoming_ready_and_being_placed_wait_for_each_other_in_one_order(
+    version: AdapterVersion, attempt: Placement, engine: FakeEngine
+) -> None:
+    """Both lock the version first: in two orders, PostgreSQL would end one of them."""
+    ready = pb.StageEvent(phase=pb.StageEvent.READY)
+    while_another_commits(
+        lambda: lock_version(version),
+        lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0),
+        lambda: actions.place_version(version),
+    )
+    assert Placement.objects.get().phase == Phase.READY
+
+
+def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
+    actions.place_version(version)
+    stage_all()
+    actions.record_status("local", engine.status())
+    host.refresh_from_db()
+    assert actions.requeue_unobserved(host, timedelta(0)) == 0
+    engine.resident.clear()
+    actions.record_status("local", engine.status())
+    host.refresh_from_db()
+    assert actions.requeue_unobserved(host, timedelta(hours=1)) == 0
+    assert callable_hosts(version) == ["local"]
+    assert actions.requeue_unobserved(host, timedelta(0)) == 1
+    assert callable_hosts(version) == []
+
+
+def test_lost_tasks_are_queued_again(host: EngineHost, version: AdapterVersion) -> None:
+    actions.place_version(version)
+    assert actions.requeue_stuck(timedelta(minutes=1)) == 0
+    assert actions.requeue_stuck(timedelta(0)) == 1
+
+
+def test_a_first_reconciliation_queues_each_once(
+    host: EngineHost, version: AdapterVersion, queue: Any, committing: Any
+) -> None:
+    with committing():
+        tasks.reconcile(orphans=True)
+    assert queue.names() == ["stage_placement"]
+
+
+def test_reconcile_places_what_has_no_placement(host: EngineHost, version: AdapterVersion) -> None:
+    tasks.reconcile()
+    assert Placement.objects.filter(version=version, host=host).exists()
+    tasks.reconcile()
+    assert Placement.objects.count() == 1
+
+
+def test_withdrawn_content_is_dropped_unless_another_version_needs_it(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    other = Tenant.objects.create(slug="globex", name="Globex")
+    twin = add_version(other, "same")
+    AdapterVersion.objects.filter(pk=twin.pk).update(digest=version.digest)
+    twin.refresh_from_db()
+    actions.place_version(version)
+    actions.place_version(twin)
+    stage_all()
+    actions.withdraw_version(version)
+    tasks.drop_unwanted("local", version.digest)
+    assert version.digest in engine.resident
+    actions.withdraw_version(twin)
+    tasks.drop_unwanted("local", version.digest)
+    assert version.digest not in engine.resident
+
+
+# -- usage that no web process stored --------------------------------------------
+
+
+def journal(engine: FakeEngine, request_id: str, tenant: Tenant, digest: str = "", seq: int = 1) -> pb.UsageRecord:
+    record = pb.UsageRecord(
+        request_id=request_id,
+        tenant=str(tenant.pk),
+        adapter_digest=digest,
+        prompt_tokens=11,
+        completion_tokens=7,
+        outcome="aborted",
+        submitted_unix=time.time() - 100,
+        finished_unix=time.time() - 90,
+        seq=seq,
+    )
+    engine.journal[request_id] = record
+    return record
+
+
+@pytest.fixture
+def principal(tenant: Tenant) -> Principal:
+    key = ApiKey.objects.create(tenant=tenant, name="k", prefix="p", secret_hash="h", scopes=["infer"])
+    return Principal.of_key(key)
+
+
+def test_usage_survives_its_web_process(
+    host: EngineHost,
+    endpoint: Endpoint,
+    engine: FakeEngine,
+    tenant: Tenant,
+    version: AdapterVersion,
+    principal: Principal,
+) -> None:
+    request_id = request_ids.make(principal, ApiEndpoint.CHAT, streamed=True)
+    journal(engine, request_id, tenant, version.digest)
+    assert recover_usage(endpoint) == 1
+    event = UsageEvent.objects.get(request_id=request_id)
+    assert (event.prompt_tokens, event.completion_tokens, event.outcome) == (11, 7, "aborted")
+    assert (event.tenant, event.api_key, event.version) == (tenant, principal.api_key, version)
+    assert (event.endpoint, event.streamed, event.model, event.host) == (ApiEndpoint.CHAT, True, "support@v1", "local")
+    assert engine.acknowledged == {request_id}
+    assert recover_usage(endpoint) == 0
+
+
+def test_what_is_stored_already_is_acknowledged_and_not_doubled(
+    host: EngineHost, endpoint: Endpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
+) -> None:
+    request_id = request_ids.make(principal, ApiEndpoint.COMPLETIONS, streamed=False)
+    journal(engine, request_id, tenant)
+    recover_usage(endpoint)
+    engine.acknowledged.clear()
+    assert recover_usage(endpoint) == 0
+    assert engine.acknowledged == {request_id}
+    assert UsageEvent.objects.count() == 1
+
+
+def test_fresh_records_are_left_to_the_web_process(
+    host: EngineHost, endpoint: Endpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
+) -> None:
+    record = journal(engine, request_ids.make(principal, ApiEndpoint.CHAT, streamed=True), tenant)
+    record.finished_unix = time.time()
+    assert recover_usage(endpoint) == 0
+    assert not engine.acknowledged
+
+
+def test_many_pages(
+    host: EngineHost, endpoint: Endpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
+) -> None:
+    for seq in range(1, 603):
+        journal(engine, request_ids.make(principal, ApiEndpoint.CHAT, streamed=True), tenant, seq=seq)
+    assert recover_usage(endpoint) == 602
+    assert UsageEvent.objects.count() == 602
+
+
+def test_records_of_nobody_are_put_aside(host: EngineHost, endpoint: Endpoint, engine: FakeEngine) -> None:
+    stranger = Tenant(id=uuid.uuid4())
+    journal(engine, "smoke-test", stranger)
+    assert recover_usage(endpoint) == 0
+    assert engine.acknowledged == {"smoke-test"}
+
+
+def test_request_ids_say_who_asked(principal: Principal) -> None:
+    made = request_ids.make(principal, ApiEndpoint.COMPLETIONS, streamed=False)
+    assert len(made) <= 64
+    asker = request_ids.parse(made)
+    assert asker is not None and principal.api_key is not None
+    assert (asker.key_id, asker.user_id) == (principal.api_key.pk, None)
+    assert (asker.endpoint, asker.streamed) == (ApiEndpoint.COMPLETIONS, False)
+    assert request_ids.parse("req_whatever") is None
+
+
+def test_a_second_task_for_the_same_placement_changes_nothing(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    (placement,) = actions.place_version(version)
+    earlier = actions.begin_attempt(str(placement.pk))
+    tasks.stage_placement(str(placement.pk))
+    assert earlier is not None
+    actions.record_stage_event(earlier, pb.StageEvent(phase=pb.StageEvent.QUEUED), engine.boot_id, 0.0)
+    actions.record_stage_failure(earlier, HostError("late", "", ""), final=True)
+    placement.refresh_from_db()
+    assert placement.phase == Phase.READY
+    tasks.stage_placement(str(placement.pk))
+    assert len(engine.stage_calls) == 1
+
+
+def test_what_is_being_staged_is_not_begun_again(host: EngineHost, version: AdapterVersion) -> None:
+    actions.place_version(version)
+    assert actions.requeue_after_boot(host) == 0
+    tasks.reconcile()
+    assert Placement.objects.get().attempts == 0
