@@ -18,7 +18,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
 FORGOTTEN = "sha256:" + "f" * 64
-FOREIGN = {"rank": 77, "bytes": 123_456_789}
+FOREIGN = {"rank": 7_777_777, "bytes": 123_456_789_123}
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
         database.update(dj_database_url.parse(url), OPTIONS={})
         database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
         del connections["default"]  # made for the engine of the settings
-    else:
+    elif not database["TEST"].get("NAME"):  # two folders of tests have these fixtures, and one database
         # A file: threads of one test must see one database, which one in memory would not give them.
         name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
         database["NAME"] = database["TEST"]["NAME"] = name
