@@ -160,8 +160,8 @@ def _write_rows(cells: torch.Tensor, chunk: int, rows: torch.Tensor) -> None:
 
 
 def _tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
-    """A float32/float16/bfloat16 tensor of the file, sharing its memory map."""
+    """A float32, float16 or bfloat16 tensor of the file."""
     array = weights.tensor(name)
     if array.dtype == np.uint16:  # how numpy carries bfloat16
-        return torch.from_numpy(np.array(array)).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array))
+        return torch.from_numpy(array).view(torch.bfloat16)
+    return torch.from_numpy(array)

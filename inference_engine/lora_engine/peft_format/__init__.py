@@ -10,6 +10,7 @@ from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, fo
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
 from .modules import ModuleLora
 from .problems import FormatError, Problem
+from .resolved_config import resolve_patterns
 from .safetensors_file import SafetensorsFile, TensorEntry
 from .upload import UploadError, unpack_upload
 
@@ -31,5 +32,6 @@ __all__ = [
     "file_digest",
     "folder_digests",
     "inspect_adapter",
+    "resolve_patterns",
     "unpack_upload",
 ]

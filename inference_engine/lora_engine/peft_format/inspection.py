@@ -146,6 +146,7 @@ class _Inspection:
         self._resolver: ModuleResolver | None = None
         self._weights: SafetensorsFile | None = None
         self._modules: dict[tuple[int, str], _Module] = {}
+        self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits = 0
 
     def run(self, check_finite: bool) -> ValidationReport:
@@ -294,14 +295,20 @@ class _Inspection:
             raise _SkippedError("not checked: the config has problems")
         try:
             self._completeness(self._resolver)
-            self._ranks(self._resolver)
+            self._ask_config(self._resolver)
         except PatternError as error:
             raise FormatError(
                 "unsupported_pattern",
                 f"A pattern in adapter_config.json cannot be used: {error}.",
                 'Write plain names, e.g. "target_modules": ["q_proj", "v_proj"].',
             ) from None
+        self._ranks()
         return "ranks and targets agree with the config"
+
+    def _ask_config(self, resolver: ModuleResolver) -> None:
+        """Every pattern is matched here: a manifest is only made of what came out."""
+        for layer, target in self._modules:
+            self._by_config[layer, target] = (resolver.rank(layer, target), resolver.alpha(layer, target))
 
     def _completeness(self, resolver: ModuleResolver) -> None:
         missing: set[int] = set()
@@ -355,10 +362,10 @@ class _Inspection:
         """Whether the tensor is there after all, but was refused for its shape."""
         return _tensor_name(wanted, side) in self._need_weights().entries
 
-    def _ranks(self, resolver: ModuleResolver) -> None:
+    def _ranks(self) -> None:
         too_high: set[int] = set()
-        for module in self._modules.values():
-            rank = resolver.rank(module.layer, module.target)
+        for place, module in self._modules.items():
+            rank, _alpha = self._by_config[place]
             for side, entry in sorted(module.sides.items()):
                 actual = entry.shape[0] if side == "A" else entry.shape[1]
                 if actual != rank:
@@ -414,7 +421,7 @@ class _Inspection:
         )
 
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:
-        alpha = resolver.alpha(module.layer, module.target)
+        _rank, alpha = self._by_config[module.layer, module.target]
         return ModuleLora(
             layer=module.layer,
             target=module.target,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .adapter_config import AdapterConfig
 from .geometry import module_key
-from .patterns import PatternMatcher
+from .patterns import PatternMatcher, TailPatterns, tails
 
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(\d+)\.", re.ASCII)
 
@@ -36,6 +36,10 @@ class ModuleResolver:
     def __init__(self, config: AdapterConfig) -> None:
         self._config = config
         self._matcher = PatternMatcher()
+        self._targets = frozenset(() if isinstance(config.target_modules, str) else config.target_modules)
+        self._excluded = frozenset(() if isinstance(config.exclude_modules, str) else config.exclude_modules)
+        self._ranks = TailPatterns(config.rank_pattern, self._matcher)
+        self._alphas = TailPatterns(config.alpha_pattern, self._matcher)
 
     def is_targeted(self, key: str) -> bool:
         """Whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""
@@ -46,19 +50,17 @@ class ModuleResolver:
             if config.target_modules == "all-linear":
                 return not key.endswith("lm_head")
             return self._matcher.matches_fully(config.target_modules, key)
-        if key in config.target_modules:  # a full name is not subject to layers_to_transform
+        if key in self._targets:  # a full name is not subject to layers_to_transform
             return True
-        return _ends_with(key, config.target_modules) and self._is_layer_chosen(key)
+        return not self._targets.isdisjoint(tails(key)) and self._is_layer_chosen(key)
 
     def rank(self, layer: int, target: str) -> int:
-        config = self._config
-        pattern = self._matcher.first_key(config.rank_pattern, module_key(layer, target))
-        return config.rank if pattern is None else config.rank_pattern[pattern]
+        pattern = self._ranks.first(module_key(layer, target))
+        return self._config.rank if pattern is None else self._config.rank_pattern[pattern]
 
     def alpha(self, layer: int, target: str) -> float:
-        config = self._config
-        pattern = self._matcher.first_key(config.alpha_pattern, module_key(layer, target))
-        return config.alpha if pattern is None else config.alpha_pattern[pattern]
+        pattern = self._alphas.first(module_key(layer, target))
+        return self._config.alpha if pattern is None else self._config.alpha_pattern[pattern]
 
     def scale(self, alpha: float, rank: int) -> float:
         return alpha / math.sqrt(rank) if self._config.use_rslora else alpha / rank
@@ -67,7 +69,7 @@ class ModuleResolver:
         excluded = self._config.exclude_modules
         if isinstance(excluded, str):
             return bool(excluded) and self._matcher.matches_fully(excluded, key)
-        return key in excluded or _ends_with(key, excluded)
+        return not self._excluded.isdisjoint(tails(key))
 
     def _is_layer_chosen(self, key: str) -> bool:
         config = self._config
@@ -79,7 +81,3 @@ class ModuleResolver:
             tries = (re.match(rf"(?:^|.*?\.){p}\.(\d+)\.", key) for p in config.layers_pattern)
             found = next((match for match in tries if match), None)
         return found is not None and int(found[1]) in config.layers
-
-
-def _ends_with(key: str, names: tuple[str, ...]) -> bool:
-    return any(key.endswith("." + name) for name in names)

@@ -4,7 +4,8 @@ PEFT matches ``target_modules``, ``exclude_modules``, ``rank_pattern`` and ``alp
 with Python's backtracking engine, which a hostile pattern can keep busy for ever. Here the
 same parse tree is evaluated over *sets of positions*, each (node, start) once, on a budget of
 steps. Only whether a pattern matches is computed, so greediness and groups do not matter;
-back references and look-behind are refused by name.
+back references and look-behind are refused by name. Names, which is what nearly every config
+holds, are looked up instead.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 MAX_PATTERN = 400
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_.]|\\\.)*", re.ASCII)
+# What reading one character of a pattern costs, in steps; it bounds the memory of parse trees too.
+_STEPS_PER_CHARACTER = 10
+_NAME = re.compile(r"(?:[A-Za-z0-9_.]|\\\.)*", re.ASCII)
 
 # The parser behind ``re``; its public name, sre_parse, is deprecated.
 sre: Any = import_module("re._constants")
@@ -46,42 +48,96 @@ class PatternMatcher:
 
     def __init__(self, budget: int = 2_000_000) -> None:
         self.budget = budget
+        self._trees: dict[str, Any] = {}
 
     def matches_fully(self, pattern: str, text: str) -> bool:
         """``re.fullmatch(pattern, text) is not None``. Raises ``PatternError``."""
-        tree = _parse(pattern)
+        tree = self._tree(pattern)
         try:
             return len(text) in _Walk(text, self).sequence(tree, 0)
         except RecursionError:
             raise PatternError("it is nested too deeply") from None
 
-    def first_key(self, patterns: Iterable[str], key: str) -> str | None:
-        """The first pattern that matches ``key`` or its end after a dot, as PEFT resolves ``rank_pattern``."""
-        return next((pattern for pattern in patterns if self._matches_tail(pattern, key)), None)
+    def matches_tail(self, pattern: str, key: str) -> bool:
+        """Whether the pattern matches ``key`` or its end after a dot, as in ``rank_pattern``."""
+        return self.matches_fully(rf"(.*\.)?({pattern})$", key)
 
     def spend(self, steps: int = 1) -> None:
         self.budget -= steps
         if self.budget < 0:
             raise PatternError("the patterns of this config take too long to match")
 
-    def _matches_tail(self, pattern: str, key: str) -> bool:
-        if _PLAIN.fullmatch(pattern):
-            self.spend()
-            return _plain_tail(pattern, key)
-        return self.matches_fully(rf"(.*\.)?({pattern})$", key)
+    def _tree(self, pattern: str) -> Any:
+        tree = self._trees.get(pattern)
+        if tree is None:
+            self.spend(_STEPS_PER_CHARACTER * len(pattern))
+            tree = self._trees[pattern] = _parse(pattern)
+        return tree
 
 
-def _plain_tail(pattern: str, key: str) -> bool:
-    """Tail match of a pattern of name characters, dots (any character) and escaped dots."""
-    wanted = pattern.replace(r"\.", "\0")
-    start = len(key) - len(wanted)
-    if start < 0 or (start > 0 and key[start - 1] != "."):
-        return False
-    pairs = zip(wanted, key[start:], strict=True)
-    return all(w == c or w == "." or (w == "\0" and c == ".") for w, c in pairs)
+class TailPatterns:
+    """The keys of a ``rank_pattern`` or ``alpha_pattern``, of which the first that matches a module counts.
+
+    A pattern that is a name costs a lookup. The dots of a name match any character, so names are
+    kept by length and by where their dots are, and a module's name is looked up with those blanked.
+    """
+
+    def __init__(self, patterns: Iterable[str], matcher: PatternMatcher) -> None:
+        self._matcher = matcher
+        self._names: dict[int, dict[tuple[int, ...], dict[str, int]]] = {}
+        self._expressions: list[tuple[int, str]] = []
+        self._patterns = list(patterns)
+        for order, pattern in enumerate(self._patterns):
+            if is_name(pattern):
+                self._add_name(pattern, order)
+            else:
+                self._expressions.append((order, pattern))
+
+    def first(self, key: str) -> str | None:
+        """The first pattern that matches ``key`` or its end after a dot. Raises ``PatternError``."""
+        best = min((self._first_name(tail) for tail in tails(key)), default=len(self._patterns))
+        for order, pattern in self._expressions:
+            if order > best:
+                break
+            if self._matcher.matches_tail(pattern, key):
+                best = order
+                break
+        return self._patterns[best] if best < len(self._patterns) else None
+
+    def _add_name(self, pattern: str, order: int) -> None:
+        wanted = pattern.replace(r"\.", "\0")
+        dots = tuple(place for place, char in enumerate(wanted) if char == ".")
+        name = wanted.replace("\0", ".")
+        self._names.setdefault(len(name), {}).setdefault(dots, {}).setdefault(_blanked(name, dots), order)
+
+    def _first_name(self, tail: str) -> int:
+        best = len(self._patterns)
+        for dots, names in self._names.get(len(tail), {}).items():
+            self._matcher.spend(1 + len(dots))
+            best = min(best, names.get(_blanked(tail, dots), best))
+        return best
 
 
-@lru_cache(maxsize=1024)
+def is_name(pattern: str) -> bool:
+    """Whether a pattern is only name characters, dots (any character) and escaped dots."""
+    return _NAME.fullmatch(pattern) is not None
+
+
+def tails(key: str) -> list[str]:
+    """``a.b.c`` → ``a.b.c``, ``b.c``, ``c``."""
+    parts = key.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
+
+
+def _blanked(name: str, places: tuple[int, ...]) -> str:
+    if not places:
+        return name
+    characters = list(name)
+    for place in places:
+        characters[place] = "\0"
+    return "".join(characters)
+
+
 def _parse(pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"it is longer than {MAX_PATTERN} characters")
@@ -89,10 +145,10 @@ def _parse(pattern: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # ambiguous set syntax
             tree = _parser.parse(pattern)
-    except (re.error, OverflowError) as error:
-        raise PatternError(f"it is not a regular expression: {error}") from None
     except RecursionError:
         raise PatternError("it is nested too deeply") from None
+    except (re.error, OverflowError, ValueError) as error:  # ValueError: flags that exclude each other
+        raise PatternError(f"it is not a regular expression: {error}") from None
     if tree.state.flags & ~re.UNICODE:
         raise PatternError("flags are not supported")
     return tree

@@ -2,12 +2,12 @@
 
 Layout: 8 bytes little-endian header length, a JSON header ``name -> {dtype, shape,
 data_offsets}``, then the data. The checks are those of the format's specification, plus
-caps; the safetensors library is not used, so that nothing is mapped before it is proven
-to lie inside the file.
+caps; the safetensors library is not used, because it maps the file.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
@@ -48,13 +48,12 @@ class TensorEntry:
 
 
 class SafetensorsFile:
-    """A checked header and read-only views of the tensors behind it."""
+    """A checked header, and the tensors behind it."""
 
     def __init__(self, path: Path, entries: Mapping[str, TensorEntry], metadata: Mapping[str, str]) -> None:
         self.path = path
         self.entries = entries
         self.metadata = metadata
-        self._map: np.memmap[Any, np.dtype[np.uint8]] | None = None
 
     @classmethod
     def open(cls, path: Path, limits: Limits | None = None) -> SafetensorsFile:
@@ -73,23 +72,19 @@ class SafetensorsFile:
         return cls(path, entries, metadata)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """A read-only view of the tensor; bfloat16 comes as uint16, which no other dtype does.
+        """A copy of the tensor; bfloat16 comes as uint16, which no other dtype does.
 
-        Raises ``KeyError`` for a name that is not in ``entries``.
+        Read, not mapped: a page of a map that the disk cannot give ends the process. Raises
+        ``KeyError`` for a name that is not in ``entries``, ``FormatError`` if the file became
+        shorter than its header says, ``OSError``.
         """
         entry = self.entries[name]
-        if entry.start == entry.end:
-            return np.zeros(entry.shape, _NUMPY[entry.dtype])
-        if self._map is None:
-            with open_regular(self.path) as file:
-                self._map = np.memmap(file, dtype=np.uint8, mode="r")
-        raw = self._map[entry.start : entry.end]
-        dtype = _NUMPY[entry.dtype]
-        if entry.start % dtype.itemsize:  # old writers did not pad the header
-            raw = raw.copy()
-        view: npt.NDArray[Any] = raw.view(dtype).reshape(entry.shape)
-        view.flags.writeable = False
-        return view
+        data = np.empty(entry.shape, _NUMPY[entry.dtype])
+        with open_regular(self.path) as file:
+            file.seek(entry.start)
+            if data.nbytes and file.readinto(data.reshape(-1).view(np.uint8).data) != data.nbytes:
+                raise _broken(f"it ends inside the tensor {printable(name)}")
+        return data
 
     def is_bfloat16(self, name: str) -> bool:
         return self.entries[name].dtype == "BF16"
@@ -97,8 +92,7 @@ class SafetensorsFile:
     def chunks(self, name: str, max_bytes: int = 8 << 20) -> Iterator[npt.NDArray[Any]]:
         """The tensor's elements in order, flat, in pieces of at most ``max_bytes``.
 
-        Plain reads: constant memory, and no bus error if the file shrinks meanwhile. Raises
-        ``FormatError`` if it became shorter than its header says.
+        Raises ``FormatError`` if the file became shorter than its header says.
         """
         entry = self.entries[name]
         with open_regular(self.path) as file:
@@ -112,7 +106,7 @@ class SafetensorsFile:
                 yield np.frombuffer(piece, _NUMPY[entry.dtype])
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open an ordinary file for reading, never through a link. Raises ``FormatError``."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,9 +1,12 @@
-"""JSON from strangers: bounded, no duplicate keys, no NaN, and only one exception."""
+"""Untrusted JSON: bounded, no duplicate keys, no NaN, and only one exception."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
+
+MAX_DEPTH = 64
 
 
 class StrictJsonError(Exception):
@@ -13,7 +16,7 @@ class StrictJsonError(Exception):
 def load_strict(data: bytes) -> Any:
     """Parse UTF-8 JSON. Raises ``StrictJsonError`` and nothing else."""
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except StrictJsonError:
         raise
     except UnicodeDecodeError as error:
@@ -24,6 +27,25 @@ def load_strict(data: bytes) -> Any:
         raise StrictJsonError("it is nested too deeply") from None
     except ValueError:  # an integer of more than 4300 digits
         raise StrictJsonError("it holds a number that is too long") from None
+    # What the parser's stack just held, whoever prints or copies the value may not hold.
+    if _is_deeper(value, MAX_DEPTH):
+        raise StrictJsonError("it is nested too deeply")
+    return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

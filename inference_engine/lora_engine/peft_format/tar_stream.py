@@ -1,18 +1,22 @@
-"""A tar reader for strangers' archives: forward only, bounded memory, ordinary files only.
+"""A tar reader for untrusted archives: forward only, bounded memory, ordinary files only.
 
-Python's ``tarfile`` reads extended headers and sparse maps of any size into memory. This one
-knows ustar, the PAX ``path`` record and GNU long names, which is all that tar programs write
-for plain files, and refuses the rest by name.
+Python's ``tarfile`` reads extended headers and sparse maps of any size into memory, and takes
+minutes over some of a kilobyte (ADR 0045). This one knows ustar, the PAX ``path`` record and
+GNU long names, which is all that tar programs write for plain files, and refuses the rest by
+name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 BLOCK = 512
 _MAX_EXTENDED = 256 << 10
+_MOST_EXTENDED = 4
+_OCTAL = re.compile(rb"[0-7]{0,12}")
 _CHUNK = 1 << 20
 
 
@@ -22,6 +26,9 @@ class TarError(Exception):
 
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
+
+    def skip(self, size: int, /) -> None:
+        """Pass over so many bytes, or fewer where the stream ends. What that costs is the stream's to bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +52,18 @@ class TarReader:
         self._padding = 0
 
     def __iter__(self) -> Iterator[TarMember]:
-        name: str | None = None
+        name, extended = None, 0
         while header := self._next_header():
             kind = header[156:157]
             size = _number(header[124:136])
-            if kind in b"xgL" and kind:
-                extended = self._extended(size)
-                name = _extended_name(kind, extended) or name
+            if kind in (b"x", b"g", b"L"):
+                extended += 1
+                name = _extended_name(kind, self._extended(size)) or name
+                if extended > _MOST_EXTENDED:
+                    raise TarError(f"a member has more than {_MOST_EXTENDED} extended headers")
                 continue
             member = TarMember(name or _plain_name(header), _KINDS.get(kind, "special"), size)
-            name = None
+            name, extended = None, 0
             self._begin(size if member.kind == "file" else 0)
             yield member
 
@@ -73,13 +82,13 @@ class TarReader:
 
     def _next_header(self) -> bytes:
         """The next member's header, or empty at the end of the archive."""
-        for _ in self.chunks():
-            pass
-        self._exactly(self._padding)
-        self._padding = 0
+        self._stream.skip(self._left + self._padding)
+        self._left = self._padding = 0
         header = self._stream.read(BLOCK)
-        if not header or header == bytes(BLOCK):
+        if header == bytes(BLOCK):
             return b""
+        if not header:
+            raise TarError("it ends without the mark of an archive's end: it was cut off")
         if len(header) < BLOCK or not _checksum_fits(header):
             raise TarError("a member's header is damaged")
         return header
@@ -108,10 +117,9 @@ def _checksum_fits(header: bytes) -> bool:
 
 def _number(field: bytes) -> int:
     digits = field.replace(b"\0", b" ").strip()
-    try:
-        return int(digits or b"0", 8)
-    except ValueError:
-        raise TarError("a member's header holds a size that is no octal number") from None
+    if not _OCTAL.fullmatch(digits):
+        raise TarError("a member's header holds a size that is no octal number")
+    return int(digits or b"0", 8)
 
 
 def _plain_name(header: bytes) -> str:

@@ -7,22 +7,26 @@ counted as bytes come out rather than read from headers, and only ordinary files
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from .geometry import Limits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import printable
-from .tar_stream import BLOCK, Readable, TarError, TarReader
+from .tar_stream import BLOCK, TarError, TarReader
 
 MAX_ENTRIES = 1000
-MAX_RATIO = 200
+# Weights hardly compress. What unpacks to more than this beside some free bytes only takes time.
+MAX_RATIO = 50
 _RATIO_FREE_BYTES = 16 << 20
+# A gzip file can only be passed over by unpacking it: so much of a .tar.gz may be files that are ignored.
+MAX_IGNORED_BYTES = 256 << 20
 _MAX_DIRECTORY_BYTES = 1 << 20
 _CHUNK = 1 << 20
 _WANTED = (CONFIG_FILE, WEIGHTS_FILE)
@@ -85,22 +89,24 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
         if magic[:2] == b"PK":
             _collect_zip(file, collector)
         elif magic[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=file, mode="rb") as stream:
+            with _Inflated(file) as stream:
                 _collect_tar(stream, collector)
+                stream.finish()
         elif magic[257:262] == b"ustar":
-            _collect_tar(file, collector)
+            _collect_tar(_Seekable(file), collector)
         else:
             raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UploadError("bad_archive", f"{printable(name)} is damaged: {printable(error)}.", _PACK_AGAIN) from None
     except (ValueError, OverflowError, RuntimeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the archive's
+            raise  # the disk's fault, not the archive's: `_Guarded` and `_Seekable` seek within the file only
         message = f"{printable(name)} cannot be read: {printable(error)}."
         raise UploadError("bad_archive", message, _PACK_AGAIN) from None
 
 
 def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
+    packed = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(_Guarded(file)) as archive:
         members = archive.infolist()
         collector.count_entries(len(members))
@@ -109,7 +115,7 @@ def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
             if member.is_dir():
                 collector.check_path(member.filename)
             else:
-                collector.offer(member.filename, _zip_chunks(archive, member))
+                collector.offer(member.filename, _zip_chunks(archive, member, packed))
 
 
 def _check_zip_member(member: zipfile.ZipInfo) -> None:
@@ -123,22 +129,17 @@ def _check_zip_member(member: zipfile.ZipInfo) -> None:
         raise UploadError("bad_archive", f"{name} uses an unusual compression.", "Pack with plain zip (deflate).")
 
 
-def _zip_chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    produced = 0
+def _zip_chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, packed: int) -> Iterator[bytes]:
+    """The member's bytes, which are right if they end: `zipfile` compares their CRC-32. ``packed``: the archive's."""
+    ratio = _Ratio(printable(member.filename))
     with archive.open(member) as stream:
         while chunk := stream.read(_CHUNK):
-            produced += len(chunk)
-            if produced > _RATIO_FREE_BYTES + MAX_RATIO * member.compress_size:
-                raise UploadError(
-                    "archive_bomb",
-                    f"{printable(member.filename)} unpacks to more than {MAX_RATIO} times its size.",
-                    _PACK_AGAIN,
-                )
+            ratio.count(len(chunk), min(member.compress_size, packed))
             yield chunk
 
 
-def _collect_tar(stream: Readable, collector: _Collector) -> None:
-    reader = TarReader(_Counted(stream, collector.max_archive_bytes))
+def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
+    reader = TarReader(stream)
     for entries, member in enumerate(reader, start=1):
         collector.count_entries(entries)
         if member.kind in ("link", "special"):
@@ -161,11 +162,6 @@ class _Collector:
         self._left = limits.max_bytes
         self._too_deep: list[str] = []
         self._pickles: list[str] = []
-
-    @property
-    def max_archive_bytes(self) -> int:
-        """What an archive may unpack to, ignored files included."""
-        return 4 * self._limits.max_bytes
 
     def count_entries(self, count: int) -> None:
         if count > MAX_ENTRIES:
@@ -266,30 +262,83 @@ class _Collector:
         return UploadError("missing_file", f"The upload holds no {' and no '.join(names)}.", _BOTH)
 
 
-class _Counted:
-    """An archive's stream that may not grow past ``limit`` bytes."""
+class _Ratio:
+    """Ends what unpacks to much more than it is, before it takes room and time."""
 
-    def __init__(self, stream: Readable, limit: int) -> None:
-        self._stream = stream
-        self._left = limit
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._unpacked = 0
 
-    def read(self, size: int, /) -> bytes:
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise UploadError("archive_bomb", "The archive unpacks to far more than an adapter may have.", _PACK_AGAIN)
-        return data
+    def count(self, unpacked: int, packed: int) -> None:
+        """So many bytes more came out of ``packed`` bytes in all. Raises ``UploadError``."""
+        self._unpacked += unpacked
+        if self._unpacked > _RATIO_FREE_BYTES + MAX_RATIO * packed:
+            message = f"{self._name} unpacks to more than {MAX_RATIO} times its size."
+            raise UploadError("archive_bomb", message, _PACK_AGAIN)
 
 
-class _Guarded:
-    """A seekable file that ``zipfile`` cannot read a huge central directory from at once."""
+class _Seekable:
+    """An archive that is not packed: what is passed over is not even read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.read = file.read
+        self._file = file
+        self._end = os.fstat(file.fileno()).st_size
+
+    def skip(self, size: int, /) -> None:
+        self._file.seek(min(self._file.tell() + size, self._end))
+
+
+class _Inflated:
+    """A gzip file's content. What is read to ``finish`` has the checksum and the length that the file says."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.seek = file.seek
+        self._stream = gzip.GzipFile(fileobj=file, mode="rb")
+        self._ratio = _Ratio("The archive")
+        self._skipped = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stream.close()
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(size)
+        self._ratio.count(len(data), self._file.tell())
+        return data
+
+    def skip(self, size: int, /) -> None:
+        while size and (data := self.read(min(size, _CHUNK))):
+            size -= len(data)
+            self._skipped += len(data)
+            if self._skipped > MAX_IGNORED_BYTES:
+                raise UploadError(
+                    "archive_bomb",
+                    f"The archive holds more than {MAX_IGNORED_BYTES >> 20} MiB of files that do not belong to an "
+                    "adapter.",
+                    _PACK_AGAIN,
+                )
+
+    def finish(self) -> None:
+        """Read to the end, where the checksum is."""
+        self.skip(MAX_IGNORED_BYTES + 1)
+
+
+class _Guarded:
+    """A seekable file that ``zipfile`` can neither read a huge central directory from, nor leave."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self.tell = file.tell
         self.seekable = file.seekable
         self.close = file.close
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_SET and not 0 <= offset < 1 << 62:
+            raise zipfile.BadZipFile("its table of contents points outside the archive")
+        return self._file.seek(offset, whence)
 
     def read(self, size: int = -1, /) -> bytes:
         data = self._file.read(min(size, _MAX_DIRECTORY_BYTES + 1) if size >= 0 else _MAX_DIRECTORY_BYTES + 1)

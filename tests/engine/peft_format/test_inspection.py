@@ -258,14 +258,12 @@ def test_size_limit(tmp_path, geometry, tensors, save):
     assert codes(inspect_adapter(save(tmp_path, tensors()), geometry, Limits(max_bytes=100))) == {"file_too_large"}
 
 
-def test_views_are_read_only_and_exact(tmp_path, tensors, save):
+def test_tensors_are_exact(tmp_path, tensors, save):
     written = tensors()
     file = SafetensorsFile.open(save(tmp_path, written) / "adapter_model.safetensors")
     for name, array in written.items():
         assert np.array_equal(file.tensor(name), array)
         assert np.array_equal(np.concatenate(list(file.chunks(name, max_bytes=64))), array.ravel())
-    with pytest.raises(ValueError, match="read-only"):
-        file.tensor(Q0_A)[0, 0] = 1
 
 
 def test_unprintable_names_are_escaped(tmp_path, geometry, save):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 
-from lora_engine.peft_format.patterns import PatternError, PatternMatcher
+from lora_engine.peft_format.patterns import PatternError, PatternMatcher, TailPatterns
 
 ATOMS = st.sampled_from(["a", "b", ".", r"\.", r"\d", r"\w", "[ab]", "[^a]", "^", "$", r"\b", "(?=a)", "(?!b)", "x1"])
 
@@ -42,7 +42,7 @@ PATTERNS = [
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_tail_matching_is_pefts(pattern, key):
     expected = get_pattern_key([pattern], key)
-    found = PatternMatcher().first_key([pattern], key)
+    found = TailPatterns([pattern], PatternMatcher()).first(key)
     assert (found is not None) == (expected == pattern)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from lora_engine.peft_format import TARGETS, BaseGeometry, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format import TARGETS, BaseGeometry, SafetensorsFile, inspect_adapter, resolve_patterns
 from lora_engine.peft_format.geometry import module_key
 
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -140,6 +140,20 @@ def test_what_peft_writes_is_read_as_peft_means_it(tmp_path_factory, config, dty
         raw = torch.from_numpy(file.tensor(found.a_name).copy())
         weight = raw.view(torch.bfloat16) if file.is_bfloat16(found.a_name) else raw
         assert torch.equal(weight, layer.lora_A["default"].weight.data)
+    if resolve_patterns(folder, report.manifest):
+        assert_same_without_patterns(folder, report.manifest, layers, family)
+
+
+def assert_same_without_patterns(folder, manifest, layers, family):
+    """The config that is stored means the same, to us and to PEFT, and holds no expression any more."""
+    again = inspect_adapter(folder, PEFT_GEOMETRY).manifest
+    assert again.modules == manifest.modules
+    assert not resolve_patterns(folder, again)
+    model = peft_model(LoraConfig.from_pretrained(folder), family)
+    found = {name: module for name, module in model.base_model.model.named_modules() if hasattr(module, "lora_A")}
+    assert {name: (m.r, m.lora_alpha, m.scaling) for name, m in found.items()} == {
+        name: (m.r, m.lora_alpha, m.scaling) for name, m in layers.items()
+    }
 
 
 @pytest.mark.parametrize(

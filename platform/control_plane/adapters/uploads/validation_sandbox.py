@@ -32,12 +32,14 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
     """Unpack and inspect. Every fault of the files is in the answer; an exception is a fault of ours."""
     # Imported after the limits are set: from here on nothing runs without them.
     from lora_engine.peft_format import (
+        CONFIG_FILE,
         BaseGeometry,
         Limits,
         UploadError,
         adapter_digest,
         folder_digests,
         inspect_adapter,
+        resolve_patterns,
         unpack_upload,
     )
 
@@ -50,6 +52,8 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"problem": disk_problem(error)}
     report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits)
+    if report.manifest is not None and resolve_patterns(folder, report.manifest):
+        notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))

@@ -1,0 +1,58 @@
+"""A config without regular expressions: what they say of each module, written out in PEFT's own form.
+
+A hostile expression costs up to the matcher's whole budget, a harmless one still milliseconds. That is paid once, at
+upload; what is stored, and what engines read at every load, names its modules (ADR 0046).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .geometry import module_key
+from .identity import CONFIG_FILE
+from .inspection import AdapterManifest
+from .patterns import is_name
+
+
+def resolve_patterns(folder: Path, manifest: AdapterManifest) -> bool:
+    """Rewrite the folder's valid config without expressions, for the same modules, ranks and scales.
+
+    False if it holds none, and stays as it came byte for byte.
+    """
+    if not _has_expressions(manifest.config):
+        return False
+    text = json.dumps(_resolved(manifest), indent=2, sort_keys=True)
+    temporary = folder / f"{CONFIG_FILE}.resolved"
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(folder / CONFIG_FILE)
+    return True
+
+
+def _has_expressions(raw: dict[str, Any]) -> bool:
+    names = (raw.get("target_modules"), raw.get("exclude_modules"))
+    patterns = [*(raw.get("rank_pattern") or {}), *(raw.get("alpha_pattern") or {})]
+    is_expression = [isinstance(value, str) and value not in ("", "all-linear") for value in names]
+    return any(is_expression) or not all(map(is_name, patterns))
+
+
+def _resolved(manifest: AdapterManifest) -> dict[str, Any]:
+    raw, modules = manifest.config, {module_key(m.layer, m.target): m for m in manifest.modules}
+    alphas = {_escaped(key): _number(m.alpha) for key, m in modules.items() if m.alpha != raw["lora_alpha"]}
+    return raw | {
+        "target_modules": list(modules),
+        "exclude_modules": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "rank_pattern": {_escaped(key): m.rank for key, m in modules.items() if m.rank != raw["r"]},
+        "alpha_pattern": alphas,
+    }
+
+
+def _escaped(key: str) -> str:
+    return key.replace(".", r"\.")
+
+
+def _number(alpha: float) -> int | float:
+    return int(alpha) if alpha.is_integer() else alpha
