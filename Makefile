@@ -18,7 +18,7 @@ export PORT HOST TORCH TORCH_INDEX
 
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: run setup test test-long quick fuzz check format wire schema lock bench clean help
+.PHONY: run setup test test-long quick fuzz check docs format wire schema lock bench clean help
 
 run: ## Set everything up, start the platform and the engine, print where to go
 	@$(PYTHON) scripts/bootstrap.py run
@@ -46,6 +46,10 @@ fuzz: ## Every fuzzer in full: CASES of each kind; figures go to benchmarks/resu
 check: ## Static checks only: lint, types, import directions, generated files
 	@$(PYTHON) scripts/bootstrap.py test
 	@exec $(VENV_PYTHON) scripts/check.py
+
+docs: ## Build the documentation and serve it on http://127.0.0.1:8001
+	@$(PYTHON) scripts/bootstrap.py test
+	@exec $(VENV_PYTHON) -m mkdocs serve --dev-addr 127.0.0.1:8001
 
 format: ## Sort imports and mend what the linter can mend
 	@$(VENV_PYTHON) -m ruff check --fix .

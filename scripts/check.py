@@ -89,6 +89,7 @@ def python_checks() -> list[Check]:
         Check("source roots", source_roots_are_no_packages),
         Check("protobuf modules are current", script("scripts/wire.py", "--check")),
         Check("OpenAPI schema is current", script("scripts/schema.py", "--check")),
+        Check("documentation and its links", script("-m", "mkdocs", "build", "--quiet", "--strict")),
         Check("migrations are complete", script("manage.py", "makemigrations", "--check", "--dry-run")),
     ]
 
