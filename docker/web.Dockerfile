@@ -31,4 +31,4 @@ COPY demo ./demo
 COPY --from=console /app/frontend/dist ./frontend/dist
 USER lorikeet
 EXPOSE 8000
-CMD ["python", "-m", "uvicorn", "control_plane.asgi:application", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["python", "-m", "control_plane.serve", "--host", "0.0.0.0", "--port", "8000"]

@@ -19,9 +19,11 @@ from control_plane import drain, embedded  # noqa: E402
 from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
-from control_plane.gateway.openai.asgi import ByPath, GatewayHandler  # noqa: E402
+from control_plane.gateway.errors import from_platform  # noqa: E402
+from control_plane.gateway.openai.asgi import PREFIX, ByPath, GatewayHandler  # noqa: E402
 from control_plane.http.asgi import Handler  # noqa: E402
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
+from control_plane.http.edge import Edge  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
 from control_plane.live.events import bind_loop  # noqa: E402
@@ -55,8 +57,10 @@ sockets = [
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()))))
 
+_routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)})
+
 application = Lifespan(
-    ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)}),
+    Edge(cast(AsgiApp, _routed), bodies={PREFIX: lambda error: from_platform(error).openai_body()}),
     startup=[_serve_events_here, embedded.start, background.start, gateway.start, drain.start, settle_memory],
     shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )

@@ -156,7 +156,8 @@ if LORIKEET.console_dir.is_dir():
 FILE_UPLOAD_HANDLERS = ["control_plane.adapters.uploads.spool.SpoolToStoreHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_NUMBER_FILES = LORIKEET.upload_max_files
-DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
+# Of a body in memory, which the gateway has counted, and of the fields of an upload's form.
+DATA_UPLOAD_MAX_MEMORY_SIZE = LORIKEET.request_max_bytes
 
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
     "default": {
@@ -219,7 +220,8 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_RATES": dict.fromkeys(("login", "password", "invitation"), LORIKEET.login_rate),
     "EXCEPTION_HANDLER": "control_plane.http.errors.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
-    "NUM_PROXIES": 1 if LORIKEET.trust_proxy else 0,
+    # REMOTE_ADDR is the client already: http/edge.py.
+    "NUM_PROXIES": 0,
 }
 
 SPECTACULAR_SETTINGS = {

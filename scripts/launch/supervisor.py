@@ -256,12 +256,10 @@ def engine_command(options: Options) -> list[str]:
 
 def web_command(options: Options) -> list[str]:
     return [
-        sys.executable, "-m", "uvicorn", "control_plane.asgi:application",
+        sys.executable, "-m", "control_plane.serve",
         "--host", options.host,
         "--port", str(options.port),
-        "--timeout-graceful-shutdown", "4",
-        "--no-access-log",
-        "--no-server-header",
+        "--graceful-s", "4",
     ]  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_killed_while_validating(web: WebProcess, engine: FakeEngineThread) -> N
 
 def test_one_process_per_folder(web: WebProcess) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "uvicorn", "control_plane.asgi:application", "--port", "0"],
+        [sys.executable, "-m", "control_plane.serve", "--port", "0"],
         env=web.env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert second.returncode != 0

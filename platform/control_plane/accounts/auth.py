@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from control_plane.accounts.models import User
 from control_plane.errors import ForbiddenError
+from control_plane.http.connections import prove, user_holder
 
 
 class CsrfError(ForbiddenError):
@@ -52,4 +53,5 @@ class SessionAuthentication(BaseAuthentication):
         if user is None:
             return None
         enforce_csrf(request._request)
+        prove(getattr(request._request, "scope", {}), user_holder(user.pk))
         return user, None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tempfile import SpooledTemporaryFile
 
-from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 
 from control_plane.adapters.uploads.spool import spool_folder
 from control_plane.lifespan import Receive
+
+MEMORY_BYTES = 64 << 10
+"""Of an upload's body; the rest lies on the disk at once. Other bodies are no larger."""
 
 
 class Handler(ASGIHandler):
@@ -18,7 +20,7 @@ class Handler(ASGIHandler):
     async def read_body(self, receive: Receive) -> SpooledTemporaryFile[bytes]:
         """The whole body as a file at its start. Raises RequestAborted if the client goes away."""
         body = SpooledTemporaryFile(  # noqa: SIM115 (the request closes it)
-            max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE, dir=str(spool_folder())
+            max_size=MEMORY_BYTES, dir=str(spool_folder())
         )
         try:
             more = True

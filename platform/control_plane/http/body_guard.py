@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -24,6 +25,9 @@ from control_plane.accounts.auth import enforce_csrf, session_user
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
+from control_plane.http.body_budget import HeldBody, budget
+from control_plane.http.client_address import network_of
+from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
@@ -36,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 UPLOAD_PATH = re.compile(r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/?$")
 MULTIPART_OVERHEAD = 1 << 20
-BODY_MAX_BYTES = 8 << 20
+BODY_MAX_BYTES = 64 << 10
+"""Of what is no upload: the largest that any form or call of the API needs is far below, whoever sends it."""
 # A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
 DRAIN_BYTES = 64 << 20
 Headers = Sequence[tuple[bytes, bytes]]
@@ -72,7 +77,8 @@ class BodyGuard:
                 await run_db(authorize_upload, scope, upload["tenant"])
             if declared is not None and declared > limit:
                 raise BodyTooLargeError(limit, upload=bool(upload))
-            await self.app(scope, _counted(receive, limit, upload=bool(upload)), send)
+            with HeldBody(budget, _holder(scope)) as held:
+                await self.app(scope, _counted(receive, limit, None if upload else held), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
             await send_refusal(send, error, request_id, close=close)
@@ -90,6 +96,7 @@ def authorize_upload(scope: Scope, slug: str) -> Principal:
         _check_csrf(request)
     caller = enter(slug, user=user, key_principal=principal)
     caller.require(Capability.WRITE_ADAPTERS)
+    prove(scope, tenant_holder(caller.tenant.pk))
     return caller
 
 
@@ -119,16 +126,27 @@ def declared_length(headers: dict[bytes, bytes]) -> int | None:
     return int(length) if length.isdigit() else None
 
 
-def _counted(receive: Receive, limit: int, *, upload: bool) -> Receive:
-    """`receive` that raises BodyTooLargeError when more than `limit` bytes came, whatever was declared."""
+def _holder(scope: Scope) -> str:
+    client = scope.get("client")
+    return network_of(client[0]) if client else ""
+
+
+def _counted(receive: Receive, limit: int, held: HeldBody | None) -> Receive:
+    """`receive` that raises BodyTooLargeError when more than `limit` bytes came, whatever was declared.
+
+    An upload goes to the disk, and counts for nothing in memory: `held` is None.
+    """
     seen = 0
 
     async def counted() -> Mapping[str, Any]:
         nonlocal seen
         message = await receive()
-        seen += len(message.get("body", b""))
+        count = len(message.get("body", b""))
+        seen += count
         if seen > limit:
-            raise BodyTooLargeError(limit, upload=upload)
+            raise BodyTooLargeError(limit, upload=held is None)
+        if held is not None:
+            held.grow(count)
         return message
 
     return counted
@@ -147,6 +165,8 @@ async def send_refusal(
         (b"x-request-id", request_id.encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
+    if (retry_s := getattr(error, "retry_after_s", None)) is not None:
+        sent.append((b"retry-after", str(math.ceil(retry_s)).encode()))
     if error.status == HTTPStatus.UNAUTHORIZED:
         sent.append((b"www-authenticate", CHALLENGE.encode()))
     if close:

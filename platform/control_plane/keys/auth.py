@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
+from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.errors import CHALLENGE
 from control_plane.keys import secret as key_secret
 from control_plane.keys.last_used import last_used
@@ -49,7 +50,12 @@ async def aauthenticate_key(secret: str) -> Principal | None:
 
 def bearer_token(request: HttpRequest | Request) -> str | None:
     """The token of `Authorization: Bearer ...`, or None if the header is absent or of another scheme."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token_of(request.headers.get("Authorization", ""))
+
+
+def token_of(authorization: str) -> str | None:
+    """Of the header's value."""
+    scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
@@ -63,6 +69,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         principal = authenticate_key(token)
         if principal is None:
             raise InvalidKeyError
+        prove(getattr(request._request, "scope", {}), tenant_holder(principal.tenant.pk))
         return AnonymousUser(), principal
 
     def authenticate_header(self, request: Request) -> str:

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 from control_plane import drain
 from control_plane.db import run_db
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.metrics import SOCKETS
 from control_plane.principal import Principal
 from control_plane.single_flight import FRESH_S
@@ -104,11 +105,21 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         # it looks again soon.
         await self.channel_layer.group_add(caller.group, self.channel_name)
         self.caller = caller
-        if not await self._look(recent_look(caller)):
+        if not await self._look(recent_look(caller)) or not await self._prove():
             return False
         if self._hurry is not None:
             self._hurry.cancel()
         self._watch = asyncio.create_task(self._look_regularly())
+        return True
+
+    async def _prove(self) -> bool:
+        """The connection is the tenant's from now on, and no stranger's."""
+        assert self.principal is not None
+        try:
+            prove(self.scope, tenant_holder(self.principal.tenant.pk))
+        except LorikeetError as error:
+            await self.cut(error)
+            return False
         return True
 
     async def admits(self, kind: object) -> bool:

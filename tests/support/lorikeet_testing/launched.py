@@ -95,7 +95,7 @@ class Launched:
 
     def child_pid(self, name: str) -> int:
         """Process id of "engine" or "web", by its command line."""
-        marker = {"engine": "lora_engine", "web": "uvicorn"}[name]
+        marker = {"engine": "lora_engine", "web": "control_plane.serve"}[name]
         return next(pid for pid, command in self.children().items() if marker in command)
 
     def children(self) -> dict[int, str]:

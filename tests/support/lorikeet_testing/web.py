@@ -1,4 +1,4 @@
-"""A real web process (uvicorn) over a database of its own, as a child of the test.
+"""A real web process over a database of its own, as a child of the test.
 
 Where the tests have PostgreSQL and Redis it runs on these, with the worker inside all the same.
 """
@@ -142,10 +142,7 @@ class WebProcess:
         self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(done.stdout).items()}
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "uvicorn", "control_plane.asgi:application", "--host", "127.0.0.1"]
-        command += ["--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "2"]
-        # Longer than clients keep a connection: none sends on one that is closed at this moment.
-        command += ["--timeout-keep-alive", "60"]
+        command = [sys.executable, "-m", "control_plane.serve", "--port", str(self.port), "--graceful-s", "2"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log)
         eventually(self._answers, START_S, what=f"the web process: {self.output()}")

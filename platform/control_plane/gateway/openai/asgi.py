@@ -20,8 +20,13 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from control_plane import config
-from control_plane.gateway.errors import too_large
+from control_plane.errors import LorikeetError
+from control_plane.gateway.errors import ApiError, too_large
+from control_plane.gateway.openai.callers import CALLER, Caller, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
+from control_plane.http.body_budget import HeldBody, budget
+from control_plane.http.body_guard import declared_length
+from control_plane.http.connections import tenant_holder
 from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
 
@@ -29,10 +34,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 PREFIX = "/v1/"
-
-
-class BodyTooLargeError(Exception):
-    """The body passed the limit while it was being read."""
 
 
 class ApiHeadersMiddleware(RequestIdMiddleware):
@@ -58,18 +59,24 @@ class GatewayHandler(ASGIHandler):
         work is all on threads of its own, and each signal would cost a request two switches of thread.
         """
         set_script_prefix(get_script_prefix(scope))
-        try:
-            body = await self.read_body(receive)
-        except RequestAborted:
-            return
-        except BodyTooLargeError:
-            await self.send_response(too_large(config.current().request_max_bytes).response(), send)
-            return
-        request, refusal = self.create_request(scope, body)
-        if request is None:
-            await self.send_response(refusal or HttpResponseBadRequest(), send)
-            return
-        await self._answer_or_disconnect(request, receive, send)
+        caller = await identify(scope)
+        # Nobody's body is not read: the view answers without it, as it asks for the caller first.
+        owner = tenant_holder(caller.principal.tenant.pk) if caller.principal else None
+        with HeldBody(budget, owner) as held:
+            body = BytesIO()
+            try:
+                if owner is not None:
+                    body = await self.read_body(receive, held, declared_length(dict(scope["headers"])))
+            except RequestAborted:
+                return
+            except (ApiError, LorikeetError) as error:
+                caller = Caller(error=error)
+            request, refusal = self.create_request(scope, body)
+            if request is None:
+                await self.send_response(refusal or HttpResponseBadRequest(), send)
+                return
+            request.META[CALLER] = caller
+            await self._answer_or_disconnect(request, receive, send)
 
     async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
         answer = asyncio.create_task(self._answer(request, send))
@@ -98,16 +105,22 @@ class GatewayHandler(ASGIHandler):
             if isinstance(response, EventStreamResponse):
                 await response.events.aclose()
 
-    async def read_body(self, receive: Receive) -> BytesIO:
-        """Counts what arrives, whatever Content-Length says."""
+    async def read_body(  # type: ignore[override]
+        self, receive: Receive, held: HeldBody, declared: int | None
+    ) -> BytesIO:
+        """Counts what arrives, whatever Content-Length says. Raises ApiError (413), BodiesInFlightError."""
         body, limit = BytesIO(), config.current().request_max_bytes
+        if declared is not None and declared > limit:
+            raise too_large(limit)
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise RequestAborted
-            body.write(message.get("body", b""))
-            if body.tell() > limit:
-                raise BodyTooLargeError
+            piece = message.get("body", b"")
+            if body.tell() + len(piece) > limit:
+                raise too_large(limit)
+            held.grow(len(piece))
+            body.write(piece)
             if not message.get("more_body", False):
                 break
         body.seek(0)

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane import config
 from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, list_models
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
@@ -20,10 +18,11 @@ from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission, authenticate
+from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.idempotency import Stored
+from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
@@ -32,7 +31,6 @@ from control_plane.gateway.openai.sse import EventStream, EventStreamResponse
 from control_plane.gateway.runtime import runtime
 from control_plane.http.access import Access, access, public
 from control_plane.http.request_id import set_request_id
-from control_plane.keys.auth import bearer_token
 from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
 from control_plane.usage.models import Endpoint
@@ -116,13 +114,13 @@ async def completions(request: HttpRequest) -> HttpResponseBase:
 
 @endpoint("GET")
 async def models(request: HttpRequest) -> HttpResponseBase:
-    listed = await run_db(_list, bearer_token(request))
+    listed = await run_db(list_models, caller_of(request).tenant)
     return JsonResponse({"object": "list", "data": [_model_json(model) for model in listed]})
 
 
 @endpoint("GET")
 async def model(request: HttpRequest, name: str) -> HttpResponseBase:
-    return JsonResponse(await run_db(_retrieve, bearer_token(request), name))
+    return JsonResponse(await run_db(_retrieve, caller_of(request), name))
 
 
 @public
@@ -132,13 +130,8 @@ async def not_found(request: HttpRequest) -> HttpResponseBase:
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
 
 
-def _list(token: str | None) -> list[ListedModel]:
-    return list_models(authenticate(token).tenant)
-
-
-def _retrieve(token: str | None, name: str) -> dict[str, Any]:
+def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
     """By any name that a request may use."""
-    principal = authenticate(token)
     for listed in list_models(principal.tenant):
         if name == listed.id or name in listed.aliases:
             return {**_model_json(listed), "id": name}
@@ -151,30 +144,13 @@ def _model_json(listed: ListedModel) -> dict[str, Any]:
 
 
 async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
-    """The checked body and who sent it. What is wrong with the body is said only to those with a key."""
-    asked: R | None = None
-    problem: ApiError | None = None
-    try:
-        asked = read_parameters(kind, read_json(_body(request)))
-    except ApiError as error:
-        problem = error
-    grants = runtime().grants
-    principal = await grants.caller(bearer_token(request))
-    request.META[ASKING] = Asking(principal, kind.endpoint, asked.model if asked else "")
-    if asked is None:
-        raise problem or errors.internal()
-    return asked, await grants.admission(principal, asked.model)
-
-
-def _body(request: HttpRequest) -> bytes:
-    limit = config.current().request_max_bytes
-    try:
-        body = request.body
-    except RequestDataTooBig:
-        raise errors.too_large(limit) from None
-    if len(body) > limit:
-        raise errors.too_large(limit)
-    return body
+    """The checked body and who sent it."""
+    principal = caller_of(request)
+    # What was not understood is noted too, without a model.
+    request.META[ASKING] = Asking(principal, kind.endpoint, "")
+    asked = read_parameters(kind, read_json(request.body))
+    request.META[ASKING] = Asking(principal, kind.endpoint, asked.model)
+    return asked, await runtime().grants.admission(principal, asked.model)
 
 
 async def _once(

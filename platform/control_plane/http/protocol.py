@@ -1,0 +1,326 @@
+"""HTTP and websocket connections with bounds, for uvicorn: what a peer may send before anybody knows who it is.
+
+uvicorn's own protocols bound neither the size of a head nor the time that it, a body or the reading of an answer may
+take. These do, without a timer for each connection: `sweep` looks at all of them once a second. The figures are those
+of Apache's mod_reqtimeout and nginx; ADR 0040 has what was weighed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, NoReturn, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from control_plane.errors import LorikeetError
+from control_plane.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
+from control_plane.http.errors import error_body
+from control_plane.http.request_id import new_request_id, set_request_id
+
+HEAD_BYTES = 32 << 10
+"""Of a request's first line and headers; also of what comes later and is neither, as the extensions of a chunk."""
+HEADERS = 100
+HEAD_S = 15.0
+"""From the connection, or the first byte of a further request, to the end of the head."""
+BODY_GRACE_S, BODY_BYTES_PER_S = 20.0, 500
+"""A body may take this long, and a second more for every so many bytes that came."""
+WRITE_GRACE_S, WRITE_BYTES_PER_S = 60.0, 500
+"""As long may a full buffer take to be read by the client."""
+KEEP_ALIVE_S = 75
+"""For which a connection waits for its next request: longer than balancers keep theirs."""
+REQUESTS = 1000
+"""On one connection; then it is closed, so that no client stays with one process for ever."""
+PIPELINE = 8
+"""Requests that may wait behind the one being answered."""
+DRAIN_BYTES = 64 << 20
+"""Of a body that nobody reads; then the connection is closed."""
+LINGER_S = 2.0
+"""For which a refused peer can read why: to close at once, while it still sends, would take the answer from it."""
+
+
+@dataclass
+class Bounds:
+    """What the connections of one process share."""
+
+    connections: ConnectionTable
+
+
+class BoundedConfig(Config):
+    """uvicorn's configuration with the bounds of its connections."""
+
+    def __init__(self, app: Any, bounds: Bounds, **options: Any) -> None:
+        super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, **options)
+        self.bounds = bounds
+
+
+class PeerError(LorikeetError):
+    """What a peer sent, or did not send in time, ends its connection."""
+
+
+def _head_too_large() -> PeerError:
+    return PeerError(
+        "header_too_large",
+        f"The request's first line and headers are larger than {HEAD_BYTES} bytes or more than {HEADERS}.",
+        "Send fewer and shorter headers; put long values into the body.",
+        status=431,
+    )
+
+
+def _too_slow(what: str) -> PeerError:
+    return PeerError(
+        "request_timeout", f"The request's {what} did not arrive in time.", "Send it without pauses.", status=408
+    )
+
+
+def _malformed() -> PeerError:
+    return PeerError("malformed_request", "This is not HTTP/1.1 as the standard has it.", "Use an HTTP library.")
+
+
+def _no_room() -> PeerError:
+    return PeerError(
+        "too_many_connections",
+        "This server has as many connections as it takes, from your address or in all.",
+        "Close connections that you do not use, and try again in a few seconds.",
+        status=503,
+    )
+
+
+class _WriteWatch:
+    """Whether a peer reads what it is sent. Only a buffer that takes no more, or a closing one, must shrink."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._since: tuple[float, int] | None = None
+
+    def progressed(self) -> None:
+        self._since = None
+
+    def stalls(self, now: float, *, waiting: bool) -> bool:
+        size = self._transport.get_write_buffer_size()
+        if not size or not waiting:
+            self._since = None
+        elif self._since is None:
+            self._since = (now, size)
+        else:
+            began, then = self._since
+            return now - began > WRITE_GRACE_S + max(then - size, 0) / WRITE_BYTES_PER_S
+        return False
+
+
+class Phase(Enum):
+    """Of what the peer sends."""
+
+    HEAD = "head"
+    BODY = "body"
+    BETWEEN = "between"
+    REFUSED = "refused"
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One HTTP connection."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self._table: ConnectionTable = config.bounds.connections
+        self._slot: Slot | None = None
+        self._phase, self._since, self._swept = Phase.HEAD, 0.0, 0.0
+        # Bytes since a head ended or a piece of a body came; of the head; of the body; requests so far.
+        self._pending = self._head = self._received = self._requests = 0
+        self._error: PeerError | None = None
+        self._switched = False
+
+    # -- the connection ----------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._writes = _WriteWatch(transport)
+        self._since = self._swept = self.loop.time()
+        self._slot = self._table.take(self.client)
+        if self._slot is None:
+            self._refuse(_no_room())
+        else:
+            # uvicorn copies this into the scope of every request, and of a websocket.
+            self.app_state = {**self.app_state, SLOT: self._slot}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._slot is not None:
+            self._slot.give_back()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writes.progressed()
+
+    def shutdown(self) -> None:
+        if self._phase is Phase.REFUSED:
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._switched = True
+        super().handle_websocket_upgrade()
+
+    # -- what comes ----------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over():
+            return
+        if self._phase is Phase.BETWEEN:
+            self._begin(Phase.HEAD)
+        # In pieces, so that a head is judged when it is too large and not when all of it has been parsed.
+        for start in range(0, len(data), HEAD_BYTES):
+            piece = data[start : start + HEAD_BYTES]
+            self._pending += len(piece)
+            super().data_received(piece)
+            if self._switched or self._is_over():
+                return
+            if self._pending > HEAD_BYTES:
+                self._refuse(_head_too_large())
+                return
+
+    def _is_over(self) -> bool:
+        return self._phase is Phase.REFUSED or self.transport.is_closing()
+
+    def _begin(self, phase: Phase) -> None:
+        self._phase, self._since, self._received = phase, self.loop.time(), 0
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+        if self._phase is not Phase.HEAD:  # a further one in the same piece
+            self._begin(Phase.HEAD)
+
+    def on_url(self, url: bytes) -> None:
+        self._head += len(url)
+        if self._head > HEAD_BYTES:
+            self._stop(_head_too_large())
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is not Phase.HEAD:
+            return  # a trailer: taken for a header, it would pass by whoever checked those
+        self._head += len(name) + len(value) + 4
+        if len(self.headers) >= HEADERS or self._head > HEAD_BYTES:
+            self._stop(_head_too_large())
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._pending = 0
+        if len(self.pipeline) >= PIPELINE:
+            self._stop(_malformed())
+        self._begin(Phase.BODY)
+        super().on_headers_complete()
+        self._requests += 1
+        if self._requests >= REQUESTS and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        self._received += len(body)
+        if self.cycle is not None and self.cycle.response_complete and self._received > DRAIN_BYTES:
+            self.transport.close()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase = Phase.BETWEEN
+        super().on_message_complete()
+
+    # -- what is refused -----------------------------------------------------------
+
+    def _stop(self, error: PeerError) -> NoReturn:
+        """Out of a callback of the parser, which then calls `send_400_response`."""
+        self._error = error
+        raise error
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's answer to what its parser does not take."""
+        self._refuse(self._error or _malformed())
+
+    def _refuse(self, error: PeerError) -> None:
+        """Say why and close; without a word where an answer is on its way, into which it would be written."""
+        waiting = self.cycle is not None and not self.cycle.response_complete
+        if waiting:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if (waiting and (self.cycle.response_started or self.pipeline)) or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._begin(Phase.REFUSED)
+        self._unset_keepalive_if_required()
+        self.flow.pause_reading()
+        self.transport.write(_answer(error))
+        self.transport.write_eof()
+
+    # -- once a second ---------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Whether the peer takes too long."""
+        since_last, self._swept = now - self._swept, now
+        closing = self.transport.is_closing()
+        if self._writes.stalls(now, waiting=closing or self.flow.write_paused or self._phase is Phase.REFUSED):
+            self.transport.abort()
+        elif closing:
+            return
+        elif self._phase is Phase.REFUSED:
+            if now - self._since > LINGER_S:
+                self.transport.close()
+        elif self.flow.read_paused:
+            self._since += since_last  # it is we who do not read
+        elif self._phase is Phase.HEAD and now - self._since > HEAD_S:
+            self._end_head()
+        elif self._phase is Phase.BODY and now - self._since > BODY_GRACE_S + self._received / BODY_BYTES_PER_S:
+            self._refuse(_too_slow("body"))
+
+    def _end_head(self) -> None:
+        if self._pending:
+            self._refuse(_too_slow("head"))
+        else:
+            self.transport.close()  # opened ahead of need, as browsers do: an answer would be taken for the next one's
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """One websocket: `BoundedHttp` before it has counted it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._writes = _WriteWatch(cast(asyncio.Transport, transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (slot := self.app_state.get(SLOT)) is not None:
+            slot.give_back()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writes.progressed()
+
+    def sweep(self, now: float) -> None:
+        waiting = not self.writable.is_set() or self.transport.is_closing()
+        if self._writes.stalls(now, waiting=waiting):
+            self.transport.abort()
+
+
+def sweep(connections: Iterable[Any], now: float) -> None:
+    """Look at every connection of a server; called once a second."""
+    for connection in list(connections):
+        connection.sweep(now)
+
+
+def _answer(error: PeerError) -> bytes:
+    request_id = new_request_id()
+    set_request_id(request_id)
+    body = json.dumps(error_body(**error.body())).encode()
+    head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\nconnection: close\r\nx-request-id: {request_id}\r\n"
+    head += "x-content-type-options: nosniff\r\n"
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        head += f"retry-after: {RETRY_S:.0f}\r\n"
+    return f"{head}\r\n".encode() + body

@@ -1,0 +1,98 @@
+"""`python -m control_plane.serve`: the web process. The only way in which it is started.
+
+It is uvicorn with the connections of `http/protocol.py`, so that no start can forget their bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+GRACEFUL_S = 20
+SPARE_FILES = 256
+"""Descriptors that connections leave for the database, Redis, engines and files."""
+MOST_FILES = 1 << 16
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
+    server = make_server(options)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again after it has stopped
+        server.run()
+    return 0 if server.started else uvicorn.config.STARTUP_FAILURE
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m control_plane.serve", description="Run Lorikeet's web process.")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="the port, 0 for any (default %(default)s)")
+    parser.add_argument(
+        "--graceful-s",
+        type=int,
+        default=GRACEFUL_S,
+        help="seconds that answers may still take once the process is to stop (default %(default)s)",
+    )
+    return parser.parse_args(arguments)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which looks at its connections every second."""
+
+    async def on_tick(self, counter: int) -> bool:
+        from control_plane.http.protocol import sweep
+
+        if counter % 10 == 0:
+            sweep(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+
+def make_server(options: argparse.Namespace) -> Server:
+    from control_plane.asgi import application  # sets Django up, logging too
+    from control_plane.config import current
+    from control_plane.http.connections import ConnectionTable
+    from control_plane.http.protocol import KEEP_ALIVE_S, BoundedConfig, Bounds
+
+    settings = current()
+    # Behind a proxy every connection comes from its address.
+    per_address = 0 if settings.trust_proxy else settings.connections_per_address
+    table = ConnectionTable(min(settings.connections_max, open_files() - SPARE_FILES), per_address)
+    config = BoundedConfig(
+        application,
+        Bounds(table),
+        host=options.host,
+        port=options.port,
+        loop="uvloop",
+        lifespan="on",
+        interface="asgi3",
+        ws_max_size=settings.socket_max_message_bytes,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=options.graceful_s,
+        # A proxy's headers are believed in one place, http/edge.py, and only where the settings say so.
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,  # Django's: JSON lines with secrets masked
+    )
+    return Server(config)
+
+
+def open_files() -> int:
+    """How many files this process may have open, after asking for as many as it may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return soft
+
+
+if __name__ == "__main__":
+    sys.exit(main())
