@@ -150,7 +150,7 @@ def _error(call: ast.Call, package: str) -> ErrorText | None:
 def _status(node: ast.expr | None) -> str:
     """An HTTP status of an error, or "" if the node is none."""
     is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return str(node.value) if is_number and 400 <= node.value < 600 else ""  # type: ignore[union-attr, operator]
+    return str(node.value) if is_number and 400 <= node.value < 600 else ""  # type: ignore[union-attr]
 
 
 def _text(node: ast.expr) -> str | None:
