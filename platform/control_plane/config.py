@@ -10,10 +10,11 @@ import hmac
 import ipaddress
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,6 +23,29 @@ GIB = 1 << 30
 
 class SettingsError(ValueError):
     """A combination of settings that cannot work; the text says which and what to set."""
+
+
+_PERIODS = {"s": 1, "min": 60, "hour": 3600, "day": 86_400}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many within so many seconds; in the environment "10/min", "5/hour"."""
+
+    count: int
+    seconds: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises SettingsError."""
+        count, _, period = (part.strip() for part in text.partition("/"))
+        seconds = next((seconds for name, seconds in _PERIODS.items() if period and name[0] == period[0]), None)
+        if seconds is None or not (count.isascii() and count.isdigit() and int(count)):
+            raise SettingsError(f'"{text}" is not a rate. Write a number and a period, for example 10/min.')
+        return cls(int(count), seconds)
+
+    def __str__(self) -> str:
+        return f"{self.count}/{next(name for name, seconds in _PERIODS.items() if seconds == self.seconds)}"
 
 
 class Settings(BaseSettings):
@@ -89,7 +113,9 @@ class Settings(BaseSettings):
 
     metrics_token: str = ""
     drain_s: int = Field(default=30, ge=0)
-    login_rate: str = "10/min"
+    login_rate: Annotated[Rate, NoDecode] = Rate(10, 60)
+    login_account_rate: Annotated[Rate, NoDecode] = Rate(30, 60)
+    password_hashes: int = Field(default=2, gt=0)
     log_level: str = "INFO"
     log_json: bool = True
 
@@ -100,6 +126,11 @@ class Settings(BaseSettings):
         if isinstance(hosts, str):
             values["engine_hosts"] = parse_engine_hosts(hosts)
         return values
+
+    @field_validator("login_rate", "login_account_rate", mode="before")
+    @classmethod
+    def _parse_rate(cls, value: object) -> object:
+        return Rate.parse(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -57,7 +57,7 @@ def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactor
     web = WebProcess(
         tmp_path_factory.mktemp("web") / "var",
         f"local={engine_thread.engine.address}",
-        {"LORIKEET_LOGIN_RATE": "1000/min"},
+        {"LORIKEET_LOGIN_RATE": "1000/min", "LORIKEET_LOGIN_ACCOUNT_RATE": "1000/min"},
     )
     web.seed()
     web.start()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from django.contrib.auth import authenticate, login, logout
+from django.contrib.auth.hashers import make_password
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
 from control_plane.accounts.addresses import new_address, normalise_email
 from control_plane.accounts.models import User
-from control_plane.accounts.passwords import check_strength, require_passwords
+from control_plane.accounts.passwords import hashed, require_passwords
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.errors import LorikeetError
@@ -61,12 +62,16 @@ def create_user(
 
     `verified`: it is certain that the address is theirs. Raises InvalidAddressError, WeakPasswordError.
     """
-    email = new_address(email)
+    new = None if password is None else hashed(password, User(email=email, name=name))
+    return insert_user(actor=actor, email=email, password_hash=new, name=name, verified=verified)
+
+
+def insert_user(*, actor: Actor | None, email: str, password_hash: str | None, name: str, verified: bool) -> User:
+    """As `create_user`, within a transaction that a hash should not lengthen."""
     with transaction.atomic():
-        if password is not None:
-            check_strength(password, User(email=email, name=name))
-        proven = timezone.now() if verified else None
-        user = User.objects.create_user(email, password, name=name, email_verified_at=proven)
+        user = User(email=new_address(email), name=name, email_verified_at=timezone.now() if verified else None)
+        user.password = password_hash or make_password(None)
+        user.save()
         actor = actor or Actor.of(user)
         audit.record(actor, "user.create", user, tenant=None, label=user.email)
     return user

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from control_plane.accounts import oidc
 from control_plane.accounts.actions import start_session
+from control_plane.accounts.attempts import PROVIDER, count_address
 from control_plane.accounts.identities import user_of
 from control_plane.accounts.notes import Note
 from control_plane.errors import LorikeetError, NotFoundError
@@ -62,6 +63,7 @@ def start(request: HttpRequest) -> HttpResponse:
     try:
         if not oidc.is_configured():
             raise OidcOffError
+        count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
         url, pending = oidc.begin(_own_path(request.GET.get("next", "")))
     except LorikeetError as error:
         return _refused(error)
@@ -83,6 +85,7 @@ def callback(request: HttpRequest) -> HttpResponse:
 def _come_back(request: HttpRequest) -> HttpResponse:
     try:
         pending = _pending(request)
+        count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
         if "error" in request.GET:
             raise DeclinedError(request.GET["error"])
         claims = oidc.finish(pending, code=request.GET.get("code", ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import ValidationError
@@ -72,14 +73,20 @@ def check_strength(password: str, user: User) -> None:
         raise WeakPasswordError(error.messages) from error
 
 
+def hashed(password: str, user: User) -> str:
+    """For the database. Takes long, so call it outside of transactions. Raises WeakPasswordError, HashesBusyError."""
+    check_strength(password, user)
+    return make_password(password)
+
+
 def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
     """This session goes on under a new id; all others of the person end."""
     require_passwords()
     if not user.check_password(current_password):
         raise WrongPasswordError
-    check_strength(password, user)
+    new = hashed(password, user)
     with transaction.atomic():
-        user.set_password(password)
+        user.password = new
         user.save(update_fields=["password"])
         update_session_auth_hash(request, user)
         audit.record(Actor.of(user), "password.change", user, tenant=None, label=user.email)
@@ -102,10 +109,10 @@ def reset_token(user: User) -> str:
 def reset_password(*, token: str, password: str) -> User:
     """The person behind the link gets the password; all their sessions end. Raises ResetLinkError."""
     require_passwords()
+    new = hashed(password, _holder(token))
     with transaction.atomic():
-        user = _holder(token)
-        check_strength(password, user)
-        user.set_password(password)
+        user = _holder(token, lock=True)
+        user.password = new
         user.email_verified_at = user.email_verified_at or timezone.now()
         user.save(update_fields=["password", "email_verified_at"])
         audit.record(Actor.of(user), "password.reset", user, tenant=None, label=user.email)
@@ -113,10 +120,11 @@ def reset_password(*, token: str, password: str) -> User:
     return user
 
 
-def _holder(token: str) -> User:
+def _holder(token: str, *, lock: bool = False) -> User:
     who, _, proof = token.partition(".")
+    users = User.objects.select_for_update() if lock else User.objects
     try:
-        user = User.objects.select_for_update().filter(pk=UUID(hex=who), is_active=True).first()
+        user = users.filter(pk=UUID(hex=who), is_active=True).first()
     except ValueError:
         user = None
     if user is None or not default_token_generator.check_token(user, proof):

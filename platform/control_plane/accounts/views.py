@@ -9,10 +9,10 @@ from django.middleware.csrf import get_token
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import BaseThrottle, ScopedRateThrottle
 from rest_framework.views import APIView
 
 from control_plane.accounts import actions, passwords
+from control_plane.accounts.attempts import MAILS, count_account, count_address
 from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
 from control_plane.accounts.models import User
 from control_plane.accounts.oidc import is_configured
@@ -31,31 +31,29 @@ from control_plane.tenants.access import NotAuthenticatedError
 from control_plane.tenants.models import Membership
 
 
-class AttemptThrottle(ScopedRateThrottle):
-    """Counts attempts by address, under the view's `throttle_scope`. Reading is free."""
+class CountedView(APIView):
+    """Counts what is posted by the client's address, before anything else is done about it. Reading is free."""
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
-        return request.method != "POST" or super().allow_request(request, view)
-
-
-class PublicView(APIView):
-    """For people who are not signed in, or not yet. Attempts are counted; unsafe methods check CSRF by themselves."""
-
-    access = Access.PUBLIC
     authentication_classes = (SessionAuthentication,)
     permission_classes = ()
-    throttle_scope = "login"
+    counted_as = "login"
 
-    def get_throttles(self) -> list[BaseThrottle]:
-        return [AttemptThrottle()]
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if request.method == "POST":
+            count_address(self.counted_as, request._request.META["REMOTE_ADDR"])
+        super().initial(request, *args, **kwargs)
 
 
-class PersonView(APIView):
+class PublicView(CountedView):
+    """For people who are not signed in, or not yet. Unsafe methods check CSRF by themselves."""
+
+    access = Access.PUBLIC
+
+
+class PersonView(CountedView):
     """For a person who is signed in, about themselves: 401 without a session. Keys never get in."""
 
     access = Access.SESSION
-    authentication_classes = (SessionAuthentication,)
-    permission_classes = ()
     person: User
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -88,6 +86,7 @@ class SessionView(PublicView):
         enforce_csrf(request._request)
         body = LoginSerializer(data=request.data)
         body.is_valid(raise_exception=True)
+        count_account(self.counted_as, body.validated_data["email"])
         actions.log_in(request._request, **body.validated_data)
         return Response(session_state(request._request))
 
@@ -101,10 +100,7 @@ class SessionView(PublicView):
 
 
 class PasswordView(PersonView):
-    throttle_scope = "password"
-
-    def get_throttles(self) -> list[BaseThrottle]:
-        return [AttemptThrottle()]
+    counted_as = "password"
 
     @extend_schema(
         operation_id="change_password",
@@ -116,12 +112,13 @@ class PasswordView(PersonView):
         """Change one's password. All other sessions of the person end."""
         body = ChangePasswordSerializer(data=request.data)
         body.is_valid(raise_exception=True)
+        count_account(self.counted_as, self.person.email)
         passwords.change_password(request._request, self.person, **body.validated_data)
         return Response(session_state(request._request))
 
 
 class ForgotPasswordView(PublicView):
-    throttle_scope = "password"
+    counted_as = "password"
 
     @extend_schema(
         operation_id="forgot_password",
@@ -135,12 +132,13 @@ class ForgotPasswordView(PublicView):
         enforce_csrf(request._request)
         body = ForgotPasswordSerializer(data=request.data)
         body.is_valid(raise_exception=True)
+        count_account("mail", body.validated_data["email"], MAILS)
         passwords.forgot_password(body.validated_data["email"])
         return Response(status=202)
 
 
 class ResetPasswordView(PublicView):
-    throttle_scope = "password"
+    counted_as = "password"
 
     @extend_schema(
         operation_id="reset_password",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -49,11 +50,17 @@ def error_response(status: int, code: str, message: str, fix: str, param: str | 
     return JsonResponse(error_body(code, message, fix, param), status=status)
 
 
+def headers_of(error: LorikeetError) -> dict[str, str]:
+    """What an answer with this error says besides its body."""
+    headers = {"WWW-Authenticate": CHALLENGE} if error.status == HTTPStatus.UNAUTHORIZED else {}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    return headers if retry_after_s is None else {**headers, "Retry-After": str(math.ceil(retry_after_s))}
+
+
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
     if isinstance(exc, LorikeetError):
-        headers = {"WWW-Authenticate": CHALLENGE} if exc.status == HTTPStatus.UNAUTHORIZED else {}
-        return Response(error_body(**exc.body()), status=exc.status, headers=headers)
+        return Response(error_body(**exc.body()), status=exc.status, headers=headers_of(exc))
     if isinstance(exc, Http404):
         return Response(error_body("not_found", "There is nothing at this address.", "Check the id."), status=404)
     if isinstance(exc, PermissionDenied):

@@ -15,11 +15,11 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.accounts.actions import create_user
+from control_plane.accounts.actions import insert_user
 from control_plane.accounts.addresses import new_address
 from control_plane.accounts.mail import link
 from control_plane.accounts.models import User
-from control_plane.accounts.passwords import require_passwords
+from control_plane.accounts.passwords import hashed, require_passwords
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import Actor
 from control_plane.config import current
@@ -116,13 +116,20 @@ def accept_with_new_account(*, token: str, name: str, password: str) -> User:
     That the address is theirs is not proven by this: whoever invited them has seen the link too.
     """
     require_passwords()
+    email = _without_account(open_invitation(token)).email
+    new = hashed(password, User(email=email, name=name))
     with transaction.atomic():
-        invitation = open_invitation(token, lock=True)
-        if User.objects.filter(email=invitation.email).exists():
-            raise AccountExistsError(invitation.email)
-        user = create_user(actor=None, email=invitation.email, password=password, name=name, verified=False)
+        invitation = _without_account(open_invitation(token, lock=True))
+        user = insert_user(actor=None, email=email, password_hash=new, name=name, verified=False)
         _accept(invitation, user)
     return user
+
+
+def _without_account(invitation: Invitation) -> Invitation:
+    """Raises AccountExistsError."""
+    if User.objects.filter(email=invitation.email).exists():
+        raise AccountExistsError(invitation.email)
+    return invitation
 
 
 def open_invitation(token: str, *, lock: bool = False) -> Invitation:

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.accounts.attempts import MAILS, count_account
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.tenants import invitations, members
@@ -90,6 +91,7 @@ class InvitationsView(TenantView):
         body = NewInvitationSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         asked = body.validated_data
+        count_account("mail", asked["email"], MAILS)
         invitation = invitations.invite(acting=self.principal, email=asked["email"], role=Role(asked["role"]))
         link = invitations.invitation_link(invitation)
         answer = {**InvitationSerializer(invitation).data, "link": link}

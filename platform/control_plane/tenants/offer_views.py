@@ -20,7 +20,7 @@ _REFUSED = dict.fromkeys((400, 403, 404, 409, 429), ErrorResponseSerializer)
 
 
 class OfferView(PublicView):
-    throttle_scope = "invitation"
+    counted_as = "invitation"
 
     @extend_schema(
         operation_id="read_invitation",
@@ -41,7 +41,7 @@ class OfferView(PublicView):
 
 
 class AcceptView(PublicView):
-    throttle_scope = "invitation"
+    counted_as = "invitation"
 
     @extend_schema(
         operation_id="accept_invitation",

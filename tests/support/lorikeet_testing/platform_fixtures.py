@@ -25,6 +25,7 @@ from django.core.management import call_command
 from django.test import override_settings
 from rest_framework.test import APIClient
 
+from control_plane.accounts import attempts
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
 from control_plane.adapters import versions
@@ -67,6 +68,8 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     database = django_settings.DATABASES["default"]
+    if database["TEST"].get("NAME"):
+        return  # each folder of tests has these fixtures, and all share one database
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
         database.update(dj_database_url.parse(url), OPTIONS={})
         database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
@@ -94,6 +97,7 @@ def lorikeet(settings: Any, tmp_path: Path) -> Any:
     settings.LORIKEET = own_settings(tmp_path)
     settings.PASSWORD_HASHERS = QUICK_HASHERS
     cache.clear()
+    attempts.limiter.cache_clear()
     return settings.LORIKEET
 
 
