@@ -30,6 +30,8 @@ def main() -> None:
 
 
 def seed_tenant(slug: str, adapters: list[str]) -> dict[str, Any]:
+    from django.utils import timezone
+
     from control_plane.accounts.models import User
     from control_plane.keys.actions import create_key
     from control_plane.principal import Principal
@@ -37,7 +39,7 @@ def seed_tenant(slug: str, adapters: list[str]) -> dict[str, Any]:
     from control_plane.tenants.roles import Role
 
     tenant = Tenant.objects.create(slug=slug, name=slug.title())
-    user = User.objects.create_user(f"owner@{slug}.example", PASSWORD)
+    user = User.objects.create_user(f"owner@{slug}.example", PASSWORD, email_verified_at=timezone.now())
     membership = Membership.objects.create(tenant=tenant, user=user, role=Role.OWNER)
     acting = Principal.of_member(membership)
     _, key = create_key(acting=acting, name="test")
