@@ -128,6 +128,11 @@ def test_a_zip_without_its_beginning(tmp_path: Path, missing: int) -> None:
     assert "server" not in error.message
 
 
+def test_a_zip_member_without_a_name(tmp_path: Path) -> None:
+    nameless = zip_of(ADAPTER | {"zzz.txt": b"x"}).replace(b"zzz.txt", b"\0zz.txt")
+    assert unpacked(tmp_path, "a.zip", nameless) == ADAPTER
+
+
 @pytest.mark.parametrize("size", [b"-0000000777\0", b"+0000000777\0", b"0o000000777\0", b"0_0000000777", b"\xff" * 12])
 def test_tar_sizes_that_are_no_sizes(tmp_path: Path, size: bytes) -> None:
     archive = bytearray(tar_of(ADAPTER))

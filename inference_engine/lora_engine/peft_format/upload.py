@@ -10,6 +10,7 @@ import gzip
 import os
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,7 +99,7 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
             raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UploadError("bad_archive", f"{printable(name)} is damaged: {printable(error)}.", _PACK_AGAIN) from None
-    except (ValueError, OverflowError, RuntimeError, OSError) as error:
+    except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the archive's: `_Guarded` and `_Seekable` seek within the file only
         message = f"{printable(name)} cannot be read: {printable(error)}."
@@ -112,7 +113,7 @@ def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
         collector.count_entries(len(members))
         for member in members:
             _check_zip_member(member)
-            if member.is_dir():
+            if member.filename.endswith("/"):
                 collector.check_path(member.filename)
             else:
                 collector.offer(member.filename, _zip_chunks(archive, member, packed))

@@ -1,0 +1,328 @@
+"""What an upload may hold: archives, configs and weights, made from good ones, through the check of an upload.
+
+Each is refused by name with a fix, or accepted; and what is accepted is what was sent. The checking child runs in this
+process (`validation_sandbox.validate`), so that nothing hides behind its limits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import struct
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+from hypothesis import strategies as st
+from lorikeet_testing.fuzzing import fuzz
+from lorikeet_testing.mutations import damaged
+from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
+
+from control_plane.adapters.uploads.validation_sandbox import validate
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, Limits, SafetensorsFile, inspect_adapter
+
+ROOT = Path(__file__).resolve().parents[2]
+ADAPTER = adapter_files(rank=2)
+FOLDER = {f"adapter/{name}": content for name, content in (ADAPTER | {"README.md": b"# hello\n" * 90}).items()}
+# Faults of the server, or of ours: never an answer to what a file holds.
+NOT_THEIRS = {"server_disk", "storage_failed", "validation_crashed"}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where there is a place for that: each case writes and removes a few files."""
+    memory = Path("/dev/shm")
+    made = Path(tempfile.mkdtemp(prefix="lorikeet-fuzz-", dir=memory if memory.is_dir() else None))
+    yield made
+    shutil.rmtree(made)
+
+
+def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
+    """What becomes of an upload: "accepted" with the two files that would be stored, or a code."""
+    for index, content in enumerate(files.values()):
+        (folder / str(index)).write_bytes(content)
+    into = folder / "unpacked"
+    try:
+        answer = validate(
+            {
+                "files": {name: str(folder / str(index)) for index, name in enumerate(files)},
+                "into": str(into),
+                "limits": asdict(Limits(max_bytes=64 << 20)),
+                "geometry": asdict(GEOMETRY),
+            }
+        )
+        json.dumps(answer)
+        problem = answer.get("problem")
+        problems = [problem] if problem else answer["report"]["problems"]
+        assert all(problem["code"] and problem["message"] and problem["fix"] for problem in problems)
+        assert not NOT_THEIRS & {problem["code"] for problem in problems}, problems
+        if problem:
+            assert list(into.iterdir()) == [], "something of a refused archive stayed"
+        if problems:
+            return problems[0]["code"], {}
+        loads(Path(answer["folder"]))
+        return "accepted", {name: (Path(answer["folder"]) / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    finally:
+        shutil.rmtree(into, ignore_errors=True)
+
+
+def loads(folder: Path) -> None:
+    """What an engine does with an adapter that was accepted."""
+    report = inspect_adapter(folder, GEOMETRY)
+    assert report.manifest is not None, report.problems
+    weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
+    for module in report.manifest.modules:
+        assert weights.tensor(module.a_name).shape[0] == weights.tensor(module.b_name).shape[1] == module.rank
+
+
+# -- archives ---------------------------------------------------------------------------------------------------------
+
+
+def zipped(files: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def streamed(files: dict[str, bytes]) -> bytes:
+    """As `zip` writes to a pipe: sizes and checksums behind the data."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def seek(self, *_: int) -> int:
+            raise io.UnsupportedOperation
+
+        def tell(self) -> int:
+            raise io.UnsupportedOperation
+
+    buffer = Pipe()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tarred(files: dict[str, bytes], form: int) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zip_places(archive: bytes) -> list[range]:
+    """Headers of members and the table of contents."""
+    table = archive.index(b"PK\x01\x02")
+    second = archive.index(b"PK\x03\x04", 4)
+    return [range(40), range(second, second + 60), range(table, len(archive))]
+
+
+def tar_places(archive: bytes) -> list[range]:
+    """Headers of members, and the blocks at the end."""
+    starts = [place for place in range(0, len(archive), 512) if archive[place + 257 : place + 262] == b"ustar"]
+    return [*(range(start, start + 512) for start in starts), range(len(archive) - 10240, len(archive))]
+
+
+TARS = [tarred(FOLDER, tarfile.USTAR_FORMAT), tarred(ADAPTER, tarfile.PAX_FORMAT),
+        tarred({"x" * 120 + "/" + name: content for name, content in ADAPTER.items()}, tarfile.PAX_FORMAT),
+        tarred({"x" * 120 + "/" + name: content for name, content in ADAPTER.items()}, tarfile.GNU_FORMAT)]  # fmt: skip
+ZIPS = [zipped(FOLDER), zipped(ADAPTER, zipfile.ZIP_STORED), streamed(FOLDER),
+        (ROOT / "demo/uploads/emoji.zip").read_bytes()]  # fmt: skip
+
+
+def archives() -> st.SearchStrategy[tuple[str, bytes]]:
+    gzips = [gzip.compress(archive, 1, mtime=0) for archive in TARS]
+    zips = st.one_of([damaged(archive, zip_places(archive)) for archive in ZIPS])
+    tars = st.one_of([damaged(archive, tar_places(archive)) for archive in TARS])
+    gzipped = st.one_of([damaged(archive, [range(20), range(len(archive) - 12, len(archive))]) for archive in gzips])
+    # A tar that was damaged before it was packed has a right checksum.
+    packed = tars.map(partial(gzip.compress, compresslevel=1, mtime=0))
+    return st.one_of(
+        st.tuples(st.just("a.zip"), zips),
+        st.tuples(st.just("a.tar"), tars),
+        st.tuples(st.just("a.tar.gz"), gzipped),
+        st.tuples(st.just("a.tgz"), packed),
+    )
+
+
+def test_archives(folder: Path) -> None:
+    def run(case: tuple[str, bytes]) -> str:
+        name, archive = case
+        outcome, stored = decide(folder, {name: archive})
+        if not stored or stored == ADAPTER:
+            return outcome
+        # Only a tar has no checksum of its content: what it says now is what was sent.
+        assert name in ("a.tar", "a.tgz"), "accepted with another content"
+        assert stored == as_tarfile_reads(archive), "accepted with a content that is not in the archive"
+        return "accepted as sent"
+
+    fuzz("archive", archives(), run)
+
+
+def as_tarfile_reads(archive: bytes) -> dict[str, bytes]:
+    read = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        for member in members:
+            base = Path(member.name).name
+            if base in ADAPTER and member.isfile():
+                file = members.extractfile(member)
+                assert file is not None
+                read[base] = file.read()
+    return read
+
+
+# -- configs ----------------------------------------------------------------------------------------------------------
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+PIECES = ["q_proj", "v_proj", ".*", ".", r"\.", r"\d+", "layers", "self_attn", "(", ")", "|", "*", "+", "?", "{2}", "[",
+          "{,3}", "{1,9999}", "]", "^", "$", "(?!v)", "(?=q)", "(?<=a)", "(?:", r"\1", r"\b", r"\w", "[^a]", "(?i)",
+          "a*", "++", "(?P<n>", "(?(1)a|b)", "(?>", "\ud800", "é", "\0", "0", "model", "(.*)*", "(.*.*)*"]  # fmt: skip
+GOOD_PATTERNS = ["q_proj", "v_proj", r".*\.(q|v)_proj", ".*[qv]_proj", r"model\.layers\.\d+\.self_attn\.(q|v)_proj",
+                 "layers.0.self_attn.q_proj", r"^(?!.*lm_head).*(q_proj|v_proj)$", r"(?:.*?self_attn.*?(?:q|v)_proj)",
+                 r"layers\.(0|1)\..*"]  # fmt: skip
+FIELDS = ["r", "lora_alpha", "target_modules", "exclude_modules", "rank_pattern", "alpha_pattern", "use_rslora", "bias",
+          "layers_to_transform", "layers_pattern", "peft_type", "task_type", "use_dora", "init_lora_weights",
+          "base_model_name_or_path", "modules_to_save", "fan_in_fan_out", "anything"]  # fmt: skip
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> str:
+    """One that people write, with up to three pieces put into it."""
+    pattern = draw(st.sampled_from([*GOOD_PATTERNS, ""]))
+    for piece in draw(st.lists(st.sampled_from(PIECES), max_size=3)):
+        at = draw(st.integers(0, len(pattern)))
+        pattern = pattern[:at] + piece + pattern[at:]
+    return pattern * draw(st.sampled_from([1, 1, 1, 1, 1, 20]))
+
+
+ALPHAS = st.integers(0, 600) | st.floats(-1, 600)
+CHANGES: dict[str, st.SearchStrategy[Any]] = {
+    "r": st.integers(-1, 600) | st.floats(0, 600),
+    "lora_alpha": ALPHAS,
+    "target_modules": patterns() | st.lists(patterns(), max_size=4),
+    "exclude_modules": patterns() | st.lists(patterns(), max_size=4),
+    "rank_pattern": st.dictionaries(patterns(), st.sampled_from([2, 2, 2, 2, 4, 0, -1]), max_size=4),
+    "alpha_pattern": st.dictionaries(patterns(), ALPHAS, max_size=4),
+    "layers_to_transform": st.lists(st.integers(-1, 3), max_size=3) | st.integers(0, 2),
+    "layers_pattern": patterns() | st.just("layers"),
+    "use_rslora": st.booleans(),
+}
+
+
+@st.composite
+def changed_configs(draw: st.DrawFn) -> bytes:
+    config = json.loads(config_bytes(rank=2))
+    for field in draw(st.lists(st.sampled_from(sorted(CHANGES)), max_size=3)):
+        config[field] = draw(CHANGES[field])
+    if draw(st.integers(0, 3)) == 0:
+        config |= draw(st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=2))
+    return json.dumps(config).encode()
+
+
+def configs() -> st.SearchStrategy[bytes]:
+    good = config_bytes(rank=2)
+    real = [path.read_bytes() for path in sorted((ROOT / "demo/adapters").glob(f"*/{CONFIG_FILE}"))]
+    changed, damage = changed_configs(), [damaged(config) for config in [good, *real]]
+    return st.integers(0, 3).flatmap(lambda kind: changed if kind else st.one_of(damage))
+
+
+def test_configs(folder: Path) -> None:
+    def run(config: bytes) -> str:
+        outcome, stored = decide(folder, ADAPTER | {CONFIG_FILE: config})
+        if stored and stored[CONFIG_FILE] != config:
+            same_meaning(folder, config, stored[CONFIG_FILE])
+            outcome = "accepted, patterns resolved"
+        assert not stored or stored[WEIGHTS_FILE] == ADAPTER[WEIGHTS_FILE]
+        return outcome
+
+    fuzz("adapter config", configs(), run)
+
+
+def same_meaning(folder: Path, sent: bytes, kept: bytes) -> None:
+    found = []
+    for config in (sent, kept):
+        place = folder / "compared"
+        place.mkdir(exist_ok=True)
+        (place / WEIGHTS_FILE).write_bytes(ADAPTER[WEIGHTS_FILE])
+        (place / CONFIG_FILE).write_bytes(config)
+        manifest = inspect_adapter(place, GEOMETRY).manifest
+        assert manifest is not None
+        found.append(manifest.modules)
+    assert found[0] == found[1]
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+GOOD = safetensors_bytes(tensors(rank=2))
+HEADER_END = 8 + struct.unpack("<Q", GOOD[:8])[0]
+NAMES = list(tensors(rank=2))
+
+
+def with_header(header: Any) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + GOOD[HEADER_END:]
+
+
+@st.composite
+def headers(draw: st.DrawFn) -> bytes:
+    """A header whose JSON was changed: entries of one tensor, names, whole values."""
+    header = json.loads(GOOD[8:HEADER_END])
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from([*NAMES, "__metadata__"]) | st.text(max_size=12))
+        entry = header.get(name)
+        sizes = st.lists(st.integers(-1, 64) | st.sampled_from([1 << 31, 1 << 48, 1 << 64]), max_size=4)
+        dtypes = st.sampled_from(["F32", "F16", "BF16", "F64", "I8", "F8_E4M3", "x"])
+        parts = {"dtype": dtypes | JSON, "shape": sizes | JSON, "data_offsets": sizes | JSON}
+        if isinstance(entry, dict) and draw(st.booleans()):
+            part = draw(st.sampled_from(sorted(parts)))
+            header[name] = {**entry, part: draw(parts[part])}
+        else:
+            header[name] = draw(JSON | st.fixed_dictionaries(parts))
+    return with_header(header)
+
+
+def test_weights(folder: Path) -> None:
+    real = (ROOT / "demo/adapters/terse" / WEIGHTS_FILE).read_bytes()
+    in_header = [range(HEADER_END)]
+    damage = damaged(GOOD, in_header) | damaged(real, [range(4000)])
+    cases = st.booleans().flatmap(lambda by_json: headers() if by_json else damage)
+
+    def run(weights: bytes) -> str:
+        outcome, stored = decide(folder, ADAPTER | {WEIGHTS_FILE: weights})
+        if stored:
+            assert stored == ADAPTER | {WEIGHTS_FILE: weights}
+            assert as_we_read(folder, weights) == dict(as_safetensors_reads(weights))
+        return outcome
+
+    fuzz("safetensors header", cases, run)
+
+
+def as_safetensors_reads(weights: bytes) -> Iterator[tuple[str, tuple[list[int], bytes]]]:
+    for name, entry in safetensors.deserialize(weights):
+        yield name, (entry["shape"], bytes(entry["data"]))
+
+
+def as_we_read(folder: Path, weights: bytes) -> dict[str, tuple[list[int], bytes]]:
+    (folder / WEIGHTS_FILE).write_bytes(weights)
+    file = SafetensorsFile.open(folder / WEIGHTS_FILE)
+    return {name: (list(entry.shape), file.tensor(name).tobytes()) for name, entry in file.entries.items()}
