@@ -110,6 +110,7 @@ class Settings(BaseSettings):
     validate_memory_bytes: int = Field(default=4 * GIB, gt=0)
 
     webhook_allow_private: bool = False
+    tenant_validations: int = Field(default=2, gt=0)
 
     metrics_token: str = ""
     drain_s: int = Field(default=30, ge=0)

@@ -42,6 +42,16 @@ def close_thread_connections() -> None:
     connections.close_all()
 
 
+def release_connections() -> None:
+    """Give this thread's connections back before a long wait for something else, so that the pool has them for others.
+
+    Not inside a transaction, whose connection is needed until its end.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
 def is_duplicate(error: IntegrityError) -> bool:
     """Whether a row like it is there already, and not another rule of the tables broken."""
     cause = error.__cause__

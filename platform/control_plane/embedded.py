@@ -18,11 +18,12 @@ from typing import IO
 from celery.beat import EmbeddedService, Scheduler
 from celery.worker import WorkController
 
-from control_plane.adapters.tasks import resume_uploads
+from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
 from control_plane.config import current
 from control_plane.fleet.tasks import reconcile
+from control_plane.jobs import claims
 from control_plane.jobs.queues import QUEUES, WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -51,24 +52,27 @@ class EmbeddedWorker:
     def start(self) -> None:
         """Raises SecondEmbeddedProcessError."""
         self._lock = _take_lock(current().var_dir / "embedded.lock")
+        if not current().redis_url:
+            claims.end_all()  # of the process before this one
         self._workers = [_start_worker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
-        resume_uploads.delay(orphans=True)
+        validate_next.delay()
         reconcile.delay(orphans=True)
 
     def stop(self) -> None:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
-        validation_job.cancel_running()
         # Each waits for its running tasks, so they are stopped beside each other.
         stopping = [threading.Thread(target=worker.stop, name=worker.hostname, daemon=True) for worker in self._workers]
         for thread in stopping:
             thread.start()
         end = time.monotonic() + STOP_WITHIN_S
+        while time.monotonic() < end and any(thread.is_alive() for thread in stopping):
+            validation_job.cancel_running()  # also those that began a moment ago
+            time.sleep(0.05)
         for thread in stopping:
-            thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
                 logger.warning("A task of %s did not end within %.0f s.", thread.name, STOP_WITHIN_S)
         if self._lock is not None:

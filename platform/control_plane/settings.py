@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "control_plane.apps.ControlPlaneConfig",
     "control_plane.accounts",
     "control_plane.tenants",
+    "control_plane.jobs",
     "control_plane.keys",
     "control_plane.adapters",
     "control_plane.fleet",
@@ -190,7 +191,9 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "resume-uploads": {"task": "adapters.resume_uploads", "schedule": 30.0, "options": {"expires": 30}},
+    "tend-uploads": {"task": "adapters.tend_uploads", "schedule": 30.0, "options": {"expires": 30}},
+    # Slots are asked for by what makes work; this is for work whose slot was lost, or which had to wait.
+    "validate": {"task": "adapters.validate_next", "schedule": 3.0, "options": {"expires": 3}},
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
     "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0, "options": {"expires": 30}},

@@ -6,21 +6,24 @@ import io
 import os
 import zipfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
-from control_plane.adapters.tasks import resume_uploads, validate_upload
+from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
 from control_plane.fleet.models import EngineHost, Placement
+from control_plane.jobs import claims
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
 pytestmark = pytest.mark.django_db
@@ -41,10 +44,10 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
         answer = post(acme, adapter_files(), description="Answers customers")
     assert answer.status_code == 202
     assert answer.json()["state"] == "received"
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
 
     with committing():
-        validation_job.validate(answer.json()["id"])
+        validation_job.validate_next()
     upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert upload["state"] == "accepted"
     assert upload["version"] == 1
@@ -57,7 +60,7 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
     assert version["state"] == "staging"
     assert version["placements"][0]["host"] == "local"
     assert version["placements"][0]["phase"] == "queued"
-    assert queue.names() == ["validate_upload", "stage_placement"]
+    assert queue.names() == ["validate_next", "stage_placement"]
 
     folder = lorikeet.artifacts / "sha256" / version["digest"][7:9] / version["digest"][7:]
     assert adapter_digest(folder_digests(folder)) == version["digest"]
@@ -151,13 +154,13 @@ def test_bad_upload(
     with committing():
         answer = post(acme, files)
         assert answer.status_code == 202
-        validation_job.validate(answer.json()["id"])
+        validation_job.validate_next()
     upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert upload["state"] == "refused"
     assert all(upload["reason"][part] for part in ("code", "message", "fix"))
     assert upload["reason"]["code"] not in ("validation_crashed", "server_disk"), upload["reason"]
     assert upload["version"] is None
-    assert queue.names() == ["validate_upload"], "nothing is staged"
+    assert queue.names() == ["validate_next"], "nothing is staged"
     assert not Adapter.objects.exists()
     assert not Placement.objects.exists()
     assert artifacts(lorikeet) == []
@@ -185,46 +188,42 @@ def test_form_errors(acme: Any, host: EngineHost) -> None:
 def test_waits_for_the_first_host(acme: Any, queue: Any, committing: Any, django_user_model: Any) -> None:
     with committing():
         answer = post(acme, adapter_files())
-        validation_job.validate(answer.json()["id"])
+        validation_job.validate_next()
     waiting = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
     assert waiting["state"] == "received"
     assert waiting["reason"]["code"] == "waiting_for_host"
 
-    queue.calls.clear()
-    resume_uploads()
-    assert queue.calls == [("adapters.validate_upload", (answer.json()["id"],))]
+    assert not validation_job.validate_next(), "there is nothing to do meanwhile"
+    assert AuditEvent.objects.filter(action="upload.received").count() == 1, "it was told once"
 
 
-def test_orphans_are_taken_up_again(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
+def test_what_a_dead_worker_had_is_taken_up_again(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
     with committing():
-        answer = post(acme, adapter_files())
-    assert uploads.claim_upload(answer.json()["id"]) is not None
-    assert uploads.claim_upload(answer.json()["id"]) is None, "in other hands"
-    queue.calls.clear()
-    resume_uploads()
-    assert queue.calls == []
-    resume_uploads(orphans=True)
-    assert queue.names() == ["validate_upload"]
+        post(acme, adapter_files())
+    assert uploads.claim_next() is not None
+    assert uploads.claim_next() is None, "in other hands"
+    Upload.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
     with committing():
-        validation_job.validate(answer.json()["id"])
+        assert validation_job.validate_next()
     assert Upload.objects.get().state == UploadState.ACCEPTED
+    assert not validation_job.validate_next()
 
 
 def test_gives_up_after_repeated_crashes(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
     with committing():
-        answer = post(acme, adapter_files())
+        post(acme, adapter_files())
     for _ in range(uploads.MOST_ATTEMPTS):
-        assert uploads.claim_upload(answer.json()["id"]) is not None
-        uploads.undecided_uploads(orphans=True)
-    assert uploads.claim_upload(answer.json()["id"]) is None
+        assert uploads.claim_next() is not None
+        claims.end_all()
+    assert uploads.claim_next() is None
     assert Upload.objects.get().reason == uploads.GIVEN_UP
 
 
 def test_child_limits(acme: Any, host: EngineHost, queue: Any, committing: Any, settings: Any) -> None:
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"validate_memory_bytes": 64 << 20})
     with committing():
-        answer = post(acme, adapter_files())
-        validation_job.validate(answer.json()["id"])
+        post(acme, adapter_files())
+        validation_job.validate_next()
     assert Upload.objects.get().state == UploadState.REFUSED
     assert Upload.objects.get().reason["code"] in ("validation_too_costly", "validation_crashed")
 
@@ -258,12 +257,12 @@ def test_large_version_number(acme: Any, upload: Any) -> None:
 
 
 def test_an_orderly_end_is_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def cut_off(upload_id: str) -> None:
+    def cut_off() -> bool:
         raise validation_job.ValidationCancelledError
 
-    monkeypatch.setattr(validation_job, "validate", cut_off)
+    monkeypatch.setattr(validation_job, "validate_next", cut_off)
     with caplog.at_level("WARNING"):
-        validate_upload.apply(["x"])
+        validate_next.apply()
     assert not caplog.records
 
 

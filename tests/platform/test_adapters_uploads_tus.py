@@ -137,10 +137,10 @@ async def test_pieces_become_a_version(acme: Any, key: str, host: Any, queue: An
     assert queue.names() == []
     last = await ask("PATCH", path, at(half), archive[half:], key=key)
     assert (last.status, last.headers["upload-offset"]) == (204, str(len(archive)))
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
     assert await offset(path, key) == len(archive)
     upload = await run_db(Upload.objects.get)
-    await run_db(validation_job.validate, str(upload.pk))
+    await run_db(validation_job.validate_next)
     await run_db(upload.refresh_from_db)
     assert (upload.state, upload.reason) == (UploadState.ACCEPTED, None)
     assert not Path(upload.folder).exists()
@@ -152,7 +152,7 @@ async def test_creation_with_upload(acme: Any, key: str, queue: Any, archive: by
     headers = {**creation(len(archive)), "content-type": BODY["content-type"]}
     answer = await ask("POST", acme.path("uploads/resumable"), headers, archive, key=key)
     assert (answer.status, answer.headers["upload-offset"]) == (201, str(len(archive)))
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
 
 
 async def test_dropped_connection(acme: Any, key: str, queue: Any, archive: bytes) -> None:
@@ -271,7 +271,7 @@ async def test_complete_but_not_said(acme: Any, key: str, queue: Any, archive: b
         transfer.keep()
     await run_db(tend_arriving)
     await run_db(tend_arriving)
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
     assert await offset(path, key) == len(archive)
 
 

@@ -15,6 +15,7 @@ from control_plane.accounts.models import Identity, User
 from control_plane.accounts.oidc import Claims
 from control_plane.adapters import versions
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias
+from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.db import is_duplicate
 from control_plane.http.errors import exception_handler
@@ -32,8 +33,11 @@ def received(org: Any, seed: int) -> str:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("host", "queue", "in_process")
 def test_two_uploads_of_a_new_name(acme: Any) -> None:
-    first, second = received(acme, 1), received(acme, 2)
-    while_another_commits(lambda: validation_job.validate(first), lambda: validation_job.validate(second))
+    for seed in (1, 2):
+        received(acme, seed)
+    first, second = uploads.claim_next(), uploads.claim_next()
+    assert first is not None and second is not None
+    while_another_commits(lambda: validation_job.decide(*first), lambda: validation_job.decide(*second))
     adapter = Adapter.objects.get(name="fresh")
     assert sorted(adapter.versions.values_list("number", flat=True)) == [1, 2]
 

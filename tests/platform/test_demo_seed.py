@@ -64,7 +64,7 @@ def test_seed(demo: Path, host: Any, queue: Any, committing: Any, lorikeet: Any)
     }
     upload = Upload.objects.get()
     assert (upload.adapter_name, upload.description, upload.state) == ("pirate", "Speaks like a pirate.", "received")
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
     assert answer["adapters"] == {"pirate": "received"}
 
 
@@ -72,7 +72,7 @@ def test_again(demo: Path, host: Any, committing: Any, in_process: None) -> None
     with committing():
         first = seed()
         second = seed()
-        validation_job.validate(str(Upload.objects.get().pk))
+        validation_job.validate_next()
         third = seed()
     assert first["key"] == second["key"] == third["key"]
     assert Upload.objects.count() == AdapterVersion.objects.count() == ApiKey.objects.count() == 1

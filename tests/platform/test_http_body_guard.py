@@ -137,7 +137,7 @@ async def test_good_upload(acme: Any, host: Any, queue: Any) -> None:
     assert exchange.status == 202, exchange.body
     assert exchange.taken == len(body)
     assert json.loads(exchange.body)["state"] == "received"
-    assert queue.names() == ["validate_upload"]
+    assert queue.names() == ["validate_next"]
 
 
 async def test_session_upload(acme: Any, host: Any, queue: Any, client: Any) -> None:

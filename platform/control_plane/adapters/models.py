@@ -9,6 +9,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
+from control_plane.jobs.models import Claimable
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
@@ -165,7 +166,7 @@ class UploadState(models.TextChoices):
     CANCELLED = "cancelled"
 
 
-class Upload(models.Model):
+class Upload(Claimable):
     """Files that arrived, and what became of them."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -6,20 +6,21 @@ from control_plane.adapters import archiving, canaries
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import resumable, validation_job
+from control_plane.writes import enqueue
 
 
-@shared_task(name="adapters.validate_upload", throws=(validation_job.ValidationCancelledError,))
-def validate_upload(upload_id: str) -> None:
-    """Decide one upload. One that is cut off by the worker's orderly end stays undecided, for the next worker."""
-    validation_job.validate(upload_id)
+@shared_task(name="adapters.validate_next", throws=(validation_job.ValidationCancelledError,))
+def validate_next() -> None:
+    """Decide one upload, then ask for the next slot. One that is cut off by the worker's orderly end stays undecided,
+    for the next worker."""
+    if validation_job.validate_next():
+        enqueue(validate_next)
 
 
-@shared_task(name="adapters.resume_uploads")
-def resume_uploads(orphans: bool = False) -> None:
-    """Queue again what waits for a task: after a restart, a lost worker, or when the first host appears."""
+@shared_task(name="adapters.tend_uploads")
+def tend_uploads() -> None:
+    """End resumable uploads that nobody goes on with; remove files of uploads that are decided."""
     resumable.tend_arriving()
-    for upload_id in uploads.undecided_uploads(orphans=orphans):
-        validate_upload.delay(str(upload_id))
     uploads.sweep()
 
 

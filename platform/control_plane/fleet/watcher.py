@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import grpc.aio
 from django.db import DatabaseError
 
-from control_plane.adapters.tasks import resume_uploads
+from control_plane.adapters.tasks import validate_next
 from control_plane.db import run_db
 from control_plane.fleet import actions
 from control_plane.fleet.cancellation import end_if_cancelled
@@ -73,7 +73,7 @@ class HostWatcher:
         if is_new or not self._online:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
             await run_db(enqueue, reconcile, self.name)
-            await run_db(enqueue, resume_uploads)
+            await run_db(enqueue, validate_next)
         self._online = True
 
     async def _went_offline(self) -> None:

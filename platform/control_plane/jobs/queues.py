@@ -26,11 +26,11 @@ QUEUES = (
             "usage.aggregate",
             "quotas.reconcile",
             "adapters.judge_canaries",
-            "adapters.resume_uploads",
+            "adapters.tend_uploads",
             "fleet.reconcile",
         ),
     ),
-    WorkQueue("validation", 3, ("adapters.validate_upload",)),
+    WorkQueue("validation", 3, ("adapters.validate_next",)),
     # Talks to engine hosts, which may hang.
     WorkQueue("staging", 4, ("fleet.stage_placement", "fleet.drop_unwanted", "fleet.pull_usage")),
     # Talks to tenants' servers, which may be slow on purpose.

@@ -41,6 +41,8 @@ UNAUDITED = {
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",
     "fleet_lease": "which watcher leads",
+    "jobs_queue": "a lock",
+    "jobs_turn": "whose turn it is among those who wait",
     "webhooks_event": "follows from the audit log",
     "webhooks_delivery": "tries to reach an endpoint",
     "webhooks_attempt": "tries to reach an endpoint",
@@ -56,7 +58,9 @@ UNAUDITED_PLACES = {
     "reports/exports.py forget": "what is too old",
     "adapters/artifacts/artifact_gc.py hold_content": "which content a validation is about to store",
     "adapters/artifacts/artifact_gc.py _lock": "what the store holds",
-    "adapters/uploads/actions.py undecided_uploads": "that a worker has taken an upload up",
+    "jobs/claims.py end": "which worker has it",
+    "jobs/claims.py end_all": "which worker has it",
+    "jobs/claims.py renew": "which worker has it",
 }
 # What models do for whoever saves them.
 _OF_MODELS = ("models.py", "tenants/scope.py")
@@ -106,7 +110,7 @@ def product_place(frame: FrameType | None) -> str | None:
         file = frame.f_code.co_filename
         if file.startswith(PRODUCT) and "/migrations/" not in file and not file.endswith(_OF_MODELS):
             return f"{file[len(PRODUCT) + 1 :]} {frame.f_code.co_name}"
-        if "/tests/platform/" in file:
+        if "/tests/platform/" in file or "/tests/attack/" in file:
             return None
         frame = frame.f_back
     return None

@@ -100,7 +100,7 @@ def send(acting: Any, name: str, seed: int) -> Any:
         spooled.flush()
         files.append(spooled)
     received = uploads.receive_upload(acting=acting, name=name, description="", files=list(files))
-    validation_job.validate(str(received.pk))
+    validation_job.validate_next()
     decided = Upload.objects.select_related("version").get(pk=received.pk)
     assert decided.version is not None, decided.reason
     return decided.version

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from control_plane.adapters.artifacts.store import artifact_store
 from control_plane.adapters.models import AdapterVersion, Content, Upload, UploadState, VersionState
-from control_plane.adapters.uploads.actions import lock_upload
+from control_plane.adapters.uploads.actions import lock_claimed
 from control_plane.audit import actions as audit
 from control_plane.audit.actor import SYSTEM
 
@@ -33,8 +33,8 @@ def hold_content(upload: Upload, digest: str) -> bool:
     False if the upload is decided already, so that nothing must be stored.
     """
     with transaction.atomic():
-        locked = lock_upload(upload.pk)
-        if locked is None or locked.state != UploadState.VALIDATING:
+        locked = lock_claimed(upload)
+        if locked is None:
             return False
         _lock(digest)
         locked.digest = digest

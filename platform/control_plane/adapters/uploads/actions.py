@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
-from django.db.models import Max, Q
-from django.utils import timezone
+from django.db.models import Max, Q, QuerySet
 
 from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
@@ -26,12 +24,13 @@ from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.jobs import claims, turns
 from control_plane.principal import Principal
 from control_plane.writes import announce, enqueue
 
 Problem = Mapping[str, Any]
 
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 5
 GIVEN_UP = {
     "code": "validation_crashed",
     "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
@@ -78,7 +77,7 @@ def receive_upload(*, acting: Principal, name: str, description: str, files: lis
 def _create_upload(
     acting: Principal, upload_id: UUID, name: str, description: str, folder: Path, listing: list[dict[str, Any]]
 ) -> Upload:
-    from control_plane.adapters.tasks import validate_upload
+    from control_plane.adapters.tasks import validate_next
 
     require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
     with transaction.atomic():
@@ -95,34 +94,54 @@ def _create_upload(
         )
         audit.record(acting.actor, "upload.receive", upload, tenant=acting.tenant, label=name, bytes=upload.bytes)
         tell_upload(upload)
-        enqueue(validate_upload, str(upload.pk))
+        enqueue(validate_next)
     return upload
 
 
-def claim_upload(upload_id: UUID | str) -> tuple[Upload, ServedBase] | None:
-    """Take the upload for validation. None if it is decided, in other hands, or must wait for a host."""
-    with transaction.atomic():
-        upload = lock_upload(upload_id)
-        if upload is None or not _is_free(upload):
-            return None
-        base = served_base()
-        if base is None:
-            _wait(upload)
-            return None
-        if upload.attempts >= MOST_ATTEMPTS:
+def claim_next() -> tuple[Upload, ServedBase] | None:
+    """Take an upload for validation, of the tenant whose turn it is. None if there is none to take now."""
+    base = served_base()
+    if base is None:
+        _tell_that_they_wait()
+        return None
+    while True:
+        with transaction.atomic():
+            upload = turns.choose("validation", _waiting(), _validating(), most=current().tenant_validations)
+            if upload is None:
+                return None
+            if upload.attempts < MOST_ATTEMPTS:
+                upload.attempts += 1
+                move_upload(upload, UploadState.VALIDATING, None)
+                claims.take(upload)
+                return upload, base
             move_upload(upload, UploadState.REFUSED, GIVEN_UP)
             forget_after_commit(upload)
-            return None
-        upload.attempts += 1
-        move_upload(upload, UploadState.VALIDATING, None)
-    return upload, base
+
+
+def _waiting() -> QuerySet[Upload]:
+    """Those that nobody has in hand, the worker of some of them having died."""
+    undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
+    return undecided.filter(claims.unclaimed()).select_related("tenant").order_by("created_at")
+
+
+def _validating() -> QuerySet[Upload]:
+    return Upload.objects.filter(claims.claimed(), state=UploadState.VALIDATING)
+
+
+def return_upload(upload: Upload) -> None:
+    """Its validation was cut short by the orderly end of a worker, which is no fault of the files."""
+    with transaction.atomic():
+        locked = lock_claimed(upload)
+        if locked is not None:
+            locked.attempts -= 1
+            move_upload(locked, UploadState.RECEIVED, None)
 
 
 def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:
     """The files cannot become an adapter. `problem` is `{code, message, fix}`."""
     with transaction.atomic():
-        locked = lock_upload(upload.pk)
-        if locked is None or locked.state != UploadState.VALIDATING:
+        locked = lock_claimed(upload)
+        if locked is None:
             return
         locked.report = dict(report) if report else None
         move_upload(locked, UploadState.REFUSED, problem)
@@ -135,8 +154,8 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
     False if the upload was decided elsewhere. Raises StoredLimitError if that would pass a limit of the tenant.
     """
     with transaction.atomic():
-        locked = lock_upload(upload.pk)
-        if locked is None or locked.state != UploadState.VALIDATING:
+        locked = lock_claimed(upload)
+        if locked is None:
             return False
         require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
         adapter = _adapter_for(locked)
@@ -153,26 +172,10 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
     return True
 
 
-def undecided_uploads(*, orphans: bool) -> list[UUID]:
-    """Uploads that wait for a task. `orphans` also counts those in validation: right when no worker can hold one."""
-    with transaction.atomic():
-        validating = Upload.objects.select_for_update().filter(state=UploadState.VALIDATING)
-        lost = validating if orphans else validating.filter(updated_at__lt=_lost_before())
-        lost.update(state=UploadState.RECEIVED, updated_at=timezone.now())
-    # A fresh one has its task in the queue; doubling it would do no harm but no good either.
-    settled = Q(updated_at__lt=timezone.now() - timedelta(seconds=20)) | Q(reason__isnull=False)
-    waiting = Upload.objects.filter(state=UploadState.RECEIVED)
-    return list((waiting if orphans else waiting.filter(settled)).order_by("created_at").values_list("pk", flat=True))
-
-
 def sweep() -> int:
     """Remove files of uploads that are decided or were never recorded. Returns how many things."""
     undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
     return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
-
-
-def _lost_before() -> datetime:
-    return timezone.now() - timedelta(seconds=2 * current().validate_wall_s)
 
 
 def lock_upload(upload_id: UUID | str) -> Upload | None:
@@ -181,20 +184,27 @@ def lock_upload(upload_id: UUID | str) -> Upload | None:
     return uploads.filter(pk=upload_id).first()
 
 
-def _is_free(upload: Upload) -> bool:
-    if upload.state == UploadState.VALIDATING:
-        return upload.updated_at < _lost_before()
-    return upload.state == UploadState.RECEIVED
+def lock_claimed(upload: Upload) -> Upload | None:
+    """The upload as it is now, locked; None if it is decided, or another worker's by now."""
+    locked = lock_upload(upload.pk)
+    if locked is None or locked.state != UploadState.VALIDATING or not claims.holds(upload, locked):
+        return None
+    return locked
 
 
-def _wait(upload: Upload) -> None:
-    if upload.reason != WAITING_FOR_HOST:
-        move_upload(upload, UploadState.RECEIVED, WAITING_FOR_HOST)
+def _tell_that_they_wait() -> None:
+    told = Q(reason__code=WAITING_FOR_HOST["code"])
+    for upload_id in Upload.objects.filter(state=UploadState.RECEIVED).exclude(told).values_list("pk", flat=True):
+        with transaction.atomic():
+            upload = lock_upload(upload_id)
+            if upload is not None and upload.state == UploadState.RECEIVED:
+                move_upload(upload, UploadState.RECEIVED, WAITING_FOR_HOST)
 
 
 def move_upload(upload: Upload, state: UploadState, reason: Problem | None, actor: Actor = SYSTEM) -> None:
     """Inside a transaction that locked it."""
     upload.state, upload.reason = state, dict(reason) if reason else None
+    upload.claim = upload.claimed_until = None
     upload.save()
     code = reason["code"] if reason else None
     audit.record(actor, f"upload.{state.value}", upload, tenant=upload.tenant, label=upload.adapter_name, reason=code)

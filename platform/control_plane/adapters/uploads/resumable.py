@@ -103,14 +103,14 @@ def get_resumable(tenant: Tenant, upload_id: UUID) -> Upload:
 
 def finish_resumable(upload: Upload) -> None:
     """Every byte is there: have it checked. Safe to repeat."""
-    from control_plane.adapters.tasks import validate_upload
+    from control_plane.adapters.tasks import validate_next
 
     with transaction.atomic():
         upload = lock_upload(upload.pk) or upload
         if upload.state != UploadState.ARRIVING:
             return
         move_upload(upload, UploadState.RECEIVED, None, uploader_of(upload))
-        enqueue(validate_upload, str(upload.pk))
+        enqueue(validate_next)
 
 
 def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:

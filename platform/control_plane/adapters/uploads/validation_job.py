@@ -9,10 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.store import ArtifactDamagedError, artifact_store
 from control_plane.adapters.models import Upload
@@ -20,6 +23,7 @@ from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase
+from control_plane.jobs import claims
 from control_plane.quotas.queries import tenant_limits
 from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Limits
@@ -38,12 +42,26 @@ class Verdict:
     problem: dict[str, Any] | None = None
 
 
-def validate(upload_id: str) -> None:
-    """Decide the upload, unless it is decided, in other hands, or no host is known yet. Safe to repeat."""
-    claimed = uploads.claim_upload(upload_id)
+def validate_next() -> bool:
+    """Decide one upload, of the tenant whose turn it is. False if there is none to decide now.
+
+    Raises ValidationCancelledError if this process stops, or another worker has the upload by now.
+    """
+    claimed = uploads.claim_next()
     if claimed is None:
-        return
+        return False
     upload, base = claimed
+    with claims.keep(upload, on_lost=partial(_cancel, threading.get_ident())):
+        try:
+            decide(upload, base)
+        except ValidationCancelledError:
+            uploads.return_upload(upload)
+            raise
+    return True
+
+
+def decide(upload: Upload, base: ServedBase) -> None:
+    """Check an upload that this worker has claimed."""
     verdict = inspect(upload, base)
     if verdict.problem is not None or verdict.folder is None or verdict.report is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
@@ -100,27 +118,34 @@ class ValidationCancelledError(RuntimeError):
     """The process stops: the upload stays undecided and is taken up again after the next start."""
 
 
-_children: set[subprocess.Popen[str]] = set()
+_children: dict[int, subprocess.Popen[str]] = {}  # by the thread that waits for it
 _cancelled: set[int] = set()
 
 
 def cancel_running() -> None:
     """Stop the children of this process without deciding their uploads."""
-    for child in list(_children):
+    for thread in list(_children):
+        _cancel(thread)
+
+
+def _cancel(thread: int) -> None:
+    child = _children.get(thread)
+    if child is not None:
         _cancelled.add(child.pid)
         child.kill()
 
 
 def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
+    db.release_connections()
     with _start_child() as child:
-        _children.add(child)
+        _children[threading.get_ident()] = child
         try:
             stdout, stderr = child.communicate(request, timeout=wall_s)
         except BaseException:
             child.kill()
             raise
         finally:
-            _children.discard(child)
+            del _children[threading.get_ident()]
     if child.pid in _cancelled:
         _cancelled.discard(child.pid)
         raise ValidationCancelledError

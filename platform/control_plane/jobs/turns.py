@@ -1,0 +1,66 @@
+"""Fair dispatch: whose job a worker takes next.
+
+A task in a queue is a slot, not a job: it carries no id. When a worker runs it, it takes the next job from the
+database, of the tenant that has the fewest running; among equals, of the one that waited longest since its last turn.
+No tenant has more than `most` running. So a tenant with a thousand jobs delays another's first by one job per slot at
+most, and not at all while a slot is free.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TypeVar
+from uuid import UUID
+
+from django.db.models import Count, Model, QuerySet
+from django.utils import timezone
+
+from control_plane.jobs.models import Queue, Turn
+
+M = TypeVar("M", bound=Model)
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def choose(
+    queue: str, waiting: QuerySet[M], running: QuerySet[M], *, most: int, tenant: str = "tenant_id"
+) -> M | None:
+    """The job that is next, locked; the first of its tenant's in the order of `waiting`. None if none may begin.
+
+    Inside the transaction that then claims it: until that ends, nobody else chooses in this queue.
+    """
+    if not waiting.exists():
+        return None
+    _lock(queue)
+    chosen = _next_tenant(queue, waiting, running, most, tenant)
+    if chosen is None:
+        return None
+    _take_turn(queue, chosen)
+    return waiting.filter(**{tenant: chosen}).select_for_update(of=("self",)).first()
+
+
+def _next_tenant(queue: str, waiting: QuerySet[M], running: QuerySet[M], most: int, tenant: str) -> UUID | None:
+    count: dict[UUID, int] = dict(running.order_by().values_list(tenant).annotate(count=Count("pk")))
+    tenants: list[UUID] = list(waiting.order_by().values_list(tenant, flat=True).distinct())
+    free = [pk for pk in tenants if count.get(pk, 0) < most]
+    turns = Turn.objects.filter(queue=queue, tenant__in=free).values_list("tenant_id", "began_at")
+    began: dict[UUID, datetime] = dict(turns if len(free) > 1 else [])
+    return min(free, key=lambda pk: (count.get(pk, 0), began.get(pk, NEVER)), default=None)
+
+
+def _lock(queue: str) -> None:
+    """Make or touch the row, in one statement that leaves it locked until the transaction ends."""
+    Queue.objects.bulk_create(
+        [Queue(name=queue, chosen_at=timezone.now())],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["chosen_at"],
+    )
+
+
+def _take_turn(queue: str, tenant: UUID) -> None:
+    Turn.objects.bulk_create(
+        [Turn(queue=queue, tenant_id=tenant, began_at=timezone.now())],
+        update_conflicts=True,
+        unique_fields=["queue", "tenant"],
+        update_fields=["began_at"],
+    )

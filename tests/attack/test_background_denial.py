@@ -1,0 +1,284 @@
+"""One tenant's background work delays another's by one job per slot at most, and a worker's death by seconds.
+
+A "slot" is what a worker's thread does between two looks into its queue: one call of the task.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
+from django.db.models import Model
+from django.utils import timezone
+from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.web import eventually
+
+from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.tasks import validate_next
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import validation_job
+from control_plane.celery import app
+from control_plane.jobs import claims
+from control_plane.jobs.models import Claimable, Turn
+
+pytestmark = pytest.mark.django_db
+
+
+def allow(settings: Any, **changed: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update=changed)
+
+
+def expire(rows: type[Model]) -> None:
+    """As if the workers had been killed a while ago."""
+    rows._default_manager.update(claimed_until=timezone.now() - timedelta(seconds=1))
+
+
+# -- uploads -------------------------------------------------------------------------------------------------------
+
+
+def received(org: Any, number: int = 1) -> None:
+    for _ in range(number):
+        Upload.objects.create(tenant=org.tenant, adapter_name="x", bytes=1, files=[], folder="/nowhere")
+
+
+def begin() -> str | None:
+    """The tenant whose upload a slot takes."""
+    claimed = uploads.claim_next()
+    return claimed[0].tenant.slug if claimed else None
+
+
+def end_one(slug: str) -> None:
+    row = Upload.objects.filter(tenant__slug=slug, state=UploadState.VALIDATING).first()
+    assert row is not None
+    uploads.refuse_upload(row, uploads.GIVEN_UP, None)
+
+
+def test_with_one_slot_tenants_take_turns(acme: Any, globex: Any, host: Any) -> None:
+    received(acme, 6)
+    assert begin() == "acme"
+    received(globex, 2)
+    order = []
+    for slug in ["acme", "globex", "acme", "globex"]:
+        end_one(slug)
+        order.append(begin())
+    assert order == ["globex", "acme", "globex", "acme"], "one upload of acme in between at most"
+    end_one("acme")
+    assert begin() == "acme", "nobody waits for those who have nothing to do"
+
+
+def test_a_tenant_has_so_many_checked_at_once(acme: Any, globex: Any, host: Any, settings: Any) -> None:
+    allow(settings, tenant_validations=2)
+    received(acme, 5)
+    assert [begin() for _ in range(3)] == ["acme", "acme", None], "a third slot stays free"
+    received(globex)
+    assert begin() == "globex"
+    end_one("acme")
+    assert begin() == "acme"
+
+
+def test_who_has_fewer_running_comes_first(acme: Any, globex: Any, host: Any, settings: Any) -> None:
+    allow(settings, tenant_validations=3)
+    received(acme, 5)
+    assert [begin(), begin()] == ["acme", "acme"]
+    received(globex, 5)
+    assert [begin(), begin(), begin(), begin()] == ["globex", "globex", "acme", "globex"]
+
+
+def test_two_hundred_of_one_tenant(acme: Any, globex: Any, host: Any, django_assert_max_num_queries: Any) -> None:
+    received(acme, 200)
+    assert begin() == "acme"
+    received(globex)
+    with django_assert_max_num_queries(25):
+        assert begin() == "globex"
+
+
+def test_a_slot_that_did_something_asks_for_the_next(acme: Any, host: Any, queue: Any, committing: Any) -> None:
+    """Otherwise a tenant's further uploads, whose own slots found it busy, would wait for the clock."""
+    send(acme, committing)
+    queue.calls.clear()
+    with committing():
+        validate_next()
+    assert "validate_next" in queue.names()
+    queue.calls.clear()
+    with committing():
+        validate_next()
+    assert queue.names() == [], "nothing to do: no endless chain"
+
+
+def send(org: Any, committing: Any, seed: int = 0) -> str:
+    form = [SimpleUploadedFile(file, content) for file, content in adapter_files(seed=seed).items()]
+    with committing():
+        answer = org.client().post(org.path("uploads"), {"name": "support", "files": form}, format="multipart")
+    assert answer.status_code == 202, answer.content
+    return str(answer.json()["id"])
+
+
+# -- claims: killed, stalled, stopped ----------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_costs_seconds() -> None:
+    """The claim's end and beat's next look together; it was twice the longest validation, eleven minutes."""
+    looks = {entry["task"]: entry["schedule"] for entry in app.conf.beat_schedule.values()}
+    assert claims.CLAIM_S + looks["adapters.validate_next"] <= 15
+    assert claims.RENEW_S <= claims.CLAIM_S / 4, "a worker that is late once keeps its claim"
+
+
+def test_another_worker_takes_what_a_dead_one_had(acme: Any, host: Any) -> None:
+    received(acme)
+    assert begin() == "acme"
+    assert begin() is None
+    expire(Upload)
+    assert begin() == "acme"
+    assert Upload.objects.get().attempts == 2
+
+
+@pytest.mark.usefixtures("in_process", "queue")
+def test_a_worker_that_stood_still_decides_nothing(
+    acme: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes up while another checks the same upload: neither its verdict nor its files count."""
+    send(acme, committing)
+    inspect = validation_job.inspect
+    stalled: list[Upload] = []
+
+    def stall(upload: Upload, base: Any) -> Any:
+        if not stalled:
+            stalled.append(upload)
+            expire(Upload)
+            with committing():
+                assert validation_job.validate_next(), "the other worker"
+            assert Upload.objects.get().state == UploadState.ACCEPTED
+        return inspect(upload, base)
+
+    monkeypatch.setattr(validation_job, "inspect", stall)
+    with committing():
+        validation_job.validate_next()
+    row = Upload.objects.get()
+    assert (row.state, row.attempts) == (UploadState.ACCEPTED, 2)
+    assert row.version is not None and row.version.number == 1
+    assert not artifact_gc.hold_content(stalled[0], "sha256:" + "0" * 64)
+    uploads.refuse_upload(stalled[0], uploads.GIVEN_UP, None)
+    row.refresh_from_db()
+    assert row.state == UploadState.ACCEPTED
+
+
+def test_a_late_verdict_does_not_end_the_other_workers_attempt(acme: Any, host: Any) -> None:
+    received(acme)
+    first = uploads.claim_next()
+    expire(Upload)
+    assert uploads.claim_next() is not None
+    assert first is not None
+    uploads.refuse_upload(first[0], uploads.GIVEN_UP, None)
+    uploads.return_upload(first[0])
+    assert Upload.objects.get().state == UploadState.VALIDATING
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_worker_that_stops_in_order_gives_the_upload_back(
+    acme: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and it does not count as an attempt: restarts must not use up the upload's."""
+    send(acme, committing)
+    run = validation_job._run
+
+    def cut_short(request: str, wall_s: int) -> Any:
+        raise validation_job.ValidationCancelledError
+
+    for _ in range(uploads.MOST_ATTEMPTS + 1):
+        monkeypatch.setattr(validation_job, "_run", cut_short)
+        with committing(), pytest.raises(validation_job.ValidationCancelledError):
+            validation_job.validate_next()
+        assert (Upload.objects.get().state, Upload.objects.get().attempts) == (UploadState.RECEIVED, 0)
+    monkeypatch.setattr(validation_job, "_run", run)
+    with committing():
+        assert validation_job.validate_next()
+    assert Upload.objects.get().state == UploadState.ACCEPTED
+
+
+def claimed_upload(org: Any) -> Upload:
+    received(org)
+    claimed = uploads.claim_next()
+    assert claimed is not None
+    return claimed[0]
+
+
+@pytest.fixture
+def quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "RENEW_S", 0.02)
+    monkeypatch.setattr(claims, "_keeper", claims._Keeper())  # the other tests have none
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick_claims")
+def test_a_living_worker_keeps_its_claim(acme: Any, host: Any) -> None:
+    upload = claimed_upload(acme)
+    first = Upload.objects.get().claimed_until
+    with claims.keep(upload):
+        eventually(lambda: Upload.objects.get().claimed_until > first, what="the renewal")
+        assert begin() is None
+    assert first is not None and first - timezone.now() < timedelta(seconds=claims.CLAIM_S)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick_claims")
+def test_a_worker_is_told_that_its_claim_is_gone(acme: Any, host: Any) -> None:
+    upload = claimed_upload(acme)
+    lost = threading.Event()
+    with claims.keep(upload, on_lost=lost.set):
+        Upload.objects.update(claim=uuid.uuid4())
+        assert lost.wait(20)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick_claims", "queue")
+def test_the_child_of_a_lost_claim_is_killed(acme: Any, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two children on one upload would cost twice the memory, and one of them for nothing."""
+    received(acme)
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+
+    def start_child() -> subprocess.Popen[str]:
+        child = subprocess.Popen(sleeper, text=True, **pipes)
+        Upload.objects.update(claim=None, claimed_until=None)  # another worker took it
+        return child
+
+    monkeypatch.setattr(validation_job, "_start_child", start_child)
+    began = time.monotonic()
+    with pytest.raises(validation_job.ValidationCancelledError):
+        validation_job.validate_next()
+    assert time.monotonic() - began < 30
+
+
+def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any, host: Any, monkeypatch: Any) -> None:
+    """While the database is away nobody can be told anything: the worker counts for itself."""
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("away")
+
+    kept = claims._Kept(Upload, claimed_upload(acme).pk, None, lambda: None)
+    monkeypatch.setattr(type(Upload._default_manager.all()), "update", away)
+    assert kept.renew()
+    kept.renewed -= claims.CLAIM_S
+    assert not kept.renew()
+
+
+def test_everything_that_workers_claim_is_known() -> None:
+    """`end_all`, for a start after which no worker of before lives, goes through these."""
+    assert {model.__name__ for model in Claimable.__subclasses__()} >= {"Upload"}
+    claims.end_all()
+
+
+def test_turns_are_of_one_queue(acme: Any, globex: Any, host: Any) -> None:
+    received(acme)
+    Turn.objects.create(queue="staging", tenant=globex.tenant, began_at=timezone.now())
+    assert begin() == "acme"
+    assert set(Turn.objects.values_list("queue", "tenant__slug")) == {("staging", "globex"), ("validation", "acme")}
+
