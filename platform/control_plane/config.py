@@ -93,6 +93,7 @@ class Settings(BaseSettings):
     connections_per_address: int = Field(default=512, ge=0)
     bodies_max_bytes: int = Field(default=256 << 20, gt=0)
     request_max_bytes: int = Field(default=4 << 20, gt=0)
+    request_max_choices: int = Field(default=128, gt=0)
     socket_max_message_bytes: int = Field(default=1 << 20, gt=0)
     socket_max_generations: int = Field(default=32, gt=0)
 

@@ -104,7 +104,7 @@ def test_tokens_are_set_aside_and_settled(web: WebProcess, console: Console, eng
 
 
 def test_completions_of_several_prompts_are_one_request(web: WebProcess, console: Console, engine: FakeEngine) -> None:
-    key = console.new_key(requests_per_minute=5, tokens_per_minute=10_000, concurrency=1)
+    key = console.new_key(requests_per_minute=5, tokens_per_minute=10_000, concurrency=2)
     client_of(web, key).completions.create(model="support", prompt=["say a b", "say c", [1, 2, 3]][:2], max_tokens=50)
     used = eventually(lambda: (u := console.standing(key))["concurrency"] == 0 and u, what="an end")
     assert (used["requests_per_minute"], used["tokens_per_minute"]) == (1, 3 + 2 + 2 + 1)

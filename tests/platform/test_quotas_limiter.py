@@ -97,6 +97,20 @@ async def test_requests_of_a_minute(limiter: Limiter, clock: Clock, tenant: str)
     assert refused(await limiter.reserve(ask(tenant, requests_per_minute=3))) == Counted.REQUESTS_PER_MINUTE
 
 
+async def test_choices_count_against_concurrency(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    first = replace(ask(tenant, concurrency=8), choices=5)
+    assert refused(await limiter.reserve(first)) is None
+    second = await limiter.reserve(replace(ask(tenant, concurrency=8), choices=4))
+    assert second.refusal is not None
+    assert (second.refusal.limit, second.refusal.used, second.refusal.requested) == ("concurrency", 5, 4)
+    third = replace(ask(tenant, concurrency=8), choices=3)
+    assert refused(await limiter.reserve(third)) is None
+    await limiter.settle(first, 10)
+    assert (await limiter.read(tenant, third.scopes))[0].open == 3
+    clock.now += LEASE_MS  # nobody renewed
+    assert (await limiter.read(tenant, third.scopes))[0].open == 0
+
+
 async def test_tokens_are_held_then_settled(limiter: Limiter, clock: Clock, tenant: str) -> None:
     first = ask(tenant, 80, tokens_per_minute=100)
     assert (await limiter.reserve(first)).readings[0].tokens == 80
@@ -275,7 +289,7 @@ CAPS = st.builds(
 )
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("reserve"), st.integers(0, 9), st.integers(0, 90)),
+        st.tuples(st.just("reserve"), st.integers(0, 9), st.tuples(st.integers(0, 90), st.integers(1, 3))),
         st.tuples(st.just("settle"), st.integers(0, 9), st.none() | st.integers(0, 120)),
         st.tuples(st.just("renew"), st.integers(0, 9), st.just(0)),
         st.tuples(st.just("sleep"), st.just(0), st.sampled_from([1, 700, 5_000, 31_000, 66_000, DAY_MS, 20 * DAY_MS])),
@@ -310,7 +324,7 @@ def test_both_decide_alike(of_tenant: Limits, of_key: Limits, steps: list[Any], 
 async def step(limiter: Limiter, clock: Clock, base: Ask, kind: str, lease: str, value: Any) -> Any:
     if kind == "reserve":
         try:
-            return await limiter.reserve(replace(base, lease=lease, tokens=value))
+            return await limiter.reserve(replace(base, lease=lease, tokens=value[0], choices=value[1]))
         except UnknownSpendingError as unknown:
             return unknown.period
     if kind == "settle":

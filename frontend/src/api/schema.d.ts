@@ -1909,7 +1909,7 @@ export interface components {
         KeyLimits: {
             /**
              * Format: int64
-             * @description Requests that run at once. Null = no limit.
+             * @description Choices that run at once, n for each prompt of a request. Null = no limit.
              */
             concurrency?: number | null;
             /**
@@ -1942,7 +1942,7 @@ export interface components {
         KeyLimitsRequest: {
             /**
              * Format: int64
-             * @description Requests that run at once. Null = no limit.
+             * @description Choices that run at once, n for each prompt of a request. Null = no limit.
              */
             concurrency?: number | null;
             /**
@@ -2560,7 +2560,7 @@ export interface components {
             adapters?: number | null;
             /**
              * Format: int64
-             * @description Requests that run at once. Null = no limit.
+             * @description Choices that run at once, n for each prompt of a request. Null = no limit.
              */
             concurrency?: number | null;
             /**
@@ -2608,7 +2608,7 @@ export interface components {
             adapters?: number | null;
             /**
              * Format: int64
-             * @description Requests that run at once. Null = no limit.
+             * @description Choices that run at once, n for each prompt of a request. Null = no limit.
              */
             concurrency?: number | null;
             /**

@@ -12,7 +12,7 @@ from django.utils import timezone
 from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
 from control_plane.gateway.admission import Admission
-from control_plane.gateway.limits import bound_output, rate_headers, refused, tokens_of
+from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext
 from control_plane.gateway.runtime import Runtime
@@ -140,7 +140,9 @@ async def _reserve(
     if not scopes:
         return None
     try:
-        return await runtime.reservations.reserve(request_id, str(principal.tenant.pk), scopes, tokens_of(submits))
+        return await runtime.reservations.reserve(
+            request_id, str(principal.tenant.pk), scopes, tokens_of(submits), choices_of(submits)
+        )
     except LimitExceededError as error:
         raise refused(error) from None
 

@@ -20,8 +20,10 @@ _WORDS = {
     Counted.TOKENS_PER_MINUTE: "tokens per minute",
     Counted.TOKENS_PER_DAY: "tokens per day (UTC)",
     Counted.TOKENS_PER_MONTH: "tokens per month (UTC)",
-    Counted.CONCURRENCY: "requests at once",
+    Counted.CONCURRENCY: "choices at once",
 }
+
+_WAYS_IN = {Counted.CONCURRENCY: ("n", "Set a smaller n or send fewer prompts in one request.")}
 
 
 def bound_output(submits: Iterable[pb.Submit], limits: PrincipalLimits) -> None:
@@ -47,6 +49,11 @@ def tokens_of(submits: Iterable[pb.Submit]) -> int:
     more, the difference is charged when the request ends.
     """
     return sum(_prompt_tokens(submit) + _output_tokens(submit) for submit in submits)
+
+
+def choices_of(submits: Iterable[pb.Submit]) -> int:
+    """How many sequences a request runs at once."""
+    return sum(max(1, submit.sampling.n) for submit in submits)
 
 
 def _prompt_tokens(submit: pb.Submit) -> int:
@@ -80,12 +87,13 @@ def refused(error: LimitExceededError) -> ApiError:
         "requested": refusal.requested,
     }
     if refusal.requested > refusal.allowed:
+        param, fix = _WAYS_IN.get(refusal.limit, ("max_tokens", "Set a smaller max_tokens or send a shorter prompt."))
         return ApiError(
             400 if refusal.allowed else 403,
             "exceeds_limit",
             f"The request may use {refusal.requested}, more than the limit of {limit} allows at all.",
-            "Set a smaller max_tokens or send a shorter prompt." if refusal.allowed else "Ask an admin to raise it.",
-            "max_tokens",
+            fix if refusal.allowed else "Ask an admin to raise it.",
+            param,
             details=details,
         )
     return ApiError(

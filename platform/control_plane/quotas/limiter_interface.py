@@ -35,12 +35,19 @@ class Scope:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request that wants in. `tokens` is all it may come to use."""
+    """A request that wants in. `tokens` is all it may come to use, `choices` how many sequences it runs at once."""
 
     lease: str
     tenant: str
     scopes: tuple[Scope, ...]
     tokens: int
+    choices: int = 1
+
+    def of(self, limit: Counted) -> int:
+        """What it takes of a limit."""
+        if limit == Counted.REQUESTS_PER_MINUTE:
+            return 1
+        return self.choices if limit == Counted.CONCURRENCY else self.tokens
 
 
 @dataclass(frozen=True)

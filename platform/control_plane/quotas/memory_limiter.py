@@ -37,6 +37,7 @@ class _Lease:
     bucket: int
     period: Period
     scopes: tuple[str, ...]
+    choices: int
 
 
 @dataclass
@@ -64,7 +65,7 @@ class _Tenant:
     def drop(self, name: str) -> _Lease:
         lease = self.leases.pop(name)
         for scope in lease.scopes:
-            self.open[scope] -= 1
+            self.open[scope] -= lease.choices
             self.held[scope] -= lease.tokens
         return lease
 
@@ -96,7 +97,7 @@ class MemoryLimiter:
             refusals = [
                 refusal
                 for scope, reading in zip(ask.scopes, readings, strict=True)
-                for refusal in self._refusals(tenant, scope, reading, ask.tokens, now)
+                for refusal in self._refusals(tenant, scope, reading, ask, now)
             ]
             if refusals:
                 return Decision(max(refusals, key=lambda refusal: refusal.wait_ms), readings)
@@ -174,12 +175,12 @@ class MemoryLimiter:
         )
 
     @staticmethod
-    def _refusals(tenant: _Tenant, scope: Scope, reading: Reading, tokens: int, now: int) -> list[Refusal]:
+    def _refusals(tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[Refusal]:
         window = tenant.windows[scope.name]
         refusals = []
         for limit in Counted:
             allowed, used = scope.limits.of(limit), reading.used(limit)
-            requested = tokens if "tokens" in limit else 1
+            requested = ask.of(limit)
             if allowed is not None and used is not None and used + requested > allowed:
                 wait = _wait_ms(limit, window, used + requested - allowed, now)
                 refusals.append(Refusal(scope, limit, allowed, used, requested, wait))
@@ -188,11 +189,11 @@ class MemoryLimiter:
     def _take(self, tenant: _Tenant, ask: Ask, now: int, period: Period) -> None:
         bucket = now // WIDTH_MS
         names = tuple(scope.name for scope in ask.scopes)
-        tenant.leases[ask.lease] = _Lease(now + self._lease_ms, ask.tokens, bucket, period, names)
+        tenant.leases[ask.lease] = _Lease(now + self._lease_ms, ask.tokens, bucket, period, names, ask.choices)
         for name in names:
             tenant.windows[name].requests[bucket] += 1
             tenant.windows[name].tokens[bucket] += ask.tokens
-            tenant.open[name] += 1
+            tenant.open[name] += ask.choices
             tenant.held[name] += ask.tokens
 
     @staticmethod

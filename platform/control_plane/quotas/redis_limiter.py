@@ -3,8 +3,8 @@
 All keys of a tenant are in one hash slot, so that a cluster can hold them. `memory.py` is the twin.
 
     leases          sorted set: lease -> when it expires, in ms
-    open            hash: lease -> "tokens bucket day month scope ..."
-    held            hash: "<scope>:n" running requests, "<scope>:k" tokens that they hold
+    open            hash: lease -> "tokens bucket day month scope ... n=choices"
+    held            hash: "<scope>:n" running choices, "<scope>:k" tokens that they hold
     spent           hash: "<scope>:d:<day>", "<scope>:m:<first day of month>" tokens of requests that ended
     window:<scope>  hash: "r<bucket>" requests, "t<bucket>" tokens
 """
@@ -74,10 +74,14 @@ local function drop(lease)
   local words = {}
   for word in string.gmatch(call('HGET', open, lease), '%S+') do words[#words + 1] = word end
   local dropped = {tokens = tonumber(words[1]), bucket = words[2], day = words[3], month = words[4], scopes = {}}
+  local choices = 1
   for i = 5, #words do
-    dropped.scopes[#dropped.scopes + 1] = words[i]
-    call('HINCRBY', held, words[i] .. ':n', -1)
-    call('HINCRBY', held, words[i] .. ':k', number(-dropped.tokens))
+    local named = string.match(words[i], '^n=(%d+)$')
+    if named then choices = tonumber(named) else dropped.scopes[#dropped.scopes + 1] = words[i] end
+  end
+  for _, scope in ipairs(dropped.scopes) do
+    call('HINCRBY', held, scope .. ':n', -choices)
+    call('HINCRBY', held, scope .. ':k', number(-dropped.tokens))
   end
   call('HDEL', open, lease)
   call('ZREM', leases, lease)
@@ -128,16 +132,16 @@ end
 """
 )
 
-# ARGV from 7 on: lease, tokens, then for each scope its name and five limits ("" = none).
+# ARGV from 7 on: lease, tokens, choices, then for each scope its name and five limits ("" = none).
 # Answer: day, month, refused scope (0 = none, -1 = spending unknown), refused limit, wait, readings of each scope.
 _RESERVE = (
     _PRELUDE
     + """
-local lease, tokens = ARGV[7], tonumber(ARGV[8])
+local lease, tokens, choices = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local answer = {day, month, 0, 0, 0}
 local scopes, known = {}, true
-for i = 9, #ARGV, 6 do
-  local scope = {name = ARGV[i], key = KEYS[4 + (i - 9) / 6 + 1], caps = {}}
+for i = 10, #ARGV, 6 do
+  local scope = {name = ARGV[i], key = KEYS[4 + (i - 10) / 6 + 1], caps = {}}
   for limit = 1, 5 do scope.caps[limit] = tonumber(ARGV[i + limit]) end
   scope.window = window(scope.key)
   scope.reading = reading(scope.name, scope.window)
@@ -172,7 +176,7 @@ end
 
 for index, scope in ipairs(scopes) do
   local used = {scope.reading[1], scope.reading[3], scope.reading[5], scope.reading[6], scope.reading[7]}
-  local asked = {1, tokens, tokens, tokens, 1}
+  local asked = {1, tokens, tokens, tokens, choices}
   for limit = 1, 5 do
     local cap = scope.caps[limit]
     if cap and used[limit] + asked[limit] > cap then
@@ -189,9 +193,10 @@ for _, scope in ipairs(scopes) do
   call('HINCRBY', scope.key, 'r' .. bucket, 1)
   call('HINCRBY', scope.key, 't' .. bucket, number(tokens))
   call('PEXPIRE', scope.key, (SPAN + 1) * WIDTH)
-  call('HINCRBY', held, scope.name .. ':n', 1)
+  call('HINCRBY', held, scope.name .. ':n', choices)
   call('HINCRBY', held, scope.name .. ':k', number(tokens))
 end
+names[#names + 1] = 'n=' .. choices
 call('ZADD', leases, number(now + life), lease)
 call('HSET', open, lease, table.concat({number(tokens), bucket, day, month, unpack(names)}, ' '))
 extend()
@@ -284,7 +289,7 @@ class RedisLimiter:
 
     async def reserve(self, ask: Ask) -> Decision:
         limits = [str(part) for scope in ask.scopes for part in (scope.name, *_caps(scope))]
-        answer = await self._run(_RESERVE, ask.tenant, _names(ask.scopes), ask.lease, ask.tokens, *limits)
+        answer = await self._run(_RESERVE, ask.tenant, _names(ask.scopes), ask.lease, ask.tokens, ask.choices, *limits)
         day, month, scope, limit, wait_ms = answer[:5]
         if scope < 0:
             raise UnknownSpendingError(Period(day, month))
@@ -347,4 +352,4 @@ def _refusal(ask: Ask, index: int, limit: Counted, readings: Sequence[Reading], 
     scope = ask.scopes[index]
     allowed, used = scope.limits.of(limit), readings[index].used(limit)
     assert allowed is not None and used is not None  # otherwise it could not have refused
-    return Refusal(scope, limit, allowed, used, ask.tokens if "tokens" in limit else 1, wait_ms)
+    return Refusal(scope, limit, allowed, used, ask.of(limit), wait_ms)

@@ -89,11 +89,13 @@ class Reservations:
             await asyncio.gather(*self._settling)
         await self._limiter.close()
 
-    async def reserve(self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int) -> Reservation | None:
+    async def reserve(
+        self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int, choices: int = 1
+    ) -> Reservation | None:
         """None if nothing limits it. Raises LimitExceededError or LimitsUnavailableError."""
         if not scopes:
             return None
-        ask = Ask(lease, tenant, scopes, tokens)
+        ask = Ask(lease, tenant, scopes, tokens, choices)
         try:
             decision = await self._decide(ask)
         except LimiterUnavailableError as error:

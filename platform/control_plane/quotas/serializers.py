@@ -18,7 +18,7 @@ class KeyLimitsSerializer(serializers.Serializer[Any]):
     tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
     tokens_per_day = _limit("By UTC day.")
     tokens_per_month = _limit("By UTC month.")
-    concurrency = _limit("Requests that run at once.")
+    concurrency = _limit("Choices that run at once, n for each prompt of a request.")
     max_output_tokens = _limit("Of one request, for each choice.", 1)
 
 

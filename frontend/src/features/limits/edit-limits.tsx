@@ -22,7 +22,7 @@ const OF_REQUESTS: FieldOf<KeyLimits>[] = [
   ["tokens_per_minute", "Tokens per minute", "Prompt and output."],
   ["tokens_per_day", "Tokens per day", "From midnight UTC."],
   ["tokens_per_month", "Tokens per month", "From the first, UTC."],
-  ["concurrency", "Requests at once", "That run at the same time."],
+  ["concurrency", "Choices at once", "That run at the same time: n for each prompt of a request."],
   ["max_output_tokens", "Output of a request", "Tokens, for each choice."],
 ];
 const OF_TENANT: FieldOf<TenantLimits>[] = [

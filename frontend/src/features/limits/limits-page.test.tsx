@@ -58,7 +58,7 @@ describe("limits", () => {
     expect(await screen.findByText("A whole number, or nothing for no limit.")).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Requests per minute"));
     await userEvent.type(screen.getByLabelText("Requests per minute"), "60");
-    await userEvent.clear(screen.getByLabelText("Requests at once"));
+    await userEvent.clear(screen.getByLabelText("Choices at once"));
     await userEvent.click(screen.getByTestId("limits-save"));
     await waitFor(() => expect(sent).toEqual({ ...none, requests_per_minute: 60 }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());

@@ -16,7 +16,7 @@ export const LIMITS: Record<LimitName, { label: string; note: string }> = {
   tokens_per_minute: { label: "Tokens per minute", note: "in the last 60 seconds, with all that running requests may use" },
   tokens_per_day: { label: "Tokens today", note: "since midnight UTC" },
   tokens_per_month: { label: "Tokens this month", note: "since the first, UTC" },
-  concurrency: { label: "Requests at once", note: "running now" },
+  concurrency: { label: "Choices at once", note: "running now" },
   adapters: { label: "Adapters", note: "not archived" },
   storage_bytes: { label: "Storage", note: "content of versions that are not archived" },
 };

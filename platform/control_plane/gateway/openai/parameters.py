@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
 from lora_engine.wire import engine_pb2 as pb
 
@@ -151,9 +152,18 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
             _refuse_unless_neutral(name, value)
             del asked[name]
     try:
-        return kind.model_validate(asked)
+        parameters = kind.model_validate(asked)
     except ValidationError as error:
         raise from_validation(error) from None
+    most = config.current().request_max_choices
+    if parameters.total_choices > most:
+        raise invalid(
+            f"The request asks for {parameters.total_choices} choices, n for each prompt; {most} is the most.",
+            "Set a smaller n, or send several requests.",
+            "n",
+            "too_many_choices",
+        )
+    return parameters
 
 
 def _refuse_unless_neutral(name: str, value: object) -> None:
