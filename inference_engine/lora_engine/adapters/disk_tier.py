@@ -7,6 +7,8 @@ folder's modification time, so that eviction survives restarts too.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import re
 import shutil
@@ -23,6 +25,8 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, f
 
 from .artifact import Artifact, Progress
 from .errors import StageError
+
+log = logging.getLogger(__name__)
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 
@@ -73,13 +77,20 @@ class DiskTier:
 
     @contextmanager
     def reading(self, digest: str) -> Iterator[Path]:
-        """The adapter's folder, safe from eviction meanwhile. Raises ``StageError`` if it is not here."""
+        """The adapter's folder, safe from eviction meanwhile.
+
+        Raises ``StageError`` if it is not here, or if the disk fails while the block reads.
+        """
         self.pin(digest)
         try:
             entry = self._entry(digest)
             entry.last_used = time.time()
-            os.utime(entry.folder)
+            with contextlib.suppress(OSError):  # a disk that takes nothing more still gives
+                os.utime(entry.folder)
             yield entry.folder
+        except OSError as error:
+            message = f"The copy of {digest} on disk cannot be read: {error.strerror or error}."
+            raise StageError("disk_error", message, "Check the engine host's disk.", passes=True) from None
         finally:
             self.unpin(digest)
 
@@ -106,22 +117,22 @@ class DiskTier:
         entry = self._entry(digest)
         if entry.checked:
             return
-        try:
-            with self.reading(digest) as folder:
-                entry.checked = adapter_digest(folder_digests(folder)) == digest
-        except OSError as error:
-            message = f"The copy of {digest} on disk cannot be read: {error.strerror or error}."
-            raise StageError("disk_error", message, "Check the engine host's disk.", passes=True) from None
+        with self.reading(digest) as folder:
+            entry.checked = adapter_digest(folder_digests(folder)) == digest
         if not entry.checked:
             self.remove(digest)
             message = f"The copy of {digest} on disk was damaged and has been removed."
             raise StageError("disk_tier_damaged", message, "Stage the adapter again.", passes=True)
 
     def remove(self, digest: str) -> bool:
-        """Forget an adapter; True if it was here. Open maps of its files stay valid."""
+        """Forget an adapter; True if it was here. Whoever reads its files reads them to their end."""
         with self._lock:
             entry = self._entries.pop(digest, None)
-            trash = self._put_aside(entry) if entry else None
+            try:
+                trash = self._put_aside(entry) if entry else None
+            except OSError as error:  # forgotten all the same: the folder is found again at the next start
+                log.warning("%s cannot be removed from disk: %s", digest, error)
+                trash = None
         self._discard(trash)
         return entry is not None
 
@@ -149,7 +160,9 @@ class DiskTier:
                     return
                 idle = [digest for digest in self._entries if not self._pins[digest]]
                 victim = min(idle, key=lambda digest: self._entries[digest].last_used, default=None)
-                trash = self._put_aside(self._entries.pop(victim)) if victim else None
+                trash = self._put_aside(self._entries[victim]) if victim else None
+                if victim:
+                    del self._entries[victim]
             if victim is None:
                 raise StageError(
                     "disk_tier_full",

@@ -12,6 +12,7 @@ from lora_engine.peft_format import (
     WEIGHTS_FILE,
     AdapterManifest,
     BaseGeometry,
+    FormatError,
     Limits,
     SafetensorsFile,
     inspect_adapter,
@@ -34,7 +35,7 @@ class Packer(Protocol):
         """What the packed adapter will take in host memory."""
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
-        """Read the weights. Takes time and memory; call it off the step thread."""
+        """Read the weights. Takes time and memory; call it off the step thread. Raises ``StageError``, ``OSError``."""
 
 
 class PoolPacker:
@@ -69,5 +70,8 @@ class PoolPacker:
         return pages * self._geometry.page_bytes(self._dtype)
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
-        weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
-        return pack_adapter(digest, manifest, weights, self._geometry, self._targets, self._dtype, self._memory)
+        try:
+            weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
+            return pack_adapter(digest, manifest, weights, self._geometry, self._targets, self._dtype, self._memory)
+        except FormatError as error:  # it was right a moment ago, when it was inspected
+            raise StageError(error.code, error.message, error.fix) from None

@@ -14,10 +14,13 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+
+from google.protobuf.message import DecodeError
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -29,9 +32,18 @@ CREATE TABLE IF NOT EXISTS usage (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that a reader may page by it
     request_id TEXT NOT NULL UNIQUE,
     record BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS damaged (  -- what cannot be read any more, for whoever looks into it
+    seq INTEGER PRIMARY KEY,
+    request_id TEXT NOT NULL,
+    record BLOB NOT NULL
 )
 """
 _RETRY_S = 1.0
+
+
+class JournalError(Exception):
+    """The journal cannot be opened; the message says what to do."""
 
 
 class UsageJournal:
@@ -84,24 +96,39 @@ class UsageJournal:
     # In the journal's thread.
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = self._connect()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # a full or read-only disk, not a damaged file
-                raise
-            aside = self._path.with_suffix(f".damaged-{int(time.time())}")
-            self._path.rename(aside)
-            log.error("the usage journal is damaged (%s); it was moved to %s and a new one begun", error, aside)
-            self._db = self._connect()
-        self._ids = {row[0] for row in self._db.execute("SELECT request_id FROM usage")}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connect()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):  # a full or read-only disk, not a damaged file
+                    raise
+                log.error("the usage journal is damaged (%s); it is now %s, a new one begins", error, self._put_aside())
+                self._connect()
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(
+                f"The usage journal {self._path} cannot be opened: {error}. Free space on the disk of --data-dir, or "
+                "make the folder writable."
+            ) from error
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, isolation_level=None)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.execute(_SCHEMA)
-        return db
+    def _connect(self) -> None:
+        self._db = db = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(_SCHEMA)
+            self._ids = {row[0] for row in db.execute("SELECT request_id FROM usage")}
+        except BaseException:
+            db.close()
+            raise
+
+    def _put_aside(self) -> Path:
+        """The damaged file, with the log beside it: SQLite would replay that into the new one."""
+        aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+        for suffix in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                self._path.with_name(self._path.name + suffix).rename(aside.with_name(aside.name + suffix))
+        return aside
 
     def _flush(self) -> None:
         with self._lock:
@@ -118,13 +145,21 @@ class UsageJournal:
             done()
 
     def _write(self, records: list[pb.UsageRecord]) -> None:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as db:
             for record in records:
                 row = (record.request_id, record.SerializeToString())
                 cursor = db.execute("INSERT OR IGNORE INTO usage (request_id, record) VALUES (?, ?)", row)
                 record.seq = cursor.lastrowid or 0
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write, or none: a disk that refuses must not leave a transaction that blocks the next."""
+        db = self._db
+        if db.in_transaction:  # the disk refused its end, too
+            db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -147,12 +182,29 @@ class UsageJournal:
 
     def _pull(self, after_seq: int, limit: int) -> list[pb.UsageRecord]:
         query = "SELECT seq, record FROM usage WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [_restore(seq, raw) for seq, raw in self._db.execute(query, (after_seq, limit))]
+        records, damaged = [], []
+        for seq, raw in self._db.execute(query, (after_seq, limit)):
+            try:
+                records.append(_restore(seq, raw))
+            except DecodeError:
+                damaged.append(seq)
+        if damaged:
+            self._set_damaged_aside(damaged)
+        return records or (self._pull(damaged[-1], limit) if damaged else [])
+
+    def _set_damaged_aside(self, seqs: list[int]) -> None:
+        """They would be in the way of every other record of this host."""
+        with self._transaction() as db:
+            for seq in seqs:
+                db.execute("INSERT INTO damaged SELECT seq, request_id, record FROM usage WHERE seq = ?", (seq,))
+                (request_id,) = db.execute("DELETE FROM usage WHERE seq = ? RETURNING request_id", (seq,)).fetchone()
+                self._ids.discard(request_id)
+                log.error("the usage of request %s is damaged and cannot be counted; see table damaged of %s",
+                          request_id, self._path)  # fmt: skip
 
     def _acknowledge(self, request_ids: list[str]) -> int:
-        self._db.execute("BEGIN IMMEDIATE")
-        gone = self._db.executemany("DELETE FROM usage WHERE request_id = ?", [(r,) for r in request_ids]).rowcount
-        self._db.execute("COMMIT")
+        with self._transaction() as db:
+            gone = db.executemany("DELETE FROM usage WHERE request_id = ?", [(r,) for r in request_ids]).rowcount
         self._ids.difference_update(request_ids)
         return gone
 

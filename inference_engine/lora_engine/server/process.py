@@ -30,7 +30,7 @@ from lora_engine.wire import engine_pb2_grpc
 
 from . import arguments, logs
 from .host import EngineHost
-from .journal import UsageJournal
+from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, StartupError, bind, make_server, socket_path
 from .metrics import MetricsServer
 from .service import EngineService
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as locks:
             _take_locks(config, locks)
             asyncio.run(_serve(config, load_model(config)))
-    except (StartupError, UnsupportedModel, TokenizerError, ValueError, OSError) as error:
+    except (StartupError, JournalError, UnsupportedModel, TokenizerError, ValueError, OSError) as error:
         log.debug("the engine cannot run", exc_info=True)
         print(f"lora_engine: {error}", file=sys.stderr)
         return 2
