@@ -16,17 +16,17 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 import control_plane.gateway.sockets.websocket_urls  # noqa: E402
 import control_plane.live.websocket_urls  # noqa: E402
 from control_plane import drain, embedded  # noqa: E402
+from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
 from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
+from control_plane.events.publisher import bind_loop  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.errors import from_platform  # noqa: E402
 from control_plane.gateway.openai.asgi import PREFIX, ByPath, GatewayHandler  # noqa: E402
-from control_plane.http.asgi import Handler  # noqa: E402
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
 from control_plane.http.edge import Edge  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
-from control_plane.live.events import bind_loop  # noqa: E402
 
 
 async def _serve_events_here() -> None:

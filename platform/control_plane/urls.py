@@ -4,16 +4,16 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from control_plane.audit import urls as audit
-from control_plane.fleet import urls as fleet
 from control_plane.http.access import public
 from control_plane.http.health import livez, readyz
 from control_plane.http.metrics import metrics
+from control_plane.members import urls as tenants
 from control_plane.overview.views import OverviewView
+from control_plane.placements import urls as fleet
 from control_plane.prices import urls as prices
 from control_plane.quotas import urls as quotas
 from control_plane.reports import urls as reports
 from control_plane.slo import urls as slo
-from control_plane.tenants import urls as tenants
 
 handler400 = "control_plane.http.errors.bad_request"
 handler404 = "control_plane.http.errors.not_found"
@@ -23,7 +23,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("overview", OverviewView.as_view(), name="overview"),
     path("", include("control_plane.adapters.urls")),
     path("", include("control_plane.audit.urls")),
-    path("", include("control_plane.fleet.urls")),
+    path("", include("control_plane.placements.urls")),
     path("", include("control_plane.keys.urls")),
     path("", include("control_plane.live.urls")),
     path("", include("control_plane.prices.urls")),
@@ -31,7 +31,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.refusals.urls")),
     path("", include("control_plane.reports.urls")),
     path("", include("control_plane.slo.urls")),
-    path("", include("control_plane.tenants.urls")),
+    path("", include("control_plane.members.urls")),
     path("", include("control_plane.transcripts.urls")),
     path("", include("control_plane.usage.urls")),
     path("", include("control_plane.webhooks.urls")),

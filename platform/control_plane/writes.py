@@ -9,7 +9,7 @@ from uuid import UUID
 from celery import Task
 from django.db import transaction
 
-from control_plane.live.events import publish
+from control_plane.events.publisher import publish
 
 
 def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, Any]]) -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from lorikeet_testing.oidc_provider import CLIENT_ID
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user, set_operator
 from control_plane.accounts.addresses import InvalidAddressError, new_address, normalise_email
 from control_plane.accounts.identities import user_of
 from control_plane.accounts.models import User
 from control_plane.accounts.oidc import Claims
 from control_plane.accounts.passwords import reset_token
-from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
 from control_plane.tenants.models import Invitation, Membership, Tenant
 from control_plane.tenants.roles import Role

@@ -9,8 +9,8 @@ import pytest
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.seed import add_version
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user, set_operator
-from control_plane.audit.actor import SYSTEM
 from control_plane.fleet import actions, host_events
 from control_plane.fleet.models import EngineHost
 from control_plane.tenants.roles import Role

@@ -16,13 +16,13 @@ from lorikeet_testing.audit_watch import AUDIT_LOG, UNAUDITED
 from lorikeet_testing.clients import call, keyed
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.audit.actor import SYSTEM
 from control_plane.http.access import Access
-from control_plane.tenants.invitations import invitation_link
+from control_plane.members.invitations import invitation_link
 from control_plane.tenants.models import Invitation
 from control_plane.tenants.roles import Capability, Role
 

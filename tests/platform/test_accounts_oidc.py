@@ -15,7 +15,7 @@ from control_plane.accounts import oidc
 from control_plane.accounts.models import Identity, User
 from control_plane.audit.models import AuditEvent
 from control_plane.config import Settings
-from control_plane.tenants.invitations import invite
+from control_plane.members.invitations import invite
 from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.actor import SYSTEM
 from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.versions import mark_version_failed, promote_version
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM
 from control_plane.audit.models import AuditEvent
 from control_plane.keys.actions import revoke_key
 from control_plane.placements.restage import restage_version

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
-from control_plane.audit.actor import SYSTEM
 from control_plane.keys.actions import revoke_key
 from control_plane.tenants.roles import Role
 

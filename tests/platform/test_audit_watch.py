@@ -10,8 +10,8 @@ from django.db import transaction
 from django.utils import timezone
 from lorikeet_testing import audit_watch
 
+from control_plane.access.actor import SYSTEM
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 

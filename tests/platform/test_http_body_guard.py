@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from lorikeet_testing.peft_files import adapter_files
 
+from control_plane.adapters.uploads.asgi import Handler
 from control_plane.db import run_db
-from control_plane.http.asgi import Handler
 from control_plane.http.body_guard import BODY_MAX_BYTES, MULTIPART_OVERHEAD, BodyGuard
 from control_plane.tenants.roles import Role
 

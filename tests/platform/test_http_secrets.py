@@ -14,8 +14,8 @@ from control_plane.accounts.passwords import reset_token
 from control_plane.accounts.tasks import mail_reset_link
 from control_plane.audit.models import AuditEvent
 from control_plane.http.logs import JsonFormatter, PlainFormatter, RequestIdFilter, mask
+from control_plane.members.tasks import mail_invitation
 from control_plane.tenants.roles import Role
-from control_plane.tenants.tasks import mail_invitation
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

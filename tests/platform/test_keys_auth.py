@@ -12,13 +12,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from control_plane.access.principal import Principal
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.keys import secret as key_secret
 from control_plane.keys.auth import aauthenticate_key, authenticate_key
 from control_plane.keys.last_used import LastUsed
 from control_plane.keys.models import ApiKey
-from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability, Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

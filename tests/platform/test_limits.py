@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing import peft_files
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user
-from control_plane.audit.actor import SYSTEM
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.limits.actions import set_key_limits, set_tenant_limits

@@ -15,17 +15,18 @@ from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import add_version
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.versions import lock_version
 from control_plane.config import current
-from control_plane.fleet import actions, request_ids, tasks
+from control_plane.fleet import actions, tasks
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
 from control_plane.keys.models import ApiKey
-from control_plane.principal import Principal
 from control_plane.tenants.models import Tenant
+from control_plane.usage import request_ids
 from control_plane.usage.models import Endpoint as ApiEndpoint
 from control_plane.usage.models import UsageEvent
 from control_plane.usage.recovery import recover_usage

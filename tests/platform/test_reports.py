@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
-from control_plane.audit.actor import SYSTEM
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.prices.actions import PriceList, publish_prices

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user
-from control_plane.audit.actor import SYSTEM
 from control_plane.audit.models import AuditEvent
 from control_plane.slo.actions import set_objective
 from control_plane.slo.queries import Targets, attainment, targets_of

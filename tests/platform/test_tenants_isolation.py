@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from control_plane.fleet.presentation import hosts_for
 from control_plane.keys.models import ApiKey
+from control_plane.placements.hosts import hosts_for
 from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db

@@ -8,14 +8,14 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
+from control_plane.access.actor import Actor
 from control_plane.accounts.addresses import new_address, normalise_email
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import hashed, require_passwords
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.errors import LorikeetError
+from control_plane.events.recheck import recheck_user
 from control_plane.http.metrics import SIGN_INS
-from control_plane.sockets.recheck import recheck_user
 
 
 class WrongLoginError(LorikeetError):

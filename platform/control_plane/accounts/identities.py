@@ -10,15 +10,15 @@ from __future__ import annotations
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from control_plane.access.actor import Actor
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import Identity, User
 from control_plane.accounts.oidc import Claims
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.config import current, split_list
 from control_plane.db import is_duplicate
 from control_plane.errors import ForbiddenError
-from control_plane.sockets.recheck import recheck_user
+from control_plane.events.recheck import recheck_user
 
 
 class UnprovenAddressError(ForbiddenError):

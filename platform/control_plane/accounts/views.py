@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from control_plane.access.tenant_access import NotAuthenticatedError
 from control_plane.accounts import actions, passwords
 from control_plane.accounts.attempts import MAILS, count_account, count_address
 from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
@@ -27,7 +28,6 @@ from control_plane.accounts.serializers import (
 from control_plane.config import current
 from control_plane.http.access import Access
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.tenants.access import NotAuthenticatedError
 from control_plane.tenants.models import Membership
 
 

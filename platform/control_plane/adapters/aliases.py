@@ -9,12 +9,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM, Actor
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias
 from control_plane.adapters.versions import lock_version, promote_version, require_ready, tell_adapter
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM, Actor
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.principal import Principal
 from control_plane.tenants.models import Tenant
 
 

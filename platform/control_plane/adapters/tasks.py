@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from control_plane.adapters import archiving, canaries
+from control_plane.adapters import archiving
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import resumable, validation_job
@@ -22,12 +22,6 @@ def tend_uploads() -> None:
     """End resumable uploads that nobody goes on with; remove files of uploads that are decided."""
     resumable.tend_arriving()
     uploads.sweep()
-
-
-@shared_task(name="adapters.judge_canaries")
-def judge_canaries() -> None:
-    """End canaries whose figures speak against them."""
-    canaries.judge_canaries()
 
 
 @shared_task(name="adapters.collect")

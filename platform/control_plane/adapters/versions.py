@@ -8,12 +8,12 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM, Actor
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.payloads import adapter_json
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM, Actor
 from control_plane.errors import LorikeetError
-from control_plane.principal import Principal
 from control_plane.writes import announce
 
 

@@ -12,7 +12,8 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.adapters import aliases, archiving, canaries, queries, versions
+from control_plane.access.views import TenantView
+from control_plane.adapters import aliases, archiving, queries, versions
 from control_plane.adapters.resolve import list_models
 from control_plane.adapters.serializers import (
     AdapterSerializer,
@@ -28,12 +29,12 @@ from control_plane.adapters.serializers import (
     VersionSerializer,
 )
 from control_plane.adapters.uploads import actions as uploads
+from control_plane.canaries import judging
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.placements import restage
 from control_plane.quotas.queries import tenant_limits
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
@@ -221,7 +222,7 @@ class CanaryView(AliasView):
     @extend_schema(operation_id="read_canary", responses={200: CanarySerializer, **_NOT_FOUND}, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """How the canary does beside the alias's own version."""
-        return Response(CanarySerializer(canaries.compare(self.principal.tenant, name, alias)).data)
+        return Response(CanarySerializer(judging.compare(self.principal.tenant, name, alias)).data)
 
     @extend_schema(
         operation_id="set_canary",

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import models, transaction
 
-from control_plane.audit.actor import Actor
+from control_plane.access.actor import Actor
 from control_plane.audit.models import AuditEvent
 from control_plane.http.request_id import current_request_id
 from control_plane.tenants.models import Tenant

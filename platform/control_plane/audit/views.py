@@ -12,6 +12,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
 from control_plane.audit.audit_csv import AuditTable
 from control_plane.audit.models import AuditEvent
 from control_plane.audit.queries import Filters, of_everybody, of_tenant, page
@@ -23,9 +25,7 @@ from control_plane.audit.serializers import (
     OperatorAuditMatchSerializer,
 )
 from control_plane.http.csv_files import CSV, csv_answer
-from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 
 class AuditView(TenantView):

@@ -7,15 +7,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from control_plane.access.actor import SYSTEM
+from control_plane.access.principal import Principal
 from control_plane.accounts import actions as accounts
 from control_plane.accounts.models import User
-from control_plane.audit.actor import SYSTEM
 from control_plane.keys import actions as keys
 from control_plane.keys.auth import authenticate_key
+from control_plane.members import actions as tenants
 from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.prices.models import PriceVersion
-from control_plane.principal import Principal
-from control_plane.tenants import actions as tenants
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 from control_plane.usage.sums import today

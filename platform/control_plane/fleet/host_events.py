@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from control_plane.events.publisher import publish
 from control_plane.fleet.models import EngineHost
-from control_plane.fleet.presentation import host_json, names_by_digest
-from control_plane.live.events import publish
 from control_plane.live.presence import present_tenants
+from control_plane.placements.hosts import host_json, names_by_digest
 from control_plane.tenants.models import Tenant
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
 from control_plane.fleet.actions import callable_here
 from control_plane.fleet.models import EngineHost, Placement
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
-from control_plane.principal import Principal
 from control_plane.quotas.queries import PrincipalLimits, limits_of
 from control_plane.slo.queries import Targets, targets_of
 from control_plane.tenants.roles import Capability

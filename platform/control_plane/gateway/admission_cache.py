@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import hashlib
 
+from control_plane.access.principal import Principal
 from control_plane.gateway.admission import Admission, admit, authenticate
 from control_plane.keys.last_used import last_used
-from control_plane.principal import Principal
 from control_plane.single_flight import Fresh
 from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text

@@ -9,7 +9,6 @@ from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
 
-from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
@@ -17,6 +16,7 @@ from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import LimitExceededError, Reservation
+from control_plane.usage import request_ids
 from control_plane.usage.models import Endpoint
 from lora_engine.wire import engine_pb2 as pb
 

@@ -20,8 +20,8 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from control_plane import config
+from control_plane.access.principal import Principal
 from control_plane.gateway.errors import ApiError, invalid
-from control_plane.principal import Principal
 
 RUNNING_S = 300
 """A process that died while it answered holds the key no longer than this."""

@@ -21,6 +21,8 @@ from django.core.exceptions import SuspiciousOperation
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
 
+from control_plane.access.principal import Principal
+from control_plane.access.tenant_access import enter
 from control_plane.accounts.auth import enforce_csrf, session_user
 from control_plane.config import current
 from control_plane.db import run_db
@@ -32,8 +34,6 @@ from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
-from control_plane.principal import Principal
-from control_plane.tenants.access import enter
 from control_plane.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
+from control_plane.events.recheck import recheck_key
 from control_plane.keys import secret as key_secret
 from control_plane.keys.models import ApiKey
-from control_plane.principal import Principal
-from control_plane.sockets.recheck import recheck_key
 from control_plane.tenants.roles import KEY_SCOPES, Capability
 
 LONGEST_GRACE = timedelta(days=30)

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.connections import prove, tenant_holder
@@ -14,7 +15,6 @@ from control_plane.http.errors import CHALLENGE
 from control_plane.keys import secret as key_secret
 from control_plane.keys.last_used import last_used
 from control_plane.keys.models import ApiKey
-from control_plane.principal import Principal
 
 # Compared against when the prefix is unknown, so that both ways take the same work.
 _NO_HASH = "0" * 64

@@ -10,6 +10,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.principal import Principal
+from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.keys import actions
@@ -21,9 +23,7 @@ from control_plane.keys.serializers import (
     NewApiKeySerializer,
     RotateApiKeySerializer,
 )
-from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 _REFUSED = dict.fromkeys((400, 403, 404, 409), ErrorResponseSerializer)
 

@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 from django.db import transaction
 
+from control_plane.access.actor import Actor
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.keys.models import ApiKey
 from control_plane.limits.values import Limits
-from control_plane.principal import Principal
 from control_plane.quotas.models import LimitSet
 from control_plane.tenants.models import Tenant
 from control_plane.writes import announce

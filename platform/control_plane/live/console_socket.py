@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
-from control_plane.live.events import group_name
+from control_plane.events.publisher import group_name
+from control_plane.events.ring import Event, ring
 from control_plane.live.presence import REFRESH_S, presence
-from control_plane.live.ring import Event, ring
 from control_plane.sockets.authenticated_socket import HeldSocket
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.tenants.roles import Capability

@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.sockets.identity import SessionCaller
 from control_plane.sockets.tickets import LIFETIME_S, issue
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 
 class TicketSerializer(serializers.Serializer[Any]):

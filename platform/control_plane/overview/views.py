@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.adapters.queries import count_adapters
-from control_plane.fleet.presentation import hosts_for
-from control_plane.fleet.serializers import HostSerializer
-from control_plane.tenants.views import TenantView
+from control_plane.placements.host_serializers import HostSerializer
+from control_plane.placements.hosts import hosts_for
 from control_plane.usage import queries as usage
 from control_plane.usage.serializers import RequestSerializer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
 from control_plane.adapters.versions import (
     VersionArchivedError,
@@ -15,7 +16,6 @@ from control_plane.adapters.versions import (
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
-from control_plane.principal import Principal
 
 
 class NoHostsError(LorikeetError):

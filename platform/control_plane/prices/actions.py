@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from control_plane.access.actor import Actor
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.errors import LorikeetError
 from control_plane.prices.models import PriceVersion
 

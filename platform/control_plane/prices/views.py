@@ -6,12 +6,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.serializers import NewPricesSerializer, PriceVersionSerializer
-from control_plane.tenants.operator import OperatorView
-from control_plane.tenants.views import TenantView
 
 
 def _all() -> Response:

@@ -10,6 +10,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
@@ -18,9 +20,7 @@ from control_plane.quotas.queries import tenant_limits
 from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
 from control_plane.quotas.usage_against_limits import find_key, standing
 from control_plane.tenants.models import Tenant
-from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 _REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
 

@@ -6,10 +6,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
 from control_plane.refusals.queries import recent_refusals
 from control_plane.refusals.serializers import RefusalPageSerializer
-from control_plane.tenants.views import TenantView
 
 
 class RefusalsView(TenantView):

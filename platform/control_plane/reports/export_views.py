@@ -13,16 +13,16 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.principal import Principal
+from control_plane.access.views import TenantView
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.principal import Principal
 from control_plane.reports import exports
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.reports.requests import NewExportSerializer, NewScheduleSerializer, SpanQuery
 from control_plane.reports.serializers import ExportSerializer, ScheduleSerializer
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 RECENT = 50
 

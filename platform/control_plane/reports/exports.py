@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
-from control_plane.principal import Principal
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.reports.usage_csv import UsageTable
 from control_plane.usage.sums import Span, today

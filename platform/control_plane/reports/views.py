@@ -10,6 +10,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
 from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.reports.operator import operator_report
@@ -18,8 +20,6 @@ from control_plane.reports.serializers import OperatorReportSerializer, Statemen
 from control_plane.reports.statements import statement
 from control_plane.reports.usage_csv import UsageTable
 from control_plane.tenants.models import Tenant
-from control_plane.tenants.operator import OperatorView
-from control_plane.tenants.views import TenantView
 from control_plane.usage.sums import today
 
 SPAN = [

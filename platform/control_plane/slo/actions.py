@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from control_plane.access.actor import Actor
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
-from control_plane.principal import Principal
 from control_plane.slo.models import Objective
 from control_plane.tenants.models import Tenant
 from control_plane.writes import announce

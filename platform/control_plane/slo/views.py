@@ -9,15 +9,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.slo.actions import set_objective, set_weight
 from control_plane.slo.queries import attainment
 from control_plane.slo.serializers import ObjectiveSerializer, SloSerializer, WeightSerializer
 from control_plane.tenants.models import Tenant
-from control_plane.tenants.operator import OperatorView
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 
 
 class _DaysQuery(serializers.Serializer[dict[str, int]]):

@@ -11,15 +11,15 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import DatabaseError
 
 from control_plane import drain
+from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.metrics import SOCKETS
-from control_plane.principal import Principal
 from control_plane.single_flight import FRESH_S
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.sockets.identity import Caller
-from control_plane.sockets.recheck import RECHECK_S
 from control_plane.sockets.recheck_cache import recent_look
 from control_plane.sockets.tickets import redeem
 from control_plane.tenants.roles import Capability
@@ -56,7 +56,7 @@ class UnauthenticatedError(LorikeetError):
 class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     """A socket for those who proved within ``AUTH_WITHIN_S`` who they are, and for as long as that stays true.
 
-    It looks again when it is told to (``sockets/recheck.py``), and every ``RECHECK_S`` in case it was not.
+    It looks again when it is told to (``events/recheck.py``), and every ``RECHECK_S`` in case it was not.
     """
 
     # Every message that clients may send, and what it takes; None: nothing yet. The tests walk this table.

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from control_plane.access.principal import Principal
+from control_plane.access.tenant_access import NotAuthenticatedError, enter
 from control_plane.accounts.sessions import user_of_session
+from control_plane.events.recheck import key_group, user_group
 from control_plane.keys.auth import InvalidKeyError
 from control_plane.keys.models import ApiKey
 from control_plane.keys.secret import hash_secret, parse
-from control_plane.principal import Principal
-from control_plane.sockets.recheck import key_group, user_group
-from control_plane.tenants.access import NotAuthenticatedError, enter
 
 
 class Caller(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-from control_plane.principal import Principal
+from control_plane.access.principal import Principal
 from control_plane.single_flight import Fresh
 from control_plane.sockets.identity import Caller
 

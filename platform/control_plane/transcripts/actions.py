@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
-from control_plane.principal import Principal
 from control_plane.transcripts.models import Recording, Transcript
 from control_plane.transcripts.queries import oldest_kept
 from control_plane.writes import announce

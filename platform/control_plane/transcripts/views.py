@@ -8,9 +8,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 from control_plane.transcripts import actions
 from control_plane.transcripts.queries import recording_of, transcript_of
 from control_plane.transcripts.serializers import RecordingSerializer, TranscriptSerializer

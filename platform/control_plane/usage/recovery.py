@@ -11,14 +11,14 @@ from django.db import transaction
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import AdapterVersion
-from control_plane.fleet import request_ids
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.models import EngineHost
-from control_plane.fleet.request_ids import Asker
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
+from control_plane.usage import request_ids
 from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.request_ids import Asker
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
-from control_plane.tenants.views import TenantView
 from control_plane.usage import queries
 from control_plane.usage.serializers import RequestPageSerializer, UsageSerializer
 

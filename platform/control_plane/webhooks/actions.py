@@ -8,11 +8,11 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.http.egress import UrlRefusedError, check_url
-from control_plane.principal import Principal
 from control_plane.webhooks.events import queue
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.writes import enqueue

@@ -9,11 +9,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.principal import Principal
+from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
-from control_plane.tenants.views import TenantView
 from control_plane.webhooks import actions
 from control_plane.webhooks.models import Delivery, Endpoint
 from control_plane.webhooks.serializers import (

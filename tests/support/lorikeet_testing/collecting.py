@@ -37,10 +37,10 @@ def main() -> None:
 def prepare() -> dict[str, Any]:
     from django.core.management import call_command
 
-    from control_plane.audit.actor import SYSTEM
+    from control_plane.access.actor import SYSTEM
     from control_plane.fleet import actions as fleet
     from control_plane.fleet.endpoint import configured_endpoints
-    from control_plane.tenants.actions import create_tenant
+    from control_plane.members.actions import create_tenant
     from lora_engine.wire import engine_pb2 as pb
     from lorikeet_testing.peft_files import GEOMETRY
 
@@ -71,9 +71,9 @@ def upload(name: str) -> dict[str, Any]:
 
 
 def caller() -> Any:
-    from control_plane.audit.actor import SYSTEM
-    from control_plane.principal import Principal
-    from control_plane.tenants.actions import add_member
+    from control_plane.access.actor import SYSTEM
+    from control_plane.access.principal import Principal
+    from control_plane.members.actions import add_member
     from control_plane.tenants.models import Membership, Tenant
     from control_plane.tenants.roles import Role
 

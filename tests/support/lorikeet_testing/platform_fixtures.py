@@ -25,6 +25,8 @@ from django.core.management import call_command
 from django.test import override_settings
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
+from control_plane.access.principal import Principal
 from control_plane.accounts import attempts
 from control_plane.accounts.actions import create_user
 from control_plane.accounts.models import User
@@ -35,18 +37,16 @@ from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
 from control_plane.adapters.uploads.spool import SpooledFile
-from control_plane.audit.actor import SYSTEM
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.models import EngineHost
 from control_plane.jobs import claims
 from control_plane.keys.actions import create_key
 from control_plane.keys.models import ApiKey
-from control_plane.principal import Principal
+from control_plane.members.actions import add_member, create_tenant
+from control_plane.members.invitations import invite
 from control_plane.reports.exports import add_schedule, request_export
 from control_plane.reports.models import Cadence, Grain
-from control_plane.tenants.actions import add_member, create_tenant
-from control_plane.tenants.invitations import invite
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 from control_plane.transcripts.actions import Taken, set_recording, store

@@ -32,9 +32,9 @@ def main() -> None:
 def seed_tenant(slug: str, adapters: list[str]) -> dict[str, Any]:
     from django.utils import timezone
 
+    from control_plane.access.principal import Principal
     from control_plane.accounts.models import User
     from control_plane.keys.actions import create_key
-    from control_plane.principal import Principal
     from control_plane.tenants.models import Membership, Tenant
     from control_plane.tenants.roles import Role
 

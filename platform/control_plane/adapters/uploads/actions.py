@@ -11,6 +11,8 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
+from control_plane.access.actor import SYSTEM, Actor
+from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.payloads import upload_json
@@ -18,14 +20,12 @@ from control_plane.adapters.storage_limits import require_room, require_room_for
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import SYSTEM, Actor
 from control_plane.audit.models import ActorKind
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.jobs import claims, turns
-from control_plane.principal import Principal
 from control_plane.writes import announce, enqueue
 
 Problem = Mapping[str, Any]

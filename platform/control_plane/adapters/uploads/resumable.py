@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.queries import UploadNotFoundError
 from control_plane.adapters.storage_limits import require_room
@@ -24,7 +25,6 @@ from control_plane.adapters.uploads.actions import (
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
-from control_plane.principal import Principal
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
 

@@ -20,6 +20,7 @@ from time import time
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, tus_headers
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
@@ -37,7 +38,6 @@ from control_plane.http.body_guard import (
 )
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
-from control_plane.principal import Principal
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")

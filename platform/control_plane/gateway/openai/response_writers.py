@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.request_ids import public_part
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from control_plane.gateway.json_encoding import encode
+from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
 DONE = b"data: [DONE]\n\n"

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, list_models
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
-from control_plane.fleet import request_ids
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
@@ -31,8 +31,8 @@ from control_plane.gateway.openai.sse import EventStream, EventStreamResponse
 from control_plane.gateway.runtime import runtime
 from control_plane.http.access import Access, access, public
 from control_plane.http.request_id import set_request_id
-from control_plane.principal import Principal
 from control_plane.tenants.roles import Capability
+from control_plane.usage import request_ids
 from control_plane.usage.models import Endpoint
 
 logger = logging.getLogger(__name__)

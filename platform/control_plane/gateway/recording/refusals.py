@@ -11,10 +11,10 @@ import time
 
 from django.db import DatabaseError
 
+from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.principal import Principal
 from control_plane.refusals.actions import Count, Reason, add
 
 logger = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from typing import Protocol, Self
 from django.db import DatabaseError, InterfaceError, OperationalError
 from prometheus_client import Counter
 
+from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.fleet.coalescing import Chunk
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.principal import Principal
 from control_plane.transcripts.actions import Taken, store
 from lora_engine.wire import engine_pb2 as pb
 

@@ -14,11 +14,11 @@ from datetime import datetime
 
 from django.db import DatabaseError
 
+from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.principal import Principal
 from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.models import Endpoint
 from control_plane.usage.recovery import counts_of

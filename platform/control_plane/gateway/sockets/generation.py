@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from control_plane import drain
+from control_plane.access.principal import Principal
 from control_plane.errors import LorikeetError
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
@@ -22,7 +23,6 @@ from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import usage_json
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
-from control_plane.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.addresses import normalise_email
 from control_plane.accounts.models import User
-from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 from redis.exceptions import RedisError
 
-from control_plane.live.events import send_to_group
+from control_plane.events.publisher import send_to_group
 
 RECHECK_S = 30.0
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from control_plane.accounts.mail import send
-from control_plane.tenants.invitations import invitation_link
+from control_plane.members.invitations import invitation_link
 from control_plane.tenants.models import Invitation
 
 RETRIES = 5

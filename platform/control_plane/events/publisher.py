@@ -18,7 +18,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from redis.exceptions import RedisError
 
-from control_plane.live.ring import ring
+from control_plane.events.ring import ring
 
 logger = logging.getLogger(__name__)
 _home: asyncio.AbstractEventLoop | None = None

@@ -13,8 +13,8 @@ from control_plane.accounts.serializers import SessionSerializer
 from control_plane.accounts.views import PublicView, session_state
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.tenants.invitations import accept_as, accept_with_new_account, open_invitation
-from control_plane.tenants.serializers import AcceptInvitationSerializer, InvitationTokenSerializer, OfferSerializer
+from control_plane.members.invitations import accept_as, accept_with_new_account, open_invitation
+from control_plane.members.serializers import AcceptInvitationSerializer, InvitationTokenSerializer, OfferSerializer
 
 _REFUSED = dict.fromkeys((400, 403, 404, 409, 429), ErrorResponseSerializer)
 

@@ -4,10 +4,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.fleet.presentation import hosts_for, hosts_for_operator
-from control_plane.fleet.serializers import HostSerializer, OperatorHostSerializer
-from control_plane.tenants.operator import OperatorView
-from control_plane.tenants.views import TenantView
+from control_plane.access.operator import OperatorView
+from control_plane.access.views import TenantView
+from control_plane.placements.host_serializers import HostSerializer, OperatorHostSerializer
+from control_plane.placements.hosts import hosts_for, hosts_for_operator
 
 
 class HostsView(TenantView):

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from control_plane.access.principal import Principal
+from control_plane.access.tenant_access import enter
 from control_plane.accounts.auth import session_user
 from control_plane.http.access import Access
-from control_plane.principal import Principal
-from control_plane.tenants.access import enter
 from control_plane.tenants.roles import Capability
 
 

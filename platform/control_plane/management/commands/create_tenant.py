@@ -10,13 +10,13 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
+from control_plane.access.actor import SYSTEM
+from control_plane.access.principal import Principal
 from control_plane.accounts.actions import create_user, proven_account
 from control_plane.accounts.models import User
-from control_plane.audit.actor import SYSTEM
 from control_plane.errors import LorikeetError
 from control_plane.keys.actions import create_key
-from control_plane.principal import Principal
-from control_plane.tenants.actions import add_member, create_tenant
+from control_plane.members.actions import add_member, create_tenant
 from control_plane.tenants.models import Membership
 from control_plane.tenants.roles import Role
 

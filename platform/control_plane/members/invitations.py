@@ -15,18 +15,18 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.access.actor import Actor
+from control_plane.access.principal import Principal
 from control_plane.accounts.actions import insert_user
 from control_plane.accounts.addresses import new_address
 from control_plane.accounts.mail import link
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import hashed, require_passwords
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.config import current
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
-from control_plane.principal import Principal
-from control_plane.tenants.actions import add_member
-from control_plane.tenants.members import require_rank
+from control_plane.members.actions import add_member
+from control_plane.members.memberships import require_rank
 from control_plane.tenants.models import Invitation, Membership
 from control_plane.tenants.roles import Role
 from control_plane.writes import enqueue
@@ -66,7 +66,7 @@ class AccountExistsError(LorikeetError):
 
 def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
     """Replaces an open invitation of the same person. Raises LorikeetError (403, 409)."""
-    from control_plane.tenants.tasks import mail_invitation
+    from control_plane.members.tasks import mail_invitation
 
     require_rank(acting, role)
     email = new_address(email)

@@ -10,10 +10,10 @@ import pytest
 from lorikeet_testing.peft_files import adapter_files
 
 from control_plane.adapters.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
-from control_plane.adapters.canaries import Standing, judge_canaries, verdict
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.resolve import resolve_with_canary
 from control_plane.audit.models import ActorKind, AuditEvent
+from control_plane.canaries.judging import Standing, judge_canaries, verdict
 from control_plane.fleet.models import EngineHost, Phase, Placement
 from control_plane.gateway.admission import admit
 from control_plane.tenants.roles import Role

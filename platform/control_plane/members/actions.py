@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from control_plane.access.actor import Actor
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
-from control_plane.audit.actor import Actor
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from control_plane.access.principal import Principal
 from control_plane.accounts.models import User
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.principal import Principal
 from control_plane.tenants.models import Membership
 
 

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from django.db import transaction
 
+from control_plane.access.principal import Principal
 from control_plane.accounts.actions import require_proven
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
-from control_plane.principal import Principal
-from control_plane.sockets.recheck import recheck_user
+from control_plane.events.recheck import recheck_user
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import CAPABILITIES, Role
 

@@ -2,8 +2,8 @@
 
 from django.urls import path
 
-from control_plane.tenants import member_views as views
-from control_plane.tenants.offer_views import AcceptView, OfferView
+from control_plane.members import views
+from control_plane.members.invitation_views import AcceptView, OfferView
 
 urlpatterns = [
     path("members", views.MembersView.as_view(), name="members"),

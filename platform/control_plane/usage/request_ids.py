@@ -13,7 +13,7 @@ import re
 import uuid
 from dataclasses import dataclass
 
-from control_plane.principal import Principal
+from control_plane.access.principal import Principal
 from control_plane.usage.models import Endpoint
 
 _ENDPOINTS = {Endpoint.CHAT: "c", Endpoint.COMPLETIONS: "t"}

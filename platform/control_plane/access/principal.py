@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from control_plane.access.actor import Actor
 from control_plane.accounts.models import User
-from control_plane.audit.actor import Actor
 from control_plane.audit.models import ActorKind
 from control_plane.errors import ForbiddenError
 from control_plane.keys.models import ApiKey

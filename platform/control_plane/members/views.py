@@ -9,20 +9,20 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.accounts.attempts import MAILS, count_account
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.tenants import invitations, members
-from control_plane.tenants.models import Invitation, Membership
-from control_plane.tenants.roles import Capability, Role
-from control_plane.tenants.serializers import (
+from control_plane.members import invitations, memberships
+from control_plane.members.serializers import (
     CreatedInvitationSerializer,
     InvitationSerializer,
     MemberSerializer,
     NewInvitationSerializer,
     NewRoleSerializer,
 )
-from control_plane.tenants.views import TenantView
+from control_plane.tenants.models import Invitation, Membership
+from control_plane.tenants.roles import Capability, Role
 
 _REFUSED = {403: ErrorResponseSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
 
@@ -50,13 +50,13 @@ class MemberView(TenantView):
         body = NewRoleSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         role = Role(body.validated_data["role"])
-        changed = members.change_role(acting=self.principal, user_id=user_id, role=role)
+        changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
         return Response(MemberSerializer(changed).data)
 
     @extend_schema(operation_id="remove_member", responses={204: None, **_REFUSED}, tags=["members"])
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Take a member out. Their open sockets close; keys that they made stay."""
-        members.remove_member(acting=self.principal, user_id=user_id)
+        memberships.remove_member(acting=self.principal, user_id=user_id)
         return Response(status=204)
 
 
@@ -67,7 +67,7 @@ class MembershipView(TenantView):
     @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
     def delete(self, request: Request, tenant: str) -> Response:
         """Leave this tenant."""
-        members.leave_tenant(acting=self.principal)
+        memberships.leave_tenant(acting=self.principal)
         return Response(status=204)
 
 

@@ -1,0 +1,1 @@
+"""Who calls, in which tenant, and what they may do there; the views that ask for it."""

@@ -1,0 +1,1 @@
+"""Canaries: what their requests came to, and when that ends them."""

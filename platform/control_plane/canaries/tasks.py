@@ -1,0 +1,11 @@
+"""Judging canaries, as beat runs it."""
+
+from celery import shared_task
+
+from control_plane.canaries import judging
+
+
+@shared_task(name="adapters.judge_canaries")
+def judge_canaries() -> None:
+    """End canaries whose figures speak against them."""
+    judging.judge_canaries()

@@ -1,0 +1,1 @@
+"""People of a tenant: memberships and invitations."""
