@@ -58,7 +58,7 @@ class EmbeddedWorker:
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
         validate_next.delay()
-        reconcile.delay(orphans=True)
+        reconcile.delay()
 
     def stop(self) -> None:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""

@@ -19,6 +19,7 @@ from django.db import OperationalError
 from django.db.models import Model
 from django.utils import timezone
 from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.seed import add_version
 from lorikeet_testing.web import eventually
 
 from control_plane.adapters.artifacts import artifact_gc
@@ -27,8 +28,11 @@ from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app
+from control_plane.fleet import actions as fleet
+from control_plane.fleet.models import EngineHost, HostState, Placement
 from control_plane.jobs import claims
 from control_plane.jobs.models import Claimable, Turn
+from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
 
@@ -122,13 +126,73 @@ def send(org: Any, committing: Any, seed: int = 0) -> str:
     return str(answer.json()["id"])
 
 
+# -- staging -----------------------------------------------------------------------------------------------------------
+
+
+def placed(org: Any, host: EngineHost, number: int = 1) -> None:
+    for index in range(number):
+        name = f"{org.tenant.slug}-{host.name}-{index}"
+        Placement.objects.create(version=add_version(org.tenant, name), host=host)
+
+
+def stage() -> str | None:
+    """The tenant whose version a slot brings to a host."""
+    placement = fleet.claim_next()
+    return placement.version.tenant.slug if placement else None
+
+
+def staged(slug: str) -> None:
+    row = Placement.objects.filter(claims.claimed(), version__tenant__slug=slug).first()
+    assert row is not None
+    fleet.record_stage_event(row, pb.StageEvent(phase=pb.StageEvent.READY), "boot-1", 0.0)
+
+
+def test_staging_takes_turns(acme: Any, globex: Any, host: EngineHost, settings: Any) -> None:
+    """As after the restart of a host, when everything of everybody is brought there again."""
+    allow(settings, tenant_stagings=2)
+    placed(acme, host, 5)
+    assert [stage() for _ in range(3)] == ["acme", "acme", None]
+    placed(globex, host, 2)
+    assert [stage(), stage()] == ["globex", None], "as many as one host gets at once"
+    staged("globex")
+    assert stage() == "globex"
+    staged("acme")
+    assert stage() == "acme"
+
+
+def test_a_host_that_hangs_does_not_hold_every_slot(acme: Any, globex: Any, host: EngineHost, settings: Any) -> None:
+    allow(settings, tenant_stagings=100)
+    placed(acme, host, 10)
+    begun = [stage() for _ in range(5)]
+    assert begun == ["acme"] * fleet.HOST_STAGINGS + [None] * (5 - fleet.HOST_STAGINGS)
+    other = EngineHost.objects.create(name="other", address="unix:/x", state=HostState.ONLINE)
+    placed(acme, other)
+    assert stage() == "acme"
+
+
+def test_a_killed_workers_staging_is_taken_over(acme: Any, host: EngineHost) -> None:
+    placed(acme, host)
+    assert [stage(), stage()] == ["acme", None]
+    expire(Placement)
+    assert stage() == "acme"
+
+
+def test_progress_that_is_written_leaves_the_claim(acme: Any, host: EngineHost) -> None:
+    placed(acme, host)
+    placement = fleet.claim_next()
+    assert placement is not None
+    fleet.record_stage_event(placement, pb.StageEvent(phase=pb.StageEvent.DOWNLOADING), "boot-1", 1.0)
+    assert Placement.objects.filter(claims.claimed(), claim=placement.claim).exists()
+
+
 # -- claims: killed, stalled, stopped ----------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_costs_seconds() -> None:
     """The claim's end and beat's next look together; it was twice the longest validation, eleven minutes."""
     looks = {entry["task"]: entry["schedule"] for entry in app.conf.beat_schedule.values()}
-    assert claims.CLAIM_S + looks["adapters.validate_next"] <= 15
+    for task in ("adapters.validate_next", "fleet.stage_next"):
+        assert claims.CLAIM_S + looks[task] <= 15
     assert claims.RENEW_S <= claims.CLAIM_S / 4, "a worker that is late once keeps its claim"
 
 
@@ -272,7 +336,7 @@ def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any,
 
 def test_everything_that_workers_claim_is_known() -> None:
     """`end_all`, for a start after which no worker of before lives, goes through these."""
-    assert {model.__name__ for model in Claimable.__subclasses__()} >= {"Upload"}
+    assert {model.__name__ for model in Claimable.__subclasses__()} == {"Upload", "Placement"}
     claims.end_all()
 
 

@@ -65,7 +65,7 @@ def test_archived_and_restored(acme: Any, two: Any, queue: Any, committing: Any,
     with committing():
         restored = client.post(f"{at}/restore")
     assert (restored.status_code, restored.json()["state"], restored.json()["kept_until"]) == (202, "staging", None)
-    assert queue.names()[-1] == "stage_placement"
+    assert queue.names()[-1] == "stage_next"
     assert client.post(f"{at}/restore").json()["error"]["code"] == "version_not_archived"
 
 

@@ -60,7 +60,7 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
     assert version["state"] == "staging"
     assert version["placements"][0]["host"] == "local"
     assert version["placements"][0]["phase"] == "queued"
-    assert queue.names() == ["validate_next", "stage_placement"]
+    assert queue.names() == ["validate_next", "stage_next"]
 
     folder = lorikeet.artifacts / "sha256" / version["digest"][7:9] / version["digest"][7:]
     assert adapter_digest(folder_digests(folder)) == version["digest"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery.exceptions import Retry
+from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import add_version
@@ -73,8 +73,10 @@ def version(tenant: Tenant) -> AdapterVersion:
 
 
 def stage_all() -> None:
-    for placement in Placement.objects.all():
-        tasks.stage_placement(str(placement.pk))
+    """As workers do, without their pauses."""
+    Placement.objects.update(next_attempt_at=None)
+    for _ in Placement.objects.all():
+        tasks.stage_next()
 
 
 def test_describe_stores_the_geometry(host: EngineHost) -> None:
@@ -108,10 +110,13 @@ def test_staging_makes_a_version_ready_and_live(host: EngineHost, version: Adapt
 def test_a_passing_failure_is_retried(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
     engine.behaviour.stage_failures[version.digest] = "download_failed"
     (placement,) = actions.place_version(version)
-    with pytest.raises((HostError, Retry)):
-        tasks.stage_placement(str(placement.pk))
+    tasks.stage_next()
     placement.refresh_from_db()
     assert (placement.phase, placement.attempts) == (Phase.QUEUED, 1)
+    assert placement.next_attempt_at is not None
+    assert timezone.now() < placement.next_attempt_at < timezone.now() + timedelta(seconds=5)
+    tasks.stage_next()
+    assert len(engine.stage_calls) == 1, "not before its pause is over"
     assert placement.error == {
         "code": "download_failed",
         "message": "staging failed as scripted",
@@ -150,8 +155,7 @@ def test_an_absent_engine_leaves_the_placement_waiting(
 ) -> None:
     (placement,) = actions.place_version(version)
     thread.stop()
-    with pytest.raises((HostError, Retry)):
-        tasks.stage_placement(str(placement.pk))
+    tasks.stage_next()
     placement.refresh_from_db()
     assert placement.phase == Phase.QUEUED
     assert placement.error is not None and placement.error["code"] == "engine_unavailable"
@@ -187,36 +191,36 @@ def test_it_stays_callable_while_it_is_staged_again(
     actions.place_version(version)
     assert callable_hosts(version) == []
     stage_all()
-    (placement,) = actions.restage_version(version)
+    actions.restage_version(version)
     assert callable_hosts(version) == ["local"]
-    attempt = actions.begin_attempt(str(placement.pk))
+    attempt = actions.claim_next()
     assert attempt is not None
     loading = pb.StageEvent(phase=pb.StageEvent.LOADING)
     actions.record_stage_event(attempt, loading, engine.boot_id, 0.0)
     assert callable_hosts(version) == ["local"]
-    actions.record_stage_failure(attempt, HostError("digest_mismatch", "", ""), final=True)
+    actions.record_stage_failure(attempt, HostError("digest_mismatch", "", ""), pause_s=None)
     assert callable_hosts(version) == []
 
 
 @pytest.fixture
 def attempt(host: EngineHost, version: AdapterVersion) -> Placement:
-    (placement,) = actions.place_version(version)
-    attempt = actions.begin_attempt(str(placement.pk))
+    actions.place_version(version)
+    attempt = actions.claim_next()
     assert attempt is not None
     return attempt
 
 
 @pytest.mark.services
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("again", ["stuck", "placed", "attempted"])
+@pytest.mark.parametrize("again", ["placed", "attempted"])
 def test_what_becomes_ready_at_this_moment_is_left_alone(
     version: AdapterVersion, attempt: Placement, engine: FakeEngine, again: str
 ) -> None:
     ready = pb.StageEvent(phase=pb.StageEvent.READY)
+    Placement.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))  # its worker is late
     second: dict[str, Callable[[], Any]] = {
-        "stuck": lambda: actions.requeue_stuck(timedelta(0)),
         "placed": lambda: len(actions.place_version(version)),
-        "attempted": lambda: actions.begin_attempt(str(attempt.pk)) is not None,
+        "attempted": lambda: actions.claim_next() is not None,
     }
     assert not while_another_commits(
         lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0), second[again]
@@ -254,18 +258,38 @@ def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVers
     assert callable_hosts(version) == []
 
 
-def test_lost_tasks_are_queued_again(host: EngineHost, version: AdapterVersion) -> None:
+def test_what_a_dead_worker_had_is_staged_by_another(host: EngineHost, attempt: Placement) -> None:
+    assert actions.claim_next() is None
+    Placement.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    second = actions.claim_next()
+    assert second is not None
+    assert second.attempts == 1, "it is the same attempt"
+    actions.record_stage_failure(attempt, HostError("late", "", ""), pause_s=None)
+    assert Placement.objects.get().phase == Phase.QUEUED
+
+
+def test_a_host_that_does_not_answer_is_not_tried(host: EngineHost, version: AdapterVersion) -> None:
+    """It would use up the attempts of whatever waits for it, and the slots of other hosts."""
     actions.place_version(version)
-    assert actions.requeue_stuck(timedelta(minutes=1)) == 0
-    assert actions.requeue_stuck(timedelta(0)) == 1
+    actions.record_offline("local")
+    assert actions.claim_next() is None
+    EngineHost.objects.update(state=HostState.ONLINE)
+    assert actions.claim_next() is not None
+
+
+def test_what_is_staged_now_is_not_begun_anew_by_another_upload(
+    host: EngineHost, version: AdapterVersion, attempt: Placement
+) -> None:
+    assert actions.place_version(version) == []
+    assert not actions._superseded(attempt)
 
 
 def test_a_first_reconciliation_queues_each_once(
     host: EngineHost, version: AdapterVersion, queue: Any, committing: Any
 ) -> None:
     with committing():
-        tasks.reconcile(orphans=True)
-    assert queue.names() == ["stage_placement"]
+        tasks.reconcile()
+    assert queue.names() == ["stage_next", "stage_next"], "one for the version, one for what may have waited"
 
 
 def test_reconcile_places_what_has_no_placement(host: EngineHost, version: AdapterVersion) -> None:
@@ -388,14 +412,15 @@ def test_a_second_task_for_the_same_placement_changes_nothing(
     host: EngineHost, version: AdapterVersion, engine: FakeEngine
 ) -> None:
     (placement,) = actions.place_version(version)
-    earlier = actions.begin_attempt(str(placement.pk))
-    tasks.stage_placement(str(placement.pk))
+    earlier = actions.claim_next()
+    Placement.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    tasks.stage_next()
     assert earlier is not None
     actions.record_stage_event(earlier, pb.StageEvent(phase=pb.StageEvent.QUEUED), engine.boot_id, 0.0)
-    actions.record_stage_failure(earlier, HostError("late", "", ""), final=True)
+    actions.record_stage_failure(earlier, HostError("late", "", ""), pause_s=None)
     placement.refresh_from_db()
     assert placement.phase == Phase.READY
-    tasks.stage_placement(str(placement.pk))
+    tasks.stage_next()
     assert len(engine.stage_calls) == 1
 
 

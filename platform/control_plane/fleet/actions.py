@@ -7,20 +7,39 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
 from control_plane.adapters.versions import lock_version, mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.config import current
 from control_plane.fleet import host_status
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
+from control_plane.jobs import claims, turns
 from control_plane.writes import announce, enqueue
 from lora_engine.wire import engine_pb2 as pb
 
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
+# At once on one host: one that hangs must not hold every slot.
+HOST_STAGINGS = 3
+# What a worker reports of a placement; its claim is another column, which is renewed beside.
+REPORTED = (
+    "phase",
+    "bytes_done",
+    "bytes_total",
+    "pool_pages",
+    "error",
+    "attempts",
+    "next_attempt_at",
+    "boot_id",
+    "updated_at",
+)
+# Slots that are asked for at most for one change: each asks for another when it has done something.
+MOST_SLOTS = 100
 
 
 # -- hosts ---------------------------------------------------------------------
@@ -75,7 +94,9 @@ def place_version(version: AdapterVersion) -> list[Placement]:
             return []  # archived at this moment
         for host in EngineHost.objects.filter(active=True):
             Placement.objects.get_or_create(version=version, host=host)
-        placements = _requeue(version.placements.filter(host__active=True).exclude(ready_here()))
+        # What a worker has in hand goes on there.
+        idle = version.placements.filter(claims.unclaimed(), host__active=True)
+        placements = _requeue(idle.exclude(ready_here()))
         mark_version_staging(version)
         _stage_after_commit(placements)
     return placements
@@ -103,7 +124,7 @@ def withdraw_version(version: AdapterVersion) -> None:
 def requeue_after_boot(host: EngineHost) -> int:
     """An engine that restarted has an empty memory: stage again what should be there. How many."""
     with transaction.atomic():
-        # What is not ready has a task of its own, which finds the new process by itself.
+        # What is not ready waits for a worker, who finds the new process by itself.
         ready = Placement.objects.filter(host=host, phase=Phase.READY, version__state__in=PLACED_STATES)
         placements = _requeue(ready.exclude(boot_id=host.boot_id))
         _stage_after_commit(placements)
@@ -121,34 +142,36 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
     return len(missing)
 
 
-def requeue_stuck(idle: timedelta) -> int:
-    """Stage again what no task has touched for ``idle``: its task was lost with a worker. How many."""
-    with transaction.atomic():
-        stuck = Placement.objects.filter(
-            host__active=True,
-            host__state=HostState.ONLINE,
-            version__state__in=PLACED_STATES,
-            updated_at__lt=timezone.now() - idle,
-        ).exclude(phase__in=[Phase.READY, Phase.FAILED])
-        placements = _requeue(stuck)
-        _stage_after_commit(placements)
-    return len(placements)
+def claim_next() -> Placement | None:
+    """Take a placement for staging, of the tenant whose turn it is. None if there is none to take now.
 
-
-def begin_attempt(placement_id: str) -> Placement | None:
-    """Count an attempt. None if there is nothing to do: ready meanwhile, or not wanted any more.
-
-    The number of the attempt is its claim: what an attempt reports after a later one began is ignored.
+    What a worker reports after another has claimed the placement, or it was queued anew, is ignored.
     """
+    most = current().tenant_stagings
     with transaction.atomic():
-        wanted = Placement.objects.filter(pk=placement_id, version__state__in=[*PLACED_STATES, VersionState.FAILED])
-        locked = wanted.exclude(ready_here()).select_for_update(of=("self",))
-        placement = locked.select_related("host", "version__adapter", "version__tenant").first()
-        if placement is not None:
-            placement.attempts += 1
-            placement.error = None
-            placement.save(update_fields=["attempts", "error", "updated_at"])
-        return placement
+        placement = turns.choose("staging", _waiting(), _staging(), most=most, tenant="version__tenant_id")
+        if placement is None:
+            return None
+        # One that is under a claim still was begun by a worker that died: that attempt goes on.
+        placement.attempts += placement.claim is None
+        placement.error = None
+        placement.save(update_fields=["attempts", "error", "updated_at"])
+        claims.take(placement)
+    return placement
+
+
+def _waiting() -> QuerySet[Placement]:
+    """Those that nobody has in hand, on hosts that answer."""
+    wanted = Placement.objects.filter(version__state__in=[*PLACED_STATES, VersionState.FAILED])
+    open_ = wanted.exclude(phase__in=[Phase.READY, Phase.FAILED])
+    due = open_.filter(Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now()), claims.unclaimed())
+    busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
+    here = due.filter(host__active=True, host__state=HostState.ONLINE).exclude(host__in=busy.values("host"))
+    return here.select_related("host", "version__adapter", "version__tenant").order_by("updated_at")
+
+
+def _staging() -> QuerySet[Placement]:
+    return Placement.objects.filter(claims.claimed())
 
 
 def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
@@ -163,14 +186,19 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
         if placement.phase == Phase.READY:
             placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
             placement.error, placement.attempts = None, 0
-        placement.save()
+            claims.end(placement)
+        placement.save(update_fields=REPORTED)
         if placement.phase == Phase.READY:
             placement.version = mark_version_ready(placement.version)
         _tell(placement, bytes_per_second)
 
 
-def record_stage_failure(placement: Placement, failure: HostError, *, final: bool) -> None:
-    """Store why an attempt failed. A final failure on the last hope makes the version failed."""
+def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: float | None) -> None:
+    """Store why an attempt failed; `pause_s` until the next one, None if there is none.
+
+    A final failure on the last hope makes the version failed.
+    """
+    final = pause_s is None
     error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
     with transaction.atomic():
         lock_version(placement.version)
@@ -178,7 +206,9 @@ def record_stage_failure(placement: Placement, failure: HostError, *, final: boo
             return
         placement.phase = Phase.FAILED if final else Phase.QUEUED
         placement.error = error
-        placement.save()
+        placement.next_attempt_at = None if pause_s is None else timezone.now() + timedelta(seconds=pause_s)
+        placement.save(update_fields=REPORTED)
+        claims.end(placement)
         hopeful = placement.version.placements.filter(host__active=True).exclude(phase=Phase.FAILED)
         if final and not hopeful.exists():
             placement.version = mark_version_failed(placement.version, error)
@@ -196,24 +226,25 @@ def callable_here() -> Q:
 
 
 def _superseded(placement: Placement) -> bool:
-    """Whether a later attempt began, or the placement is gone. Locks it until the transaction ends."""
-    own = Placement.objects.select_for_update().filter(pk=placement.pk, attempts=placement.attempts)
+    """Whether it is in other hands, queued anew or gone. Locks it until the transaction ends."""
+    own = Placement.objects.select_for_update().filter(pk=placement.pk, claim=placement.claim)
     return own.first() is None
 
 
 def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
     """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
     found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
-    again = {"phase": Phase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **also}
+    idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None}
+    again = {"phase": Phase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
     Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
     return found
 
 
 def _stage_after_commit(placements: list[Placement]) -> None:
-    from control_plane.fleet.tasks import stage_placement
+    from control_plane.fleet.tasks import stage_next
 
-    for placement in placements:
-        enqueue(stage_placement, str(placement.pk))
+    for _ in placements[:MOST_SLOTS]:
+        enqueue(stage_next)
 
 
 def _tell(placement: Placement, bytes_per_second: float) -> None:

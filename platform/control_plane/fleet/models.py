@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from control_plane.adapters.models import AdapterVersion
+from control_plane.jobs.models import Claimable
 
 
 class HostState(models.TextChoices):
@@ -47,7 +48,7 @@ class Phase(models.TextChoices):
     FAILED = "failed"
 
 
-class Placement(models.Model):
+class Placement(Claimable):
     """A version that should be on a host, and how far it got."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -58,7 +59,8 @@ class Placement(models.Model):
     bytes_total = models.PositiveBigIntegerField(default=0)
     pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with phase failed.")
-    attempts = models.PositiveIntegerField(default=0)
+    attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")
+    next_attempt_at = models.DateTimeField(null=True, help_text="After a failure it waits until then.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The engine start on which it became ready.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

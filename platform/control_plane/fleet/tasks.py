@@ -6,7 +6,7 @@ import logging
 import time
 from datetime import timedelta
 
-from celery import Task, shared_task
+from celery import shared_task
 
 from control_plane.adapters.artifacts.store import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
@@ -15,7 +15,9 @@ from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Placement
+from control_plane.jobs import claims
 from control_plane.usage.recovery import recover_usage
+from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -23,25 +25,30 @@ logger = logging.getLogger(__name__)
 STAGE_ATTEMPTS = 5
 LONGEST_PAUSE_S = 60.0
 PROGRESS_EVERY_S = 0.25
-STUCK_AFTER = timedelta(minutes=2)
 UNOBSERVED_GRACE = timedelta(seconds=15)
 
 
-@shared_task(bind=True, name="fleet.stage_placement", max_retries=STAGE_ATTEMPTS - 1)
-def stage_placement(self: Task, placement_id: str) -> None:
-    """Bring one version into one host's memory, telling each phase; retried with growing pauses."""
-    placement = actions.begin_attempt(placement_id)
+@shared_task(name="fleet.stage_next")
+def stage_next() -> None:
+    """Bring one version into one host's memory, then ask for the next slot."""
+    placement = actions.claim_next()
     if placement is None:
         return
+    with claims.keep(placement):
+        attempt(placement)
+    enqueue(stage_next)
+
+
+def attempt(placement: Placement) -> None:
+    """Stage it, telling each phase; a failure that may pass is followed by another attempt after a pause."""
     try:
         stage(placement)
     except HostError as failure:
         # What a host does not expect to pass with time is the adapter's own fault: trying again cannot help.
-        final = failure.retry_after_s is None or self.request.retries >= self.max_retries
-        actions.record_stage_failure(placement, failure, final=final)
+        final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
+        pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
+        actions.record_stage_failure(placement, failure, pause_s=pause_s)
         logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
-        if not final:
-            raise self.retry(exc=failure, countdown=pause_before_retry(self.request.retries, failure)) from failure
 
 
 def pause_before_retry(retries: int, failure: HostError) -> float:
@@ -125,24 +132,22 @@ def drop_unwanted(host_name: str, digest: str) -> None:
     if Placement.objects.filter(host__name=host_name, version__digest=digest).exists():
         return
     host = EngineHost.objects.get(name=host_name)
+    if host.state != HostState.ONLINE:
+        return  # a host that does not answer would take up the slots of those that do
     with engine_calls(endpoint_of(host)) as engine:
         engine.drop(digest)
 
 
 @shared_task(name="fleet.reconcile")
-def reconcile(host_name: str = "", orphans: bool = False) -> None:
-    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times.
-
-    ``orphans``: no worker has survived, so every unfinished placement has lost its task, however lately it moved.
-    """
+def reconcile(host_name: str = "") -> None:
+    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
     actions.sync_hosts(configured_endpoints())
-    # First: what is queued below has a task of its own.
-    actions.requeue_stuck(timedelta(0) if orphans else STUCK_AFTER)
     place_missing()
     hosts = EngineHost.objects.filter(active=True, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
+    enqueue(stage_next)  # what has waited for a host to answer
 
 
 def place_missing() -> None:
