@@ -10,6 +10,7 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.events.publisher import group_name
 from control_plane.events.ring import Event, ring
+from control_plane.http.json_body import JsonError, read_object
 from control_plane.live.presence import REFRESH_S, presence
 from control_plane.sockets.authenticated_socket import HeldSocket
 from control_plane.sockets.handshake import origin_is_ours
@@ -115,7 +116,6 @@ def parse(text: str | None) -> dict[str, Any]:
     if text is None or len(text) > LONGEST_MESSAGE:
         return {}
     try:
-        message = json.loads(text)
-    except ValueError:
+        return read_object(text)
+    except JsonError:
         return {}
-    return message if isinstance(message, dict) else {}

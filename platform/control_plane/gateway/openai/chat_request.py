@@ -11,6 +11,7 @@ from control_plane.usage.models import Endpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048
+MOST_PARTS = 1024
 MOST_LOGPROBS = 20
 
 
@@ -27,7 +28,7 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
     name: str | None = Field(default=None, max_length=256)
     refusal: None = None
     annotations: list[Any] | None = Field(default=None, max_length=0)
@@ -64,7 +65,7 @@ class Message(BaseModel):
 class ChatRequest(Parameters):
     endpoint: ClassVar[Endpoint] = Endpoint.CHAT
 
-    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)

@@ -15,7 +15,7 @@ MOST_PROMPTS = 64
 MOST_LOGPROBS = 20
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
-TokenPrompt = Annotated[list[TokenId], Field(min_length=1)]
+TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class CompletionRequest(Parameters):
@@ -23,9 +23,9 @@ class CompletionRequest(Parameters):
 
     prompt: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
         | TokenPrompt
-        | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
     )
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)

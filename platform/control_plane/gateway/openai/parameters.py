@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeVar
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
+from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
 
 # Accepted and without effect here, as they have none on the text.
@@ -38,6 +38,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 SMALLEST_TOP_P = 1e-6
 MOST_STOPS = 16
 
+LONGEST_PARAM = 100
+
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 R = TypeVar("R", bound="Parameters")
 
@@ -50,7 +52,9 @@ class StreamOptions(BaseModel):
 
 
 class Parameters(BaseModel):
-    """What both endpoints share. ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``stop_token_ids``
+    """What both endpoints share. Lists are refused at their first fault: a million of them would take seconds to tell.
+
+    ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``stop_token_ids``
     are extensions in the form that other open engines take them."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -67,11 +71,20 @@ class Parameters(BaseModel):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
-    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
-    stop_token_ids: list[Annotated[int, Field(ge=0, lt=1 << 32)]] | None = Field(default=None, max_length=64)
+    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(fail_fast=True)] | None = Field(
+        default=None, max_length=64
+    )
     n: int | None = Field(default=None, ge=1, le=128)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=1024)
     ignore_eos: bool | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("it holds characters that are in no model's name")
+        return value
 
     @field_validator("logit_bias")
     @classmethod
@@ -129,19 +142,9 @@ class Parameters(BaseModel):
         return sampling
 
 
-def read_json(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises ``ApiError``."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise invalid(
-            f"The body is not valid JSON: {str(error)[:200]}.", "Send one JSON object.", code="malformed_json"
-        ) from None
-    if not isinstance(value, dict):
-        raise invalid(
-            f"The body is a JSON {type(value).__name__}, not an object.", "Send one JSON object.", code="malformed_json"
-        )
-    return value
+def read_json(body: bytes | str) -> dict[str, Any]:
+    """The body as a JSON object. Raises ``JsonError``. Its text may hold NUL: prompts reach no database as they are."""
+    return read_object(body, nul=True)
 
 
 def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
@@ -179,8 +182,9 @@ def _refuse_unless_neutral(name: str, value: object) -> None:
 
 def from_validation(error: ValidationError) -> ApiError:
     """The first problem, in the words and with the codes that OpenAI's API uses."""
-    problem = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
-    param = path(problem["loc"])
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    problem = min(problems, key=lambda item: item["type"] != "extra_forbidden")
+    param = path(problem["loc"])[:LONGEST_PARAM]
     if problem["type"] == "extra_forbidden":
         message = f"Unrecognized request argument supplied: {param}."
         return invalid(message, "Remove it, or check its spelling.", param, "unknown_parameter")
