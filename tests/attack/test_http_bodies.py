@@ -14,6 +14,7 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import WebProcess
 from websockets.sync.client import connect
 
+from control_plane.adapters.uploads.asgi import Handler
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError
@@ -23,7 +24,6 @@ from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.runtime import runtime
 from control_plane.http import json_body
-from control_plane.http.asgi import Handler
 from control_plane.http.body_budget import BodiesInFlightError, BodyBudget, budget
 from control_plane.http.body_guard import BODY_MAX_BYTES, BodyGuard
 from control_plane.http.json_body import JsonError, read_object
