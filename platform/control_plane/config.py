@@ -113,6 +113,7 @@ class Settings(BaseSettings):
     webhook_allow_private: bool = False
     tenant_validations: int = Field(default=2, gt=0)
     tenant_stagings: int = Field(default=2, gt=0)
+    tenant_deliveries: int = Field(default=2, gt=0)
 
     metrics_token: str = ""
     drain_s: int = Field(default=30, ge=0)

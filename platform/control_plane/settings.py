@@ -198,6 +198,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     # Slots are asked for by what makes work; this is for work whose slot was lost, or which had to wait.
     "validate": {"task": "adapters.validate_next", "schedule": 3.0, "options": {"expires": 3}},
     "stage": {"task": "fleet.stage_next", "schedule": 3.0, "options": {"expires": 3}},
+    "deliver": {"task": "webhooks.deliver_next", "schedule": 3.0, "options": {"expires": 3}},
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
     "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0, "options": {"expires": 30}},
@@ -205,7 +206,6 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},
     "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0, "options": {"expires": 600}},
     "reconcile-quotas": {"task": "quotas.reconcile", "schedule": 60.0, "options": {"expires": 60}},
-    "deliver-webhooks": {"task": "webhooks.deliver_due", "schedule": 5.0, "options": {"expires": 15}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
     "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
     "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
@@ -283,5 +283,11 @@ LOGGING: dict[str, Any] = {
         }
     },
     "root": {"handlers": ["stderr"], "level": LORIKEET.log_level},
-    "loggers": {"celery": {"level": "WARNING"}, "kombu": {"level": "WARNING"}, "django.request": {"level": "ERROR"}},
+    "loggers": {
+        "celery": {"level": "WARNING"},
+        "kombu": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        # Would log every URL that is called, and a webhook's may have a password in its query.
+        "httpx": {"level": "WARNING"},
+    },
 }

@@ -18,6 +18,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.db.models import Model
 from django.utils import timezone
+from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.seed import add_version
 from lorikeet_testing.web import eventually
@@ -30,8 +31,12 @@ from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.models import EngineHost, HostState, Placement
+from control_plane.http import egress
 from control_plane.jobs import claims
 from control_plane.jobs.models import Claimable, Turn
+from control_plane.webhooks import actions as webhooks
+from control_plane.webhooks import delivery
+from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -185,13 +190,180 @@ def test_progress_that_is_written_leaves_the_claim(acme: Any, host: EngineHost) 
     assert Placement.objects.filter(claims.claimed(), claim=placement.claim).exists()
 
 
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def registered(org: Any, number: int = 1) -> list[Endpoint]:
+    urls = [f"https://hooks{index}.{org.tenant.slug}.example/" for index in range(number)]
+    return [Endpoint.objects.create(tenant=org.tenant, url=url) for url in urls]
+
+
+def messages(endpoint: Endpoint, number: int = 1) -> None:
+    for _ in range(number):
+        event = Event.objects.create(tenant=endpoint.tenant, type=EventType.VERSION_READY, data={})
+        Delivery.objects.create(
+            tenant=endpoint.tenant, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
+        )
+
+
+def sending() -> str | None:
+    """Which endpoint a slot sends to."""
+    claimed = delivery.claim_next()
+    return claimed.endpoint.url.removeprefix("https://").removesuffix(".example/") if claimed else None
+
+
+@pytest.fixture
+def endpoint_answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `post` does, in turn: a status, or an exception."""
+    answers: list[Any] = []
+
+    def post(*_: Any, **__: Any) -> int:
+        answer = answers.pop(0) if answers else 200
+        if isinstance(answer, Exception):
+            raise answer
+        return int(answer)
+
+    monkeypatch.setattr(egress, "post", post)
+    return answers
+
+
+def test_one_message_at_a_time_to_an_endpoint(acme: Any, globex: Any, settings: Any) -> None:
+    allow(settings, tenant_deliveries=3)
+    slow, other = registered(acme, 2)
+    messages(slow, 1000)
+    messages(other, 2)
+    assert [sending() for _ in range(3)] == ["hooks0.acme", "hooks1.acme", None]
+    (theirs,) = registered(globex)
+    messages(theirs)
+    assert sending() == "hooks0.globex"
+
+
+def test_messages_of_one_tenant_at_once(acme: Any, globex: Any, settings: Any) -> None:
+    allow(settings, tenant_deliveries=2)
+    for endpoint in registered(acme, 20):
+        messages(endpoint, 5)
+    assert [sending() for _ in range(3)] == ["hooks0.acme", "hooks1.acme", None]
+    (theirs,) = registered(globex)
+    messages(theirs)
+    assert sending() == "hooks0.globex"
+
+
+@pytest.mark.usefixtures("endpoint_answers")
+def test_a_thousand_messages_are_by_turns(acme: Any, globex: Any) -> None:
+    """With one slot, and also among one tenant's endpoints: a full one does not keep back the others."""
+    full, other = registered(acme, 2)
+    messages(full, 100)
+    messages(other, 2)
+    (theirs,) = registered(globex)
+    messages(theirs, 3)
+    order = []
+    for _ in range(8):
+        order.append(sending())
+        claimed = Delivery.objects.select_related("endpoint", "event", "tenant").get(claim__isnull=False)
+        delivery._note(claimed, delivery.Result(timezone.now(), 1, 200, ""))
+    tenants = [name.rpartition(".")[2] for name in order if name]
+    assert tenants[:6] in (["acme", "globex"] * 3, ["globex", "acme"] * 3)
+    assert order.count("hooks1.acme") == 2
+
+
+def test_a_failing_endpoint_rests_longer_each_time(acme: Any, endpoint_answers: list[Any]) -> None:
+    (endpoint,) = registered(acme)
+    messages(endpoint, 50)
+    endpoint_answers += [egress.EgressError("no answer"), 500, 302, egress.EgressError("no answer")]
+    rests = []
+    for _ in range(4):
+        assert delivery.deliver_next() is not None
+        assert delivery.deliver_next() is None, "it rests"
+        endpoint.refresh_from_db()
+        assert endpoint.rests_until is not None
+        rests.append((endpoint.rests_until - timezone.now()).total_seconds())
+        Endpoint.objects.update(rests_until=timezone.now())
+    assert rests == sorted(rests)
+    assert rests[0] > 5 and rests[-1] > 500
+    assert delivery.deliver_next() is not None
+    endpoint.refresh_from_db()
+    assert (endpoint.failures, endpoint.rests_until) == (0, None)
+
+
+def test_a_slow_endpoint_rests_as_long_as_it_took(acme: Any, endpoint_answers: list[Any]) -> None:
+    (endpoint,) = registered(acme)
+    messages(endpoint, 2)
+    claimed = delivery.claim_next()
+    assert claimed is not None
+    delivery._note(claimed, delivery.Result(timezone.now(), 4000, 200, ""))
+    endpoint.refresh_from_db()
+    assert endpoint.rests_until is not None
+    assert 3 < (endpoint.rests_until - timezone.now()).total_seconds() <= 4
+    assert endpoint.failures == 0
+
+
+def test_a_try_is_shorter_than_its_claim() -> None:
+    """Otherwise a message to a slow endpoint would go out twice."""
+    assert egress.TOTAL_S < claims.CLAIM_S / 2
+
+
+def test_a_killed_workers_message_is_sent_by_another(acme: Any, endpoint_answers: list[Any]) -> None:
+    (endpoint,) = registered(acme)
+    messages(endpoint)
+    first = delivery.claim_next()
+    assert delivery.deliver_next() is None
+    expire(Delivery)
+    endpoint_answers.append(503)
+    assert delivery.deliver_next() is not None
+    assert first is not None
+    delivery._note(first, delivery.Result(timezone.now(), 1, 200, ""))
+    row = Delivery.objects.get()
+    assert (row.state, row.attempts, row.log.count()) == ("pending", 1, 2), "a late answer is logged, no more"
+
+
+def test_an_endpoint_that_is_deleted_while_it_is_called(acme: Any, endpoint_answers: list[Any]) -> None:
+    (endpoint,) = registered(acme)
+    messages(endpoint)
+    claimed = delivery.claim_next()
+    assert claimed is not None
+    Endpoint.objects.all().delete()
+    delivery._note(claimed, delivery.Result(timezone.now(), 1, 200, ""))
+
+
+def test_tests_and_replays_are_so_many_a_minute(acme: Any, globex: Any, queue: Any) -> None:
+    """Each also ends an endpoint's rest, so sixty tests of a slow one were sixty calls."""
+    mine, theirs = registered(acme)[0], registered(globex)[0]
+    path = acme.path(f"webhooks/{mine.pk}")
+    answers = [acme.client().post(f"{path}/test") for _ in range(webhooks.TESTS.count + 1)]
+    assert [answer.status_code for answer in answers] == [202] * webhooks.TESTS.count + [429]
+    assert 0 < int(answers[-1]["Retry-After"]) <= webhooks.TESTS.seconds
+    assert answers[-1].json()["error"]["code"] == "too_many_requests"
+    assert globex.client().post(globex.path(f"webhooks/{theirs.pk}/test")).status_code == 202, "each tenant its own"
+    again = f"{path}/deliveries/{answers[0].json()['id']}/replay"
+    codes = [acme.client().post(again).status_code for _ in range(webhooks.REPLAYS.count + 1)]
+    assert codes == [202] * webhooks.REPLAYS.count + [429]
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_workers_lock_in_one_order(acme: Any, queue: Any) -> None:
+    """The endpoint, then its message: in two orders, PostgreSQL would end one of them."""
+    (endpoint,) = registered(acme)
+    messages(endpoint)
+    claimed = delivery.claim_next()
+    expire(Delivery)
+    assert claimed is not None
+    late = delivery.Result(timezone.now(), 1, 200, "")
+    while_another_commits(
+        lambda: Endpoint.objects.select_for_update().get(pk=endpoint.pk),
+        lambda: delivery._note(claimed, late),
+        lambda: Delivery.objects.select_for_update().get(pk=claimed.pk),
+    )
+    assert Delivery.objects.get().state == "delivered"
+
+
 # -- claims: killed, stalled, stopped ----------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_costs_seconds() -> None:
     """The claim's end and beat's next look together; it was twice the longest validation, eleven minutes."""
     looks = {entry["task"]: entry["schedule"] for entry in app.conf.beat_schedule.values()}
-    for task in ("adapters.validate_next", "fleet.stage_next"):
+    for task in ("adapters.validate_next", "fleet.stage_next", "webhooks.deliver_next"):
         assert claims.CLAIM_S + looks[task] <= 15
     assert claims.RENEW_S <= claims.CLAIM_S / 4, "a worker that is late once keeps its claim"
 
@@ -336,7 +508,7 @@ def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any,
 
 def test_everything_that_workers_claim_is_known() -> None:
     """`end_all`, for a start after which no worker of before lives, goes through these."""
-    assert {model.__name__ for model in Claimable.__subclasses__()} == {"Upload", "Placement"}
+    assert {model.__name__ for model in Claimable.__subclasses__()} == {"Upload", "Placement", "Delivery"}
     claims.end_all()
 
 

@@ -1170,7 +1170,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Send a message of type "test". */
+        /** @description Send a message of type "test". Ten a minute for a tenant; 429 says when the next may follow. */
         post: operations["test_webhook"];
         delete?: never;
         options?: never;
@@ -5753,6 +5753,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
         };
     };
     rotate_webhook_secret: {
@@ -5806,6 +5814,14 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };

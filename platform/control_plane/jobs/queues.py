@@ -34,7 +34,7 @@ QUEUES = (
     # Talks to engine hosts, which may hang.
     WorkQueue("staging", 4, ("fleet.stage_next", "fleet.drop_unwanted", "fleet.pull_usage")),
     # Talks to tenants' servers, which may be slow on purpose.
-    WorkQueue("webhooks", 6, ("webhooks.deliver", "webhooks.deliver_due")),
+    WorkQueue("webhooks", 6, ("webhooks.deliver_next",)),
     WorkQueue("mail", 1, ("accounts.mail_reset_link", "tenants.mail_invitation")),
     WorkQueue("exports", 2, ("reports.write_export",)),
     # May take minutes, and nobody waits for it.

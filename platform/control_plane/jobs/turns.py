@@ -9,7 +9,7 @@ most, and not at all while a slot is free.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, Model, QuerySet
@@ -22,7 +22,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def choose(
-    queue: str, waiting: QuerySet[M], running: QuerySet[M], *, most: int, tenant: str = "tenant_id"
+    queue: str, waiting: QuerySet[M], running: QuerySet[Any], *, most: int, tenant: str = "tenant_id"
 ) -> M | None:
     """The job that is next, locked; the first of its tenant's in the order of `waiting`. None if none may begin.
 
@@ -38,7 +38,7 @@ def choose(
     return waiting.filter(**{tenant: chosen}).select_for_update(of=("self",)).first()
 
 
-def _next_tenant(queue: str, waiting: QuerySet[M], running: QuerySet[M], most: int, tenant: str) -> UUID | None:
+def _next_tenant(queue: str, waiting: QuerySet[M], running: QuerySet[Any], most: int, tenant: str) -> UUID | None:
     count: dict[UUID, int] = dict(running.order_by().values_list(tenant).annotate(count=Count("pk")))
     tenants: list[UUID] = list(waiting.order_by().values_list(tenant, flat=True).distinct())
     free = [pk for pk in tenants if count.get(pk, 0) < most]

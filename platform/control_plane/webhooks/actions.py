@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,19 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.access.principal import Principal
+from control_plane.accounts.attempts import limiter
 from control_plane.audit import actions as audit
-from control_plane.config import current
+from control_plane.config import Rate, current
 from control_plane.errors import LorikeetError
 from control_plane.http.egress import UrlRefusedError, check_url
+from control_plane.tenants.models import Tenant
 from control_plane.webhooks.events import queue
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.writes import enqueue
 
 MOST_ENDPOINTS = 20
+TESTS = Rate(10, 60)
+REPLAYS = Rate(60, 60)
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,23 @@ def rotate_secret(*, acting: Principal, endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+class TooManyMessagesError(LorikeetError):
+    def __init__(self, what: str, rate: Rate, wait_s: float) -> None:
+        super().__init__(
+            "too_many_requests",
+            f"{rate.count} {what} a minute are sent for a tenant.",
+            f"Wait {math.ceil(wait_s)} s.",
+            status=429,
+        )
+        self.retry_after_s = wait_s
+
+
 def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
-    """A message of type "test", to this endpoint only, whatever it asked for."""
+    """A message of type "test", to this endpoint only, whatever it asked for.
+
+    Raises TooManyMessagesError (429).
+    """
+    _count("tests", TESTS, acting.tenant)
     with transaction.atomic():
         data = {"text": "Lorikeet can reach this endpoint."}
         event = Event.objects.create(tenant=acting.tenant, type=EventType.TEST, data=data)
@@ -86,16 +106,17 @@ def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
 
 
 def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
-    """Send a message again, now, with all its tries before it."""
-    from control_plane.webhooks.tasks import deliver
+    """Send a message again, now, with all its tries before it. Raises TooManyMessagesError (429)."""
+    from control_plane.webhooks.tasks import deliver_next
 
+    _count("replays", REPLAYS, acting.tenant)
     with transaction.atomic():
+        _wake(delivery.endpoint)  # first: workers too lock the endpoint before its message
         delivery.state, delivery.attempts = DeliveryState.PENDING, 0
         delivery.next_attempt_at = timezone.now()
         delivery.save(update_fields=["state", "attempts", "next_attempt_at"])
-        _wake(delivery.endpoint)
         _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
-        enqueue(deliver, str(delivery.pk))
+        enqueue(deliver_next)
     return delivery
 
 
@@ -104,6 +125,12 @@ def _check_url(url: str) -> None:
         check_url(url, allow_private=current().webhook_allow_private)
     except UrlRefusedError as refused:
         raise LorikeetError("webhook_url_refused", refused.message, refused.fix, param="url") from None
+
+
+def _count(what: str, rate: Rate, tenant: Tenant) -> None:
+    wait_s = limiter().take(f"webhook-{what}:{tenant.pk}", rate)
+    if wait_s > 0:
+        raise TooManyMessagesError(what, rate, wait_s)
 
 
 def _wake(endpoint: Endpoint) -> None:

@@ -1,20 +1,25 @@
-"""Sending what is due, at least once each: claimed by one worker, tried again with growing pauses."""
+"""Sending what is due, at least once each: claimed by one worker, tried again with growing pauses.
+
+Tenants choose the servers, so what these cost is bounded: one message at a time to an endpoint, so many to a tenant, a
+few seconds each, and rest for an endpoint that fails or is slow.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from control_plane.config import current
+from control_plane.db import release_connections
 from control_plane.http import egress
+from control_plane.jobs import claims, turns
 from control_plane.webhooks.models import Attempt, Delivery, DeliveryState, Endpoint
 from control_plane.webhooks.signing import signature_headers
 
@@ -22,15 +27,10 @@ from control_plane.webhooks.signing import signature_headers
 PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200, 6 * 3600, 12 * 3600, 24 * 3600, 24 * 3600)
 )
-# Longer than a try can take: a claim that is older was made by a worker that died.
-CLAIM = timedelta(seconds=3 * egress.TOTAL_S)
-
-
-def due(now: datetime) -> QuerySet[Delivery]:
-    """Messages that may be sent now. An endpoint that failed rests, so that it does not take up every worker."""
-    awake = Q(endpoint__rests_until__isnull=True) | Q(endpoint__rests_until__lte=now)
-    pending = Delivery.objects.filter(state=DeliveryState.PENDING, next_attempt_at__lte=now)
-    return pending.filter(awake, endpoint__active=True)
+# The longest rest of an endpoint: each message keeps its own, longer pauses.
+LONGEST_REST = timedelta(minutes=10)
+# An endpoint that takes longer to answer rests as long as it took: it has half of a slot's time at most.
+SLOW = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,49 @@ class Result:
         return self.status is not None and 200 <= self.status < 300
 
 
-def deliver(delivery_id: str) -> Result | None:
-    """Try once, if it is due and nobody else is at it."""
-    now = timezone.now()
-    if not due(now).filter(pk=delivery_id).exists():
+def deliver_next() -> Result | None:
+    """Try one message once, of the tenant whose turn it is. None if there is none to send now."""
+    delivery = claim_next()
+    if delivery is None:
         return None
-    unclaimed = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.PENDING, next_attempt_at__lte=now)
-    if not unclaimed.update(next_attempt_at=now + CLAIM):
-        return None
-    delivery = Delivery.objects.select_related("endpoint", "event", "tenant").get(pk=delivery_id)
-    result = _send(delivery, now)
+    release_connections()
+    result = _send(delivery, timezone.now())
     _note(delivery, result)
     return result
+
+
+def claim_next() -> Delivery | None:
+    """One message at a time to each endpoint, and first to the one that was not tried for the longest time.
+
+    A claim is longer than a try can take, so it is not renewed.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        endpoint = turns.choose("webhooks", _ready(now), _sending(), most=current().tenant_deliveries)
+        if endpoint is None:
+            return None
+        Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk).update(tried_at=now)
+        own = _due(now).filter(endpoint=endpoint).select_related("endpoint", "event", "tenant")
+        delivery = own.select_for_update(of=("self",)).order_by("next_attempt_at").first()
+        if delivery is not None:
+            claims.take(delivery)
+    return delivery
+
+
+def _ready(now: datetime) -> QuerySet[Endpoint]:
+    """Endpoints that have messages, do not rest, and get none at this moment."""
+    awake = Endpoint.objects.filter(Q(rests_until=None) | Q(rests_until__lte=now), active=True)
+    own = Q(endpoint=OuterRef("pk"))
+    ready = awake.filter(Exists(_due(now).filter(own)), ~Exists(_sending().filter(own)))
+    return ready.select_related("tenant").order_by(F("tried_at").asc(nulls_first=True))
+
+
+def _due(now: datetime) -> QuerySet[Delivery]:
+    return Delivery.objects.filter(claims.unclaimed(), state=DeliveryState.PENDING, next_attempt_at__lte=now)
+
+
+def _sending() -> QuerySet[Delivery]:
+    return Delivery.objects.filter(claims.claimed(), state=DeliveryState.PENDING)
 
 
 def _send(delivery: Delivery, now: datetime) -> Result:
@@ -90,35 +121,46 @@ def message(delivery: Delivery) -> dict[str, Any]:
 
 def _note(delivery: Delivery, result: Result) -> None:
     with transaction.atomic():
+        # The endpoint first, as in `claim_next`.
+        Endpoint.objects.for_tenant(delivery.tenant).select_for_update(no_key=True).filter(pk=delivery.endpoint_id).first()
+        locked = Delivery.objects.select_for_update(of=("self",)).filter(pk=delivery.pk).first()
+        if locked is None:
+            return  # deleted with its endpoint
         Attempt.objects.create(
-            delivery=delivery,
+            delivery=locked,
             at=result.at,
             duration_ms=result.duration_ms,
             status=result.status,
             error=result.error,
         )
-        delivery.attempts += 1
+        if not claims.holds(delivery, locked):
+            return  # this worker stood still, and another sends it again
+        locked.attempts += 1
         if result.ok:
-            delivery.state, delivery.delivered_at = DeliveryState.DELIVERED, timezone.now()
-        elif delivery.attempts > len(PAUSES):
-            delivery.state = DeliveryState.FAILED
+            locked.state, locked.delivered_at = DeliveryState.DELIVERED, timezone.now()
+        elif locked.attempts > len(PAUSES):
+            locked.state = DeliveryState.FAILED
         else:
-            delivery.next_attempt_at = timezone.now() + _pause(delivery.attempts)
-        delivery.save(update_fields=["attempts", "state", "delivered_at", "next_attempt_at"])
+            locked.next_attempt_at = timezone.now() + _pause(locked.attempts)
+        locked.claim = locked.claimed_until = None
+        fields = ["attempts", "state", "delivered_at", "next_attempt_at", "claim", "claimed_until"]
+        locked.save(update_fields=fields)
         _rest(delivery.endpoint, result)
 
 
-def _pause(failures: int, pauses: Sequence[timedelta] = PAUSES) -> timedelta:
-    return pauses[min(failures, len(pauses)) - 1]
+def _pause(failures: int) -> timedelta:
+    return PAUSES[min(failures, len(PAUSES)) - 1]
 
 
 def _rest(endpoint: Endpoint, result: Result) -> None:
+    """After a failure for longer each time; after a slow answer as long as it took."""
     own = Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk)
+    took = timedelta(milliseconds=result.duration_ms)
     if result.ok:
-        own.exclude(failures=0).update(failures=0, rests_until=None)
+        own.exclude(failures=0, rests_until=None).update(failures=0, rests_until=None)
+        if took > SLOW:
+            own.update(rests_until=timezone.now() + took)
         return
     own.update(failures=F("failures") + 1)
-    failures = own.values_list("failures", flat=True).get()
-    # At most ten minutes for all: each message keeps its own, longer pauses.
-    pause = min(_pause(failures), timedelta(minutes=10))
-    own.update(rests_until=timezone.now() + pause)
+    failures = own.values_list("failures", flat=True).first() or 1
+    own.update(rests_until=timezone.now() + min(_pause(failures), LONGEST_REST))

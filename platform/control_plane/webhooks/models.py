@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from control_plane.jobs.models import Claimable
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
 
@@ -36,7 +37,8 @@ class Endpoint(models.Model):
     secret_version = models.PositiveIntegerField(default=1)
     rotated_at = models.DateTimeField(null=True)
     failures = models.PositiveIntegerField(default=0, help_text="In a row, over all messages.")
-    rests_until = models.DateTimeField(null=True, help_text="After a failure nothing is sent to it until then.")
+    rests_until = models.DateTimeField(null=True, help_text="Nothing is sent to it until then.")
+    tried_at = models.DateTimeField(null=True, help_text="When a message was last sent, whatever came of it.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -74,7 +76,7 @@ class DeliveryState(models.TextChoices):
     FAILED = "failed"
 
 
-class Delivery(models.Model):
+class Delivery(Claimable):
     """One event to one endpoint."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -83,7 +85,7 @@ class Delivery(models.Model):
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
     state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.PENDING)
     attempts = models.PositiveIntegerField(default=0, help_text="Since it was made or sent again by hand.")
-    next_attempt_at = models.DateTimeField(help_text="While one sends it, when it is taken to have died.")
+    next_attempt_at = models.DateTimeField()
     delivered_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -92,7 +94,7 @@ class Delivery(models.Model):
     class Meta:
         ordering = ["-created_at", "-id"]
         indexes = [
-            models.Index(fields=["next_attempt_at"], condition=Q(state="pending"), name="webhook_due"),
+            models.Index(fields=["endpoint", "next_attempt_at"], condition=Q(state="pending"), name="webhook_pending"),
             models.Index(fields=["endpoint", "-created_at"], name="webhook_recent"),
         ]
         constraints = [models.UniqueConstraint(fields=["endpoint", "event"], name="webhook_event_once_per_endpoint")]

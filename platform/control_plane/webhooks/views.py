@@ -27,6 +27,7 @@ from control_plane.webhooks.signing import secret_of
 RECENT = 100
 WRITE = Capability.WRITE_WEBHOOKS
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+_TOO_MANY: dict[int, Any] = {429: ErrorResponseSerializer}
 _REFUSED: dict[int, Any] = {400: ErrorResponseSerializer, **_NOT_FOUND}
 
 
@@ -117,11 +118,11 @@ class TestView(TenantView):
     @extend_schema(
         operation_id="test_webhook",
         request=None,
-        responses={202: DeliverySerializer, **_NOT_FOUND},
+        responses={202: DeliverySerializer, **_NOT_FOUND, **_TOO_MANY},
         tags=["webhooks"],
     )
     def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """Send a message of type "test"."""
+        """Send a message of type "test". Ten a minute for a tenant; 429 says when the next may follow."""
         delivery = actions.send_test(acting=self.principal, endpoint=find(self.principal, webhook_id))
         return Response(DeliverySerializer(delivery).data, status=202)
 
@@ -147,7 +148,7 @@ class ReplayView(TenantView):
     @extend_schema(
         operation_id="replay_delivery",
         request=None,
-        responses={202: DeliverySerializer, **_NOT_FOUND},
+        responses={202: DeliverySerializer, **_NOT_FOUND, **_TOO_MANY},
         tags=["webhooks"],
     )
     def post(self, request: Request, tenant: str, webhook_id: UUID, delivery_id: UUID) -> Response:

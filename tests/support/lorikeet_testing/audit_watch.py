@@ -50,7 +50,7 @@ UNAUDITED = {
 # Functions that change audited tables in ways that are no decision of anybody.
 UNAUDITED_PLACES = {
     "keys/last_used.py _write": "when a key was last used, in batches",
-    "webhooks/delivery.py deliver": "whether an endpoint answers",
+    "webhooks/delivery.py claim_next": "when an endpoint was last tried",
     "webhooks/delivery.py _note": "whether an endpoint answers",
     "webhooks/delivery.py _rest": "whether an endpoint answers",
     "reports/exports.py write": "the progress of an export that was asked for",
