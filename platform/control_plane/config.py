@@ -98,6 +98,8 @@ class Settings(BaseSettings):
     socket_max_generations: int = Field(default=32, gt=0)
 
     idempotency_s: int = Field(default=3600, gt=0)
+    idempotency_max_answers: int = Field(default=1000, gt=0)
+    idempotency_max_bytes: int = Field(default=16 << 20, ge=1 << 20)
     quota_fail_open: bool = False
     quota_output_tokens: int = Field(default=1024, gt=0)
 

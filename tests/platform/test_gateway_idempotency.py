@@ -13,7 +13,7 @@ import pytest_asyncio
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 
-from control_plane.gateway.idempotency import Answers, MemoryAnswers, RedisAnswers, Stored
+from control_plane.gateway.idempotency_store import AnswerStore, MemoryStore, Name, RedisStore, Room, Stored
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
@@ -108,24 +108,18 @@ def _unless_running(answer: httpx.Response) -> httpx.Response | None:
 
 
 @pytest_asyncio.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
-async def answers(request: pytest.FixtureRequest) -> AsyncIterator[Answers]:
-    made: Answers = MemoryAnswers() if request.param == "memory" else RedisAnswers(REDIS_URL)
+async def answers(request: pytest.FixtureRequest) -> AsyncIterator[AnswerStore]:
+    made: AnswerStore = MemoryStore() if request.param == "memory" else RedisStore(REDIS_URL)
     yield made
     await made.close()
 
 
-async def test_stores(answers: Answers) -> None:
-    name = uuid.uuid4().hex
-    running, done = Stored("f"), Stored("f", "text/plain", b"\x00\xff answer")
+async def test_stores(answers: AnswerStore) -> None:
+    name = Name(uuid.uuid4().hex, "key")
+    running, done = Stored("f", "one"), Stored("f", "one", "text/plain", b"\x00\xff answer")
     assert await answers.claim(name, running, 60) is None
-    assert await answers.claim(name, Stored("g"), 60) == running
-    await answers.put(name, done, 60)
+    assert await answers.claim(name, Stored("g", "two"), 60) == running
+    await answers.keep(name, done, Room(60, 10, 1000))
     assert await answers.claim(name, running, 60) == done
-    await answers.drop(name)
+    await answers.drop(name, running)
     assert await answers.claim(name, running, 60) is None
-
-
-async def test_memory_forgets() -> None:
-    answers = MemoryAnswers()
-    await answers.put("a", Stored("f"), -1)
-    assert await answers.claim("a", Stored("g"), 60) is None

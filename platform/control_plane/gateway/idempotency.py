@@ -7,142 +7,80 @@ answers that succeeded are kept: after an error, or a client that left in the mi
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
-import json
-import time
-from collections import OrderedDict
+import uuid
+import weakref
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
-import redis.asyncio
 from redis.exceptions import RedisError
 
 from control_plane import config
 from control_plane.access.principal import Principal
 from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.idempotency_store import AnswerStore, MemoryStore, Name, RedisStore, Room, Stored
 
-RUNNING_S = 300
-"""A process that died while it answered holds the key no longer than this."""
+LEASE_S, RENEW_S = 120, 30.0
+"""A process that died while it answered holds the key no longer than this; one that lives says so this often."""
 LONGEST_KEY = 255
 MOST_BYTES = 1 << 20
-MOST_KEPT = 10_000
-TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True)
-class Stored:
-    """`body` is None while the request runs."""
-
-    fingerprint: str
-    content_type: str = ""
-    body: bytes | None = None
-
-    def dump(self) -> str:
-        body = None if self.body is None else base64.b64encode(self.body).decode()
-        return json.dumps([self.fingerprint, self.content_type, body])
-
-    @classmethod
-    def load(cls, text: str | bytes) -> Stored:
-        fingerprint, content_type, body = json.loads(text)
-        return cls(fingerprint, content_type, None if body is None else base64.b64decode(body))
-
-
-class Answers(Protocol):
-    """Where answers are kept. May raise RedisError or OSError."""
-
-    async def claim(self, name: str, stored: Stored, seconds: int) -> Stored | None:
-        """Store if there is nothing; else what is there."""
-
-    async def put(self, name: str, stored: Stored, seconds: int) -> None: ...
-
-    async def drop(self, name: str) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class MemoryAnswers:
-    """Of one process."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[float, Stored]] = OrderedDict()
-
-    async def claim(self, name: str, stored: Stored, seconds: int) -> Stored | None:
-        known = self._kept.get(name)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        await self.put(name, stored, seconds)
-        return None
-
-    async def put(self, name: str, stored: Stored, seconds: int) -> None:
-        self._kept[name] = (time.monotonic() + seconds, stored)
-        self._kept.move_to_end(name)
-        now = time.monotonic()
-        while self._kept and (len(self._kept) > MOST_KEPT or next(iter(self._kept.values()))[0] < now):
-            self._kept.popitem(last=False)
-
-    async def drop(self, name: str) -> None:
-        self._kept.pop(name, None)
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class RedisAnswers:
-    """Of many processes."""
-
-    def __init__(self, url: str) -> None:
-        self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
-            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-        )
-
-    async def claim(self, name: str, stored: Stored, seconds: int) -> Stored | None:
-        known = await self._redis.set(self._key(name), stored.dump(), nx=True, get=True, ex=seconds)
-        return None if known is None else Stored.load(cast(bytes, known))
-
-    async def put(self, name: str, stored: Stored, seconds: int) -> None:
-        await self._redis.set(self._key(name), stored.dump(), ex=seconds)
-
-    async def drop(self, name: str) -> None:
-        await self._redis.delete(self._key(name))
-
-    async def close(self) -> None:
-        await self._redis.aclose()
-
-    @staticmethod
-    def _key(name: str) -> str:
-        return f"lorikeet:idempotency:{name}"
+"""Of an answer that is kept."""
 
 
 class Claim:
-    """The right to answer under a key. End it once: `keep` or `release`."""
+    """The right to answer under a key, for as long as this object lives. End it once: `keep` or `release`."""
 
-    def __init__(self, owner: Idempotency, name: str, fingerprint: str) -> None:
-        self._owner, self._name, self._fingerprint = owner, name, fingerprint
+    def __init__(self, owner: Idempotency, name: Name, fingerprint: str) -> None:
+        self._owner, self.name = owner, name
+        self._stored = Stored(fingerprint, uuid.uuid4().hex)
         self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """What says that the request runs."""
+        return self._stored
+
+    def hold(self) -> None:
+        """Renew the claim until its end, however long the answer takes."""
+        self._timer = asyncio.get_running_loop().call_later(RENEW_S, _renew, weakref.ref(self))
+
+    def renew(self) -> None:
+        if not self._over:
+            self._owner.later("renew", self.name, self._stored, LEASE_S)
+            self.hold()
 
     def keep(self, content_type: str, body: bytes) -> None:
         """The answer as it was sent. One too large to keep frees the key."""
         if len(body) > MOST_BYTES:
             self.release()
-        elif not self._over:
-            self._over = True
-            self._owner.later(
-                "put", self._name, Stored(self._fingerprint, content_type, body), config.current().idempotency_s
-            )
+        elif self._end():
+            answer = Stored(self._stored.fingerprint, self._stored.owner, content_type, body)
+            self._owner.later("keep", self.name, answer, room())
 
     def release(self) -> None:
         """Idempotent; nothing after `keep`."""
-        if not self._over:
-            self._over = True
-            self._owner.later("drop", self._name)
+        if self._end():
+            self._owner.later("drop", self.name, self._stored)
+
+    def _end(self) -> bool:
+        """Whether it was not over before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        before, self._over = self._over, True
+        return not before
+
+
+def _renew(reference: weakref.ref[Claim]) -> None:
+    # The timer does not keep the claim: one that was forgotten frees its key.
+    if (claim := reference()) is not None:
+        claim.renew()
 
 
 class Idempotency:
     """Of one event loop."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: AnswerStore) -> None:
         self._answers = answers
         self._writing: set[asyncio.Task[None]] = set()
 
@@ -151,11 +89,13 @@ class Idempotency:
         if not 0 < len(offered) <= LONGEST_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {LONGEST_KEY} characters.", "Send a UUID, for example.")
         assert principal.api_key is not None
-        name = hashlib.sha256(f"{principal.api_key.pk}/{offered}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{principal.api_key.pk}/{offered}".encode()).hexdigest()
         fingerprint = hashlib.sha256(path.encode() + b"\0" + body).hexdigest()
-        known = await self._ask(self._answers.claim(name, Stored(fingerprint), RUNNING_S))
+        claim = Claim(self, Name(str(principal.tenant.pk), digest), fingerprint)
+        known = await self._ask(self._answers.claim(claim.name, claim.stored, LEASE_S))
         if known is None:
-            return Claim(self, name, fingerprint)
+            claim.hold()
+            return claim
         if known.fingerprint != fingerprint:
             raise _reused()
         if known.body is None:
@@ -194,9 +134,15 @@ class Idempotency:
             return  # the key expires by itself
 
 
-def make_answers() -> Answers:
+def make_answers() -> AnswerStore:
     url = config.current().redis_url
-    return RedisAnswers(url) if url else MemoryAnswers()
+    return RedisStore(url) if url else MemoryStore()
+
+
+def room() -> Room:
+    """For the answers of one tenant."""
+    settings = config.current()
+    return Room(settings.idempotency_s, settings.idempotency_max_answers, settings.idempotency_max_bytes)
 
 
 def _reused() -> ApiError:

@@ -10,7 +10,7 @@ from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
 from control_plane.gateway.generation import Generation
-from control_plane.gateway.idempotency import Claim
+from control_plane.gateway.idempotency import MOST_BYTES, Claim
 from control_plane.gateway.openai.response_writers import ChunkWriter, error_event
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
@@ -27,6 +27,7 @@ class EventStream:
         self._ended = False
         self._claim: Claim | None = None
         self._sent: list[bytes] = []
+        self._sent_bytes = 0
 
     def __aiter__(self) -> EventStream:
         return self
@@ -48,14 +49,23 @@ class EventStream:
             return self._end()
         data = self._writer.write(chunks)
         if self._claim is not None:
-            self._sent.append(data)
+            self._gather(data)
         return data
+
+    def _gather(self, data: bytes) -> None:
+        self._sent_bytes += len(data)
+        if self._sent_bytes <= MOST_BYTES:
+            self._sent.append(data)
+        else:
+            self._sent.clear()  # too large to be kept: the claim alone goes on
 
     def _end(self) -> bytes:
         self._ended = True
         data = self._writer.end()
         if self._claim is not None:
-            self._claim.keep(CONTENT_TYPE, b"".join((*self._sent, data)))
+            self._gather(data)
+            if self._sent_bytes <= MOST_BYTES:
+                self._claim.keep(CONTENT_TYPE, b"".join(self._sent))
         return data
 
     @property

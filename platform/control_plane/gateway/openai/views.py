@@ -21,7 +21,7 @@ from control_plane.gateway import errors
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
-from control_plane.gateway.idempotency import Stored
+from control_plane.gateway.idempotency_store import Stored
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest

@@ -1,0 +1,203 @@
+"""Where claims and answers of `Idempotency-Key` are kept: in the memory of one process, or in Redis for many.
+
+A tenant has room for so many answers and bytes of them; a new one takes the place of the oldest. Claims are small,
+bounded by the requests that run, and never pushed out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import redis.asyncio
+
+TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`body` is None while the request runs; `owner` is whose run it is."""
+
+    fingerprint: str
+    owner: str
+    content_type: str = ""
+    body: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Room:
+    """For the answers of one tenant."""
+
+    seconds: int
+    answers: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """Of a key: of one tenant, and a digest of the rest."""
+
+    tenant: str
+    digest: str
+
+
+class AnswerStore(Protocol):
+    """May raise RedisError or OSError."""
+
+    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+        """Store for so long if there is nothing; else what is there."""
+
+    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+        """Hold on to what was claimed, also if it was lost meanwhile and nobody else has it."""
+
+    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+        """The answer, unless the key is another's by now."""
+
+    async def drop(self, name: Name, stored: Stored) -> None:
+        """Free the key, unless it is another's by now."""
+
+    async def close(self) -> None: ...
+
+
+class MemoryStore:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self._held: dict[Name, tuple[float, Stored]] = {}
+        self._answers: dict[str, OrderedDict[Name, int]] = {}
+
+    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+        known = self._get(name)
+        if known is None:
+            self._held[name] = (time.monotonic() + seconds, stored)
+        return known
+
+    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+        known = self._get(name)
+        if known is None or known.owner == stored.owner:
+            self._held[name] = (time.monotonic() + seconds, stored)
+
+    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+        known = self._get(name)
+        if known is not None and known.owner != stored.owner:
+            return
+        self._held[name] = (time.monotonic() + room.seconds, stored)
+        kept = self._answers.setdefault(name.tenant, OrderedDict())
+        kept[name] = len(stored.body or b"")
+        for old in list(kept):  # oldest first
+            if len(kept) <= room.answers and sum(kept.values()) <= room.bytes and self._get(old) is not None:
+                break
+            self._forget(old)
+
+    async def drop(self, name: Name, stored: Stored) -> None:
+        known = self._get(name)
+        if known is not None and known.owner == stored.owner:
+            self._forget(name)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _get(self, name: Name) -> Stored | None:
+        until, stored = self._held.get(name, (0.0, None))
+        if stored is not None and until <= time.monotonic():
+            self._forget(name)
+            return None
+        return stored
+
+    def _forget(self, name: Name) -> None:
+        self._held.pop(name, None)
+        kept = self._answers.get(name.tenant)
+        if kept is not None:
+            kept.pop(name, None)
+            if not kept:
+                del self._answers[name.tenant]
+
+
+# A key is a hash: owner, fingerprint, and once it is answered type and body.
+CLAIM = """
+local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'owner', 'type', 'body')
+if known[1] then return known end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return false
+"""
+RENEW = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+DROP = """
+if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+# KEYS: the key; the tenant's answers as "<bytes> <digest>" by the time at which they were kept; their bytes together.
+# ARGV: owner, fingerprint, type, body, digest, now, seconds, answers, bytes, what names of keys begin with.
+KEEP = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2], 'type', ARGV[3], 'body', ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+
+local function forget(member)
+  redis.call('ZREM', KEYS[2], member)
+  redis.call('DECRBY', KEYS[3], string.match(member, '^%d+'))
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[6] - ARGV[7])) do forget(member) end
+redis.call('ZADD', KEYS[2], ARGV[6], #ARGV[4] .. ' ' .. ARGV[5])
+local held = redis.call('INCRBY', KEYS[3], #ARGV[4])
+while held > tonumber(ARGV[9]) or redis.call('ZCARD', KEYS[2]) > tonumber(ARGV[8]) do
+  local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+  redis.call('DEL', ARGV[10] .. string.match(oldest, ' (.*)$'))
+  forget(oldest)
+  held = tonumber(redis.call('GET', KEYS[3]))
+end
+redis.call('EXPIRE', KEYS[2], ARGV[7])
+redis.call('EXPIRE', KEYS[3], ARGV[7])
+return 1
+"""
+
+
+class RedisStore:
+    """Of many processes."""
+
+    def __init__(self, url: str) -> None:
+        self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
+            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+        )
+        self._claim, self._renew, self._drop, self._keep = (
+            self._redis.register_script(script) for script in (CLAIM, RENEW, DROP, KEEP)
+        )
+
+    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+        known = await self._claim([self._key(name)], [stored.owner, stored.fingerprint, seconds])
+        if known is None:
+            return None
+        fingerprint, owner, content_type, body = cast(list[Any], known)
+        return Stored(fingerprint.decode(), owner.decode(), (content_type or b"").decode(), body)
+
+    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+        await self._renew([self._key(name)], [stored.owner, stored.fingerprint, seconds])
+
+    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+        prefix = self._prefix(name)
+        keys = [self._key(name), f"{prefix}answers", f"{prefix}bytes"]
+        answer = (stored.owner, stored.fingerprint, stored.content_type, stored.body or b"", name.digest)
+        await self._keep(keys, [*answer, time.time(), room.seconds, room.answers, room.bytes, f"{prefix}key:"])
+
+    async def drop(self, name: Name, stored: Stored) -> None:
+        await self._drop([self._key(name)], [stored.owner])
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    @staticmethod
+    def _prefix(name: Name) -> str:
+        # In braces: a cluster keeps what belongs to a tenant on one node.
+        return f"lorikeet:idempotency:{{{name.tenant}}}:"
+
+    def _key(self, name: Name) -> str:
+        return f"{self._prefix(name)}key:{name.digest}"
