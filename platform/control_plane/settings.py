@@ -199,6 +199,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "validate": {"task": "adapters.validate_next", "schedule": 3.0, "options": {"expires": 3}},
     "stage": {"task": "fleet.stage_next", "schedule": 3.0, "options": {"expires": 3}},
     "deliver": {"task": "webhooks.deliver_next", "schedule": 3.0, "options": {"expires": 3}},
+    "write-exports": {"task": "reports.write_next", "schedule": 3.0, "options": {"expires": 3}},
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
     "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0, "options": {"expires": 30}},

@@ -5,6 +5,7 @@ A "slot" is what a worker's thread does between two looks into its queue: one ca
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 import threading
@@ -34,6 +35,9 @@ from control_plane.fleet.models import EngineHost, HostState, Placement
 from control_plane.http import egress
 from control_plane.jobs import claims
 from control_plane.jobs.models import Claimable, Turn
+from control_plane.reports import exports
+from control_plane.reports.models import Export, Grain
+from control_plane.usage.sums import last_days
 from control_plane.webhooks import actions as webhooks
 from control_plane.webhooks import delivery
 from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
@@ -357,13 +361,62 @@ def test_workers_lock_in_one_order(acme: Any, queue: Any) -> None:
     assert Delivery.objects.get().state == "delivered"
 
 
+# -- exports -----------------------------------------------------------------------------------------------------------
+
+
+def ordered(org: Any, number: int = 1) -> None:
+    for _ in range(number):
+        exports.request_export(acting=org.principal(), span=last_days(2), grain=Grain.DAY)
+
+
+def writing() -> str | None:
+    """Whose export a slot writes."""
+    export = exports._claim_next()
+    return export.tenant.slug if export else None
+
+
+def test_exports_take_turns(acme: Any, globex: Any, queue: Any) -> None:
+    ordered(acme, 3)
+    assert [writing(), writing()] == ["acme", None], "one at a time"
+    ordered(globex)
+    assert writing() == "globex"
+
+
+def test_an_export_whose_writer_was_killed(acme: Any, queue: Any) -> None:
+    ordered(acme)
+    assert [writing(), writing()] == ["acme", None]
+    expire(Export)
+    assert exports.write_next()
+    assert Export.objects.get().state == "ready"
+
+
+def test_a_writer_that_stood_still_adds_nothing(acme: Any, queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts between those of the other worker would be a file that cannot be unpacked."""
+    ordered(acme)
+    pieces = exports._compressed
+
+    def stall(export: Export) -> Any:
+        yield next(pieces(export))
+        monkeypatch.setattr(exports, "_compressed", pieces)
+        expire(Export)
+        assert exports.write_next(), "the other worker"
+        yield b"late"
+
+    monkeypatch.setattr(exports, "_compressed", stall)
+    assert exports.write_next()
+    export = Export.objects.get()
+    assert (export.state, export.attempts) == ("ready", 2)
+    assert export.parts.count() == 1
+    gzip.decompress(b"".join(bytes(part.data) for part in export.parts.all()))
+
+
 # -- claims: killed, stalled, stopped ----------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_costs_seconds() -> None:
     """The claim's end and beat's next look together; it was twice the longest validation, eleven minutes."""
     looks = {entry["task"]: entry["schedule"] for entry in app.conf.beat_schedule.values()}
-    for task in ("adapters.validate_next", "fleet.stage_next", "webhooks.deliver_next"):
+    for task in ("adapters.validate_next", "fleet.stage_next", "webhooks.deliver_next", "reports.write_next"):
         assert claims.CLAIM_S + looks[task] <= 15
     assert claims.RENEW_S <= claims.CLAIM_S / 4, "a worker that is late once keeps its claim"
 
@@ -508,7 +561,8 @@ def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any,
 
 def test_everything_that_workers_claim_is_known() -> None:
     """`end_all`, for a start after which no worker of before lives, goes through these."""
-    assert {model.__name__ for model in Claimable.__subclasses__()} == {"Upload", "Placement", "Delivery"}
+    claimable = {model.__name__ for model in Claimable.__subclasses__()}
+    assert claimable == {"Upload", "Placement", "Delivery", "Export"}
     claims.end_all()
 
 

@@ -57,8 +57,8 @@ def test_ordered_written_downloaded(acme: Any, globex: Any, used: None, queue: A
     export = order(acme, committing, grain="hour")
     assert export["state"] == "queued"
     assert download(acme, export).json()["error"]["code"] == "export_not_ready"
-    assert queue.calls == [("reports.write_export", (export["id"],))]
-    tasks.write_export(export["id"])
+    assert queue.calls == [("reports.write_next", ())]
+    tasks.write_next()
     listed = acme.client().get(acme.path("exports")).json()
     assert [(row["state"], row["lines"]) for row in listed] == [("ready", 30)]
     answer = download(acme, export)
@@ -73,14 +73,14 @@ def test_ordered_written_downloaded(acme: Any, globex: Any, used: None, queue: A
 def test_in_parts(acme: Any, used: None, queue: Any, committing: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(exports, "PART_BYTES", 1)
     export = order(acme, committing, grain="hour")
-    tasks.write_export(export["id"])
+    tasks.write_next()
     parts = ExportPart.objects.filter(export_id=export["id"]).values_list("data", flat=True)
     assert len(parts) >= 2
     assert gzip.decompress(b"".join(bytes(part) for part in parts)).count(b"\r\n") == 31
 
 
 def test_a_worker_dies_while_it_writes(acme: Any, used: None, queue: Any, committing: Any, monkeypatch: Any) -> None:
-    export = order(acme, committing)
+    order(acme, committing)
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -88,24 +88,12 @@ def test_a_worker_dies_while_it_writes(acme: Any, used: None, queue: Any, commit
     for _ in range(exports.MOST_ATTEMPTS):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(exports, "_end", die)
-            tasks.write_export(export["id"])
-        tasks.write_export(export["id"])  # claimed: nothing happens
+            tasks.write_next()
+        assert not exports.write_next(), "claimed: nothing happens"
         assert Export.objects.get().state == "running"
-        assert exports.unwritten() == []
         Export.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
-        assert exports.unwritten() == [export["id"]]
-    tasks.write_export(export["id"])
+    tasks.write_next()
     assert Export.objects.get().state == "failed"
-
-
-def test_a_lost_task_is_queued_again(acme: Any, queue: Any, committing: Any) -> None:
-    export = order(acme, committing)
-    queue.calls.clear()
-    tasks.tend_exports()
-    assert queue.calls == []
-    Export.objects.update(created_at=timezone.now() - timedelta(minutes=2))
-    tasks.tend_exports()
-    assert queue.calls == [("reports.write_export", (export["id"],))]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ CLAIM_S = 12.0
 RENEW_S = 3.0
 
 
+class ClaimLostError(Exception):
+    """The job is another worker's now: there is nothing left to do."""
+
+
 def unclaimed() -> Q:
     return Q(claimed_until=None) | Q(claimed_until__lt=Now())
 

@@ -36,7 +36,7 @@ QUEUES = (
     # Talks to tenants' servers, which may be slow on purpose.
     WorkQueue("webhooks", 6, ("webhooks.deliver_next",)),
     WorkQueue("mail", 1, ("accounts.mail_reset_link", "tenants.mail_invitation")),
-    WorkQueue("exports", 2, ("reports.write_export",)),
+    WorkQueue("exports", 2, ("reports.write_next",)),
     # May take minutes, and nobody waits for it.
     WorkQueue(
         "maintenance",

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, timedelta
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
+from control_plane.jobs import claims, turns
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.reports.usage_csv import UsageTable
+from control_plane.tenants.models import Tenant
 from control_plane.usage.sums import Span, today
 from control_plane.webhooks.events import publish
 from control_plane.webhooks.models import EventType
 from control_plane.writes import enqueue
 
+logger = logging.getLogger(__name__)
+
 PART_BYTES = 1 << 20
 MOST_WAITING = 10
-MOST_ATTEMPTS = 3
-CLAIM = timedelta(minutes=15)
+MOST_ATTEMPTS = 5
+TENANT_EXPORTS = 1
 KEPT = timedelta(days=90)
 
 
 def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
     """Queue an export. Raises LorikeetError (409) while too many wait."""
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         own = Export.objects.for_tenant(acting.tenant)
         if own.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
             raise LorikeetError(
@@ -101,37 +108,67 @@ def last_whole(cadence: Cadence, now: date) -> Span:
 
 
 def _queue(export: Export) -> None:
-    from control_plane.reports.tasks import write_export
+    from control_plane.reports.tasks import write_next
 
-    enqueue(write_export, str(export.pk))
-
-
-def unwritten() -> list[str]:
-    """Exports whose task was lost: queued a while ago, or begun by a worker that died."""
-    now = timezone.now()
-    queued = Q(state=ExportState.QUEUED, created_at__lt=now - timedelta(minutes=1))
-    died = Q(state=ExportState.RUNNING, claimed_until__lt=now)
-    return [str(pk) for pk in Export.objects.filter(queued | died).values_list("pk", flat=True)]
+    enqueue(write_next)
 
 
-def write(export_id: str) -> None:
-    """Write the file, from its beginning, if nobody else is at it. After three attempts it has failed."""
-    now = timezone.now()
-    open_ = Q(state=ExportState.QUEUED) | Q(state=ExportState.RUNNING, claimed_until__lt=now)
-    claimed = Export.objects.filter(open_, pk=export_id).update(
-        state=ExportState.RUNNING, claimed_until=now + CLAIM, attempts=F("attempts") + 1
-    )
-    if not claimed:
-        return
-    export = Export.objects.select_related("tenant").get(pk=export_id)
-    if export.attempts > MOST_ATTEMPTS:
-        _end(export, ExportState.FAILED)
-        return
-    ExportPart.objects.filter(export=export).delete()
+def write_next() -> bool:
+    """Write one export, from its beginning, of the tenant whose turn it is. False if there is none to write now."""
+    export = _claim_next()
+    if export is None:
+        return False
+    with claims.keep(export):
+        try:
+            _write(export)
+        except claims.ClaimLostError:
+            logger.warning("Export %s is written by another worker.", export.pk)
+    return True
+
+
+def _claim_next() -> Export | None:
+    """After some attempts it has failed."""
+    while True:
+        with transaction.atomic():
+            export = turns.choose("exports", _waiting(), _running(), most=TENANT_EXPORTS)
+            if export is None:
+                return None
+            export.attempts += 1
+            claims.take(export)
+            if export.attempts <= MOST_ATTEMPTS:
+                export.state = ExportState.RUNNING
+                export.save(update_fields=["state", "attempts"])
+                return export
+            _end(export, ExportState.FAILED)
+
+
+def _waiting() -> QuerySet[Export]:
+    open_ = Export.objects.filter(claims.unclaimed(), state__in=[ExportState.QUEUED, ExportState.RUNNING])
+    return open_.select_related("tenant").order_by("created_at")
+
+
+def _running() -> QuerySet[Export]:
+    return Export.objects.filter(claims.claimed(), state=ExportState.RUNNING)
+
+
+def _write(export: Export) -> None:
+    with _own(export):
+        ExportPart.objects.filter(export=export).delete()
     for number, data in enumerate(_compressed(export)):
-        ExportPart.objects.create(export=export, number=number, data=data)
+        with _own(export):
+            ExportPart.objects.create(export=export, number=number, data=data)
         export.bytes += len(data)
     _end(export, ExportState.READY)
+
+
+@contextmanager
+def _own(export: Export) -> Iterator[None]:
+    """A transaction in which nobody else can claim the export. Raises ClaimLostError if somebody has."""
+    with transaction.atomic():
+        locked = Export.objects.select_for_update(of=("self",)).filter(pk=export.pk).first()
+        if locked is None or not claims.holds(export, locked):
+            raise claims.ClaimLostError
+        yield
 
 
 def _compressed(export: Export) -> Iterator[bytes]:
@@ -150,9 +187,10 @@ def _compressed(export: Export) -> Iterator[bytes]:
 
 
 def _end(export: Export, state: ExportState) -> None:
-    with transaction.atomic():
+    with _own(export):
         export.state, export.ready_at = state, timezone.now()
-        export.save(update_fields=["state", "ready_at", "lines", "bytes"])
+        export.save(update_fields=["state", "attempts", "ready_at", "lines", "bytes"])
+        claims.end(export)
         audit.record(SYSTEM, f"export.{state.value}", export, tenant=export.tenant)
         if state is ExportState.READY:
             span = {"first": export.first.isoformat(), "last": export.last.isoformat(), "grain": export.grain}

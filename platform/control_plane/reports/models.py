@@ -5,6 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from control_plane.jobs.models import Claimable
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
@@ -51,7 +52,7 @@ class ExportSchedule(models.Model):
         return f"{self.cadence}ly by {self.grain}"
 
 
-class Export(models.Model):
+class Export(Claimable):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
     schedule = models.ForeignKey(ExportSchedule, null=True, on_delete=models.SET_NULL, related_name="exports")
@@ -60,7 +61,6 @@ class Export(models.Model):
     grain = models.CharField(max_length=8, choices=Grain.choices)
     state = models.CharField(max_length=8, choices=ExportState.choices, default=ExportState.QUEUED)
     attempts = models.PositiveSmallIntegerField(default=0)
-    claimed_until = models.DateTimeField(null=True, help_text="While one writes it, when it is taken to have died.")
     lines = models.BigIntegerField(default=0, help_text="Without the heading.")
     bytes = models.BigIntegerField(default=0, help_text="Of the compressed file.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -37,6 +37,7 @@ def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
     """Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
     _check_url(settings.url)
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         own = Endpoint.objects.for_tenant(acting.tenant)
         if own.count() >= MOST_ENDPOINTS:
             raise LorikeetError(
