@@ -14,6 +14,7 @@ import fcntl
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -41,6 +42,8 @@ STOP_S = 8.0
 DRAIN_S = 5
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_AFTER_S = 60.0
+# As commands print them: a key after its public part, a password in JSON or in a sentence.
+SECRETS = (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), re.compile(r"(\"password\": \"|Login \S+ / )[^\",]+"))
 
 
 class Interrupted(Exception):
@@ -136,14 +139,14 @@ class LocalPlatform:
         self.signals += 1
 
     def _manage(self, log_name: str, *arguments: str) -> str:
-        """Run a management command to its end; its output is returned, and kept in var/log."""
+        """Run a management command to its end; its output is returned, and kept in var/log, secrets masked."""
         with subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
             env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         ) as process:  # fmt: skip
             output, _ = process.communicate()
-        with (self.logs / f"{log_name}.log").open("a") as log:
-            log.write(output)
+        # Of this start alone: what an earlier version of this program wrote, unmasked, goes.
+        (self.logs / f"{log_name}.log").write_text(mask(output))
         self._give_way()
         if process.returncode != 0:
             tail = "\n".join(f"    {line}" for line in output.strip().splitlines()[-15:])
@@ -276,6 +279,13 @@ def platform_environment(options: Options, base: Mapping[str, str] = os.environ)
         "DJANGO_SETTINGS_MODULE": "control_plane.settings",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def mask(text: str) -> str:
+    """Without API keys and passwords."""
+    for pattern in SECRETS:
+        text = pattern.sub(r"\1…", text)
+    return text
 
 
 def unix_socket_answers(path: Path) -> bool:

@@ -58,6 +58,9 @@ def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path,
     first = platform.start()
     assert answers(first)
     assert platform.listening_addresses() == {LOOPBACK}
+    for log in (platform.var / "log").iterdir():
+        written = log.read_text(errors="replace")
+        assert first.key not in written, f"{log} holds the API key"
     curl = platform.output.split("Try it:")[1].split("Ctrl-C")[0]
     if shutil.which("curl"):
         done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=False)
