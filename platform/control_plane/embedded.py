@@ -18,13 +18,12 @@ from typing import IO
 from celery.beat import EmbeddedService, Scheduler
 from celery.worker import WorkController
 
-from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
 from control_plane.config import current
-from control_plane.fleet.tasks import reconcile
 from control_plane.jobs import claims
 from control_plane.jobs.queues import QUEUES, WorkQueue
+from control_plane.jobs.sending import send
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +56,8 @@ class EmbeddedWorker:
         self._workers = [_start_worker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
-        validate_next.delay()
-        reconcile.delay()
+        send("adapters.validate_next")
+        send("fleet.reconcile")
 
     def stop(self) -> None:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""

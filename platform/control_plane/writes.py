@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from celery import Task
 from django.db import transaction
 
 from control_plane.events.publisher import publish
+from control_plane.jobs.sending import send
 
 
 def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, Any]]) -> None:
@@ -17,6 +17,6 @@ def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, An
     transaction.on_commit(lambda: publish(tenant_id, event, build()), robust=True)
 
 
-def enqueue(task: Task, *args: Any) -> None:
-    """After commit, queue `task`. If the broker is away the reconciler queues it again later."""
-    transaction.on_commit(lambda: task.delay(*args), robust=True)
+def enqueue(task: str, *args: Any) -> None:
+    """After commit, queue the task of that name. If the broker is away the reconciler queues it again later."""
+    transaction.on_commit(lambda: send(task, *args), robust=True)

@@ -20,7 +20,8 @@ from control_plane.adapters.archiving import (
     restore_version,
 )
 from control_plane.adapters.artifacts import artifact_gc
-from control_plane.adapters.artifacts.store import ArtifactStore, artifact_store
+from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.artifacts.store import ArtifactStore
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, Content, Upload, UploadState, VersionState
 from control_plane.adapters.tasks import collect
 from control_plane.adapters.uploads import actions as uploads

@@ -16,8 +16,8 @@ from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThre
 from lorikeet_testing.seed import add_version
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.adapters.versions import lock_version
 from control_plane.config import current
 from control_plane.fleet import actions, tasks
 from control_plane.fleet.blocking_client import engine_calls

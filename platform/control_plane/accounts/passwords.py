@@ -95,10 +95,8 @@ def change_password(request: HttpRequest, user: User, *, current_password: str, 
 
 def forgot_password(email: str) -> None:
     """Have a link mailed if there is such an account: the worker looks, so that the answer's time tells nothing."""
-    from control_plane.accounts.tasks import mail_reset_link
-
     require_passwords()
-    enqueue(mail_reset_link, normalise_email(email))
+    enqueue("accounts.mail_reset_link", normalise_email(email))
 
 
 def reset_token(user: User) -> str:

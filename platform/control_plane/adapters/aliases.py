@@ -11,8 +11,9 @@ from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias
-from control_plane.adapters.versions import lock_version, promote_version, require_ready, tell_adapter
+from control_plane.adapters.versions import promote_version, require_ready, tell_adapter
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.tenants.models import Tenant

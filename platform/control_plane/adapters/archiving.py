@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import ArchivedNotFoundError
 from control_plane.adapters.storage_limits import require_room_for_contents
-from control_plane.adapters.versions import label_of, lock_version, tell_adapter, unarchive_version
+from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError

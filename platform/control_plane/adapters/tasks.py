@@ -14,7 +14,7 @@ def validate_next() -> None:
     """Decide one upload, then ask for the next slot. One that is cut off by the worker's orderly end stays undecided,
     for the next worker."""
     if validation_job.validate_next():
-        enqueue(validate_next)
+        enqueue("adapters.validate_next")
 
 
 @shared_task(name="adapters.tend_uploads")

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.payloads import adapter_json
 from control_plane.audit import actions as audit
@@ -37,12 +38,6 @@ class VersionArchivedError(LorikeetError):
             param="number",
             status=409,
         )
-
-
-def lock_version(version: AdapterVersion) -> AdapterVersion:
-    """The version as it is now, locked until the transaction ends."""
-    own = AdapterVersion.objects.for_tenant(version.tenant).select_for_update(of=("self",))
-    return own.select_related("adapter", "tenant").get(pk=version.pk)
 
 
 def require_ready(version: AdapterVersion) -> None:

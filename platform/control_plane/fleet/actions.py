@@ -11,9 +11,10 @@ from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
-from control_plane.adapters.versions import lock_version, mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.adapters.versions import mark_version_failed, mark_version_ready, mark_version_staging
 from control_plane.config import current
 from control_plane.fleet import host_status
 from control_plane.fleet.endpoint import Endpoint
@@ -112,13 +113,11 @@ def restage_version(version: AdapterVersion) -> list[Placement]:
 
 def withdraw_version(version: AdapterVersion) -> None:
     """No longer want ``version`` anywhere; hosts forget it once no version of any tenant has its content."""
-    from control_plane.fleet.tasks import drop_unwanted
-
     with transaction.atomic():
         hosts = [placement.host.name for placement in version.placements.select_related("host")]
         version.placements.all().delete()
         for host in hosts:
-            enqueue(drop_unwanted, host, version.digest)
+            enqueue("fleet.drop_unwanted", host, version.digest)
 
 
 def requeue_after_boot(host: EngineHost) -> int:
@@ -241,10 +240,8 @@ def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
 
 
 def _stage_after_commit(placements: list[Placement]) -> None:
-    from control_plane.fleet.tasks import stage_next
-
     for _ in placements[:MOST_SLOTS]:
-        enqueue(stage_next)
+        enqueue("fleet.stage_next")
 
 
 def _tell(placement: Placement, bytes_per_second: float) -> None:

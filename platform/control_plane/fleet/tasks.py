@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from celery import shared_task
 
-from control_plane.adapters.artifacts.store import artifact_store
+from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.fleet import actions
 from control_plane.fleet.blocking_client import engine_calls
@@ -36,7 +36,7 @@ def stage_next() -> None:
         return
     with claims.keep(placement):
         attempt(placement)
-    enqueue(stage_next)
+    enqueue("fleet.stage_next")
 
 
 def attempt(placement: Placement) -> None:
@@ -147,7 +147,7 @@ def reconcile(host_name: str = "") -> None:
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
-    enqueue(stage_next)  # what has waited for a host to answer
+    enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 
 def place_missing() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 import grpc.aio
 from django.db import DatabaseError
 
-from control_plane.adapters.tasks import validate_next
 from control_plane.db import run_db
 from control_plane.fleet import actions
 from control_plane.fleet.cancellation import end_if_cancelled
@@ -19,7 +18,6 @@ from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.host_events import publish_host_status
 from control_plane.fleet.leader_election import Lease
-from control_plane.fleet.tasks import reconcile
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -72,8 +70,8 @@ class HostWatcher:
         is_new = await run_db(actions.record_boot, self.name, description)
         if is_new or not self._online:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
-            await run_db(enqueue, reconcile, self.name)
-            await run_db(enqueue, validate_next)
+            await run_db(enqueue, "fleet.reconcile", self.name)
+            await run_db(enqueue, "adapters.validate_next")
         self._online = True
 
     async def _went_offline(self) -> None:

@@ -66,8 +66,6 @@ class AccountExistsError(LorikeetError):
 
 def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
     """Replaces an open invitation of the same person. Raises LorikeetError (403, 409)."""
-    from control_plane.members.tasks import mail_invitation
-
     require_rank(acting, role)
     email = new_address(email)
     with transaction.atomic():
@@ -85,7 +83,7 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
             expires_at=timezone.now() + LIFETIME,
         )
         _audit(acting.actor, "invitation.create", invitation, role=str(role), replaced=bool(replaced))
-        enqueue(mail_invitation, str(invitation.pk))
+        enqueue("tenants.mail_invitation", str(invitation.pk))
     return invitation
 
 

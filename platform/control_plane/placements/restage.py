@@ -5,14 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
-from control_plane.adapters.versions import (
-    VersionArchivedError,
-    label_of,
-    lock_version,
-    mark_version_staging,
-    tell_adapter,
-)
+from control_plane.adapters.versions import VersionArchivedError, label_of, mark_version_staging, tell_adapter
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet

@@ -108,9 +108,7 @@ def last_whole(cadence: Cadence, now: date) -> Span:
 
 
 def _queue(export: Export) -> None:
-    from control_plane.reports.tasks import write_next
-
-    enqueue(write_next)
+    enqueue("reports.write_next")
 
 
 def write_next() -> bool:

@@ -12,7 +12,7 @@ from control_plane.writes import enqueue
 def write_next() -> None:
     """Write one export, then ask for the next slot."""
     if exports.write_next():
-        enqueue(write_next)
+        enqueue("reports.write_next")
 
 
 @shared_task(name="reports.tend_exports")

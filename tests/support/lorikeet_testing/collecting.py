@@ -55,7 +55,8 @@ def prepare() -> dict[str, Any]:
 
 def upload(name: str) -> dict[str, Any]:
     from control_plane.adapters.archiving import delete_version
-    from control_plane.adapters.artifacts.store import FILES, artifact_store
+    from control_plane.adapters.artifacts.configured import artifact_store
+    from control_plane.adapters.artifacts.store import FILES
 
     in_this_process()
     acting, rnd, done = caller(), random.Random(name), 0

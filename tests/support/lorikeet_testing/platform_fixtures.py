@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import dj_database_url
 import pytest
-from celery import Task
 from django.conf import settings as django_settings
 from django.core.cache import cache
 from django.core.management import call_command
@@ -138,7 +138,8 @@ class Queue:
 
 def queue_tasks(monkeypatch: pytest.MonkeyPatch) -> Queue:
     queued = Queue()
-    monkeypatch.setattr(Task, "delay", lambda self, *args, **kwargs: queued.calls.append((self.name, args)))
+    app = SimpleNamespace(send_task=lambda name, args, **_: queued.calls.append((name, args)))
+    monkeypatch.setattr("control_plane.jobs.sending.current_app", app)
     return queued
 
 

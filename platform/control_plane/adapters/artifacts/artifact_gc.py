@@ -15,9 +15,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
-from control_plane.adapters.artifacts.store import artifact_store
+from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.locks import lock_claimed
 from control_plane.adapters.models import AdapterVersion, Content, Upload, UploadState, VersionState
-from control_plane.adapters.uploads.actions import lock_claimed
 from control_plane.audit import actions as audit
 
 logger = logging.getLogger(__name__)

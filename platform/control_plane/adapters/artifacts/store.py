@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from control_plane.config import current
 from control_plane.errors import LorikeetError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
@@ -141,13 +140,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def artifact_store() -> ArtifactStore:
-    """The store that the settings name."""
-    settings = current()
-    if settings.artifact_url:
-        from control_plane.adapters.artifacts.s3 import S3Store
-
-        return S3Store(settings.artifact_url, settings.artifact_signed_s)
-    return FolderStore(settings.artifacts)

@@ -4,20 +4,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('adapters', '0005_contents_of_versions'),
+        ("adapters", "0005_contents_of_versions"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='upload',
-            name='claim',
-            field=models.UUIDField(help_text='New with each claim: what an earlier one still writes is ignored.', null=True),
+            model_name="upload",
+            name="claim",
+            field=models.UUIDField(
+                help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='upload',
-            name='claimed_until',
-            field=models.DateTimeField(help_text='Moved on while the worker lives.', null=True),
+            model_name="upload",
+            name="claimed_until",
+            field=models.DateTimeField(help_text="Moved on while the worker lives.", null=True),
         ),
     ]

@@ -14,6 +14,7 @@ from django.db.models import Max, Q, QuerySet
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
+from control_plane.adapters.locks import lock_claimed, lock_upload
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.payloads import upload_json
 from control_plane.adapters.storage_limits import require_room, require_room_for_contents
@@ -77,8 +78,6 @@ def receive_upload(*, acting: Principal, name: str, description: str, files: lis
 def _create_upload(
     acting: Principal, upload_id: UUID, name: str, description: str, folder: Path, listing: list[dict[str, Any]]
 ) -> Upload:
-    from control_plane.adapters.tasks import validate_next
-
     require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
     with transaction.atomic():
         upload = Upload.objects.create(
@@ -94,7 +93,7 @@ def _create_upload(
         )
         audit.record(acting.actor, "upload.receive", upload, tenant=acting.tenant, label=name, bytes=upload.bytes)
         tell_upload(upload)
-        enqueue(validate_next)
+        enqueue("adapters.validate_next")
     return upload
 
 
@@ -176,20 +175,6 @@ def sweep() -> int:
     """Remove files of uploads that are decided or were never recorded. Returns how many things."""
     undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
     return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
-
-
-def lock_upload(upload_id: UUID | str) -> Upload | None:
-    """The upload as it is now, locked until the transaction ends."""
-    uploads = Upload.objects.select_for_update(of=("self",)).select_related("tenant")
-    return uploads.filter(pk=upload_id).first()
-
-
-def lock_claimed(upload: Upload) -> Upload | None:
-    """The upload as it is now, locked; None if it is decided, or another worker's by now."""
-    locked = lock_upload(upload.pk)
-    if locked is None or locked.state != UploadState.VALIDATING or not claims.holds(upload, locked):
-        return None
-    return locked
 
 
 def _tell_that_they_wait() -> None:

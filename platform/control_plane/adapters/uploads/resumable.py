@@ -10,13 +10,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.locks import lock_upload
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.queries import UploadNotFoundError
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
     forget_after_commit,
-    lock_upload,
     move_upload,
     require_free_name,
     tell_upload,
@@ -103,14 +103,12 @@ def get_resumable(tenant: Tenant, upload_id: UUID) -> Upload:
 
 def finish_resumable(upload: Upload) -> None:
     """Every byte is there: have it checked. Safe to repeat."""
-    from control_plane.adapters.tasks import validate_next
-
     with transaction.atomic():
         upload = lock_upload(upload.pk) or upload
         if upload.state != UploadState.ARRIVING:
             return
         move_upload(upload, UploadState.RECEIVED, None, uploader_of(upload))
-        enqueue(validate_next)
+        enqueue("adapters.validate_next")
 
 
 def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
-from control_plane.adapters.artifacts.store import ArtifactDamagedError, artifact_store
+from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.artifacts.store import ArtifactDamagedError
 from control_plane.adapters.models import Upload
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
