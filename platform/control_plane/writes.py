@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from control_plane.events.publisher import publish
-from control_plane.jobs.sending import send
+from control_plane.jobs.sending import require_known, send
 
 
 def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, Any]]) -> None:
@@ -18,5 +18,9 @@ def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, An
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """After commit, queue the task of that name. If the broker is away the reconciler queues it again later."""
+    """After commit, queue the task of that name. If the broker is away the reconciler queues it again later.
+
+    Raises UnknownTaskError at once.
+    """
+    require_known(task)
     transaction.on_commit(lambda: send(task, *args), robust=True)

@@ -14,8 +14,13 @@ class UnknownTaskError(LookupError):
         super().__init__(f'No queue takes a task "{task}". Name it in control_plane/jobs/queues.py.')
 
 
-def send(task: str, *args: object) -> None:
-    """Queue `task` now. Raises UnknownTaskError, and what the broker's client raises if the broker is away."""
+def require_known(task: str) -> None:
+    """Raises UnknownTaskError."""
     if task not in ROUTES:
         raise UnknownTaskError(task)
+
+
+def send(task: str, *args: object) -> None:
+    """Queue `task` now. Raises UnknownTaskError, and what the broker's client raises if the broker is away."""
+    require_known(task)
     current_app.send_task(task, args, ignore_result=True)

@@ -108,8 +108,6 @@ def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
 
 def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
     """Send a message again, now, with all its tries before it. Raises TooManyMessagesError (429)."""
-    from control_plane.webhooks.tasks import deliver_next
-
     _count("replays", REPLAYS, acting.tenant)
     with transaction.atomic():
         _wake(delivery.endpoint)  # first: workers too lock the endpoint before its message
@@ -117,7 +115,7 @@ def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
         delivery.next_attempt_at = timezone.now()
         delivery.save(update_fields=["state", "attempts", "next_attempt_at"])
         _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
-        enqueue(deliver_next)
+        enqueue("webhooks.deliver_next")
     return delivery
 
 

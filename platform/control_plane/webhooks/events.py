@@ -65,10 +65,8 @@ def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed
 
 
 def queue(event: Event, endpoint: Endpoint) -> Delivery:
-    from control_plane.webhooks.tasks import deliver_next
-
     delivery = Delivery.objects.create(
         tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
     )
-    enqueue(deliver_next)
+    enqueue("webhooks.deliver_next")
     return delivery

@@ -18,7 +18,7 @@ KEPT = timedelta(days=30)
 def deliver_next() -> None:
     """Try one message once, then ask for the next slot."""
     if delivery.deliver_next() is not None:
-        enqueue(deliver_next)
+        enqueue("webhooks.deliver_next")
 
 
 @shared_task(name="webhooks.forget")
