@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from typing import cast
+from typing import Any, cast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
@@ -12,6 +12,7 @@ import django
 django.setup(set_prefix=False)  # before the imports below, which need loaded apps
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from django.urls import re_path  # noqa: E402
 
 import control_plane.gateway.sockets.websocket_urls  # noqa: E402
 import control_plane.live.websocket_urls  # noqa: E402
@@ -27,6 +28,7 @@ from control_plane.http.body_guard import BodyGuard  # noqa: E402
 from control_plane.http.edge import Edge  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
+from control_plane.sockets.handshake import no_socket  # noqa: E402
 
 
 async def _serve_events_here() -> None:
@@ -57,7 +59,8 @@ sockets = [
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()))))
 
-_routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter(sockets)})
+_no_socket = re_path("", cast(Any, no_socket))
+_routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _no_socket])})
 
 application = Lifespan(
     Edge(cast(AsgiApp, _routed), bodies={PREFIX: lambda error: from_platform(error).openai_body()}),

@@ -33,6 +33,7 @@ from control_plane.http.protocol import (
     Bounds,
     sweep,
 )
+from control_plane.http.write_watch import WRITE_GRACE_S
 
 OK = b"HTTP/1.1 200 OK"
 
@@ -272,9 +273,9 @@ async def test_a_reader_that_stops(served: Served) -> None:
     client.send(get("/large"))
     await client.head()
     served.later(1)
-    served.later(protocol.WRITE_GRACE_S - 1)
+    served.later(WRITE_GRACE_S - 1)
     assert len(served.table) == 1
-    served.later(protocol.WRITE_GRACE_S + 2)
+    served.later(WRITE_GRACE_S + 2)
     await eventually(lambda: len(served.table) == 0)
 
 
@@ -284,7 +285,7 @@ async def test_a_slow_reader_that_reads_on_is_served(served: Served) -> None:
     await client.head()
     served.later(1)
     await client.reader.readexactly(32 << 20)
-    served.later(protocol.WRITE_GRACE_S + 2)
+    served.later(WRITE_GRACE_S + 2)
     assert len(await asyncio.wait_for(client.reader.readexactly(32 << 20), 20)) == 32 << 20
 
 

@@ -2,18 +2,289 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-from collections.abc import AsyncIterator, Iterator
+import os
+import struct
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from lorikeet_testing.browser import receive
+from asgiref.testing import ApplicationCommunicator
+from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
-from lorikeet_testing.web import TenantAccess, WebProcess, eventually
+from lorikeet_testing.web import TenantAccess, WebProcess
+from lorikeet_testing.web import eventually as wait_for
+from uvicorn.server import ServerState
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from control_plane.fleet.coalescing import Coalescing, RequestBuffer
+from control_plane.gateway.sockets.inference_socket import MOST_SESSIONS, InferenceConsumer
+from control_plane.gateway.sockets.session import MOST_ENDED, MOST_RESUMED, Session
+from control_plane.http import websocket_protocol
+from control_plane.http.allowance import Allowance
+from control_plane.http.connections import ConnectionTable
+from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
+from control_plane.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
+from control_plane.http.write_watch import WRITE_GRACE_S
+from control_plane.sockets import authenticated_socket
+from lora_engine.wire import engine_pb2 as pb
+
+MESSAGE_BYTES = 100_000
+TEXT, PING, CONTINUATION = 1, 9, 0
+
+
+# -- the protocol, in front of an application that admits whoever says so ---------------------------
+
+
+@dataclass
+class Served:
+    port: int
+    state: ServerState
+    messages: list[str] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        if scope["path"] == "/known":
+            admit(scope)
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            self.messages.append(message["text"])
+            if message["text"] == "admit me":
+                await asyncio.sleep(0.05)  # a look at the database
+                admit(scope)
+            if message["text"] == "talk":
+                while True:
+                    await send({"type": "websocket.send", "text": "x" * 100_000})
+        self.closed.append(message["code"])
+
+    def url(self, path: str) -> str:
+        return f"ws://127.0.0.1:{self.port}{path}"
+
+    def open(self, path: str) -> Any:
+        return connect(self.url(path), proxy=None, compression=None, ping_interval=None, max_size=None)
+
+
+@pytest_asyncio.fixture
+async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    monkeypatch.setattr(websocket_protocol, "LINGER_S", 0.2)
+    table, state = ConnectionTable(40, per_address=10), ServerState()
+    served = Served(0, state)
+    config = BoundedConfig(
+        served.app, Bounds(table), interface="asgi3", access_log=False, log_config=None, ws_max_size=MESSAGE_BYTES
+    )
+    server = await asyncio.get_running_loop().create_server(
+        lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    served.port = server.sockets[0].getsockname()[1]
+    yield served
+    for connection in list(state.connections):
+        connection.transport.abort()
+    server.close()
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def frame(kind: int, payload: bytes = b"", *, last: bool = True, compressed: bool = False) -> bytes:
+    head = bytes([last << 7 | compressed << 6 | kind])
+    short = len(payload) < 126
+    size = bytes([0x80 | len(payload)]) if short else b"\xff" + struct.pack("!Q", len(payload))
+    return head + size + bytes(4) + payload  # masked with zeros
+
+
+async def upgrade(port: int, path: str, *headers: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+    """A bare connection and the head of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    key = base64.b64encode(os.urandom(16)).decode()
+    lines = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"]
+    writer.write("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *lines, *headers, "", ""]).encode())
+    return reader, writer, await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+
+
+async def close_of(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """Code and reason of the close frame that comes after what else comes."""
+    rest = await asyncio.wait_for(reader.read(), 20)
+    at = rest.rindex(b"\x88")
+    return struct.unpack("!H", rest[at + 2 : at + 4])[0], rest[at + 4 :].decode()
+
+
+async def test_a_message_is_judged_by_its_bytes_before_it_is_taken_up(served: Served) -> None:
+    async with served.open("/known") as socket:
+        await socket.send("x" * MESSAGE_BYTES)
+        await eventually(lambda: served.messages)
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.send("\u20ac" * (MESSAGE_BYTES // 2))  # three bytes each
+            await socket.recv()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+    reader, writer, _ = await upgrade(served.port, "/known")
+    writer.write(frame(TEXT, bytes(MESSAGE_BYTES + 1))[:20])  # what it says of its size is enough
+    assert (await close_of(reader))[0] == 1009
+    assert len(served.messages) == 1
+
+
+async def test_nothing_is_inflated(served: Served) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -12)
+    packed = (packer.compress(b"a" * (15 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    assert len(packed) < 16_000
+    for path in ("/stranger", "/known"):
+        reader, writer, head = await upgrade(served.port, path, "Sec-WebSocket-Extensions: permessage-deflate")
+        assert b"permessage-deflate" not in head
+        writer.write(frame(TEXT, packed[:4000], compressed=True))
+        assert (await close_of(reader))[0] == 1002
+    assert not served.messages
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [frame(TEXT, bytes(50_000)), frame(TEXT, b"") * 3000, frame(PING) * 3000, frame(CONTINUATION, bytes(9000))[:9000]],
+    ids=["one message", "empty messages", "pings", "half a frame"],
+)
+async def test_a_stranger_is_not_read_for_long(served: Served, sent: bytes) -> None:
+    _, writer, _ = await upgrade(served.port, "/stranger")
+    writer.write(sent)
+    (connection,) = served.state.connections
+    await eventually(lambda: connection.read_paused or connection.close_sent)
+    await asyncio.sleep(0.05)
+    assert connection._taken_up <= STRANGER_BYTES + websocket_protocol.PIECE
+    assert len(served.messages) <= 2 * websocket_protocol.PIECE / len(frame(TEXT))
+    writer.close()
+
+
+async def test_what_comes_right_behind_the_proof_is_not_lost(served: Served) -> None:
+    async with served.open("/stranger") as socket:
+        await socket.send("admit me")
+        for number in range(3):
+            await socket.send(str(number) * 90_000)
+        await eventually(lambda: len(served.messages) == 4)
+    assert [len(message) for message in served.messages] == [8, 90_000, 90_000, 90_000]
+
+
+async def test_who_sends_too_fast_is_slowed_down_and_loses_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket_protocol, "PIECE", 256)
+    monkeypatch.setattr(websocket_protocol, "FRAMES_AT_ONCE", 100.0)
+    monkeypatch.setattr(websocket_protocol, "FRAMES_PER_S", 1000.0)
+    reader, writer, _ = await upgrade(served.port, "/known")
+    began = time.monotonic()
+    writer.write(b"".join(frame(TEXT, b"%d" % number) + frame(PING) for number in range(500)))
+    pongs = await asyncio.wait_for(reader.readexactly(500 * 2), 20)
+    assert time.monotonic() - began > 0.8
+    assert pongs == b"\x8a\x00" * 500
+    assert served.messages == [str(number) for number in range(500)]
+    writer.close()
+
+
+async def test_a_large_message_counts_as_many(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_protocol, "FRAME_BYTES", 1000)
+    monkeypatch.setattr(websocket_protocol, "FRAMES_AT_ONCE", 50.0)
+    monkeypatch.setattr(websocket_protocol, "FRAMES_PER_S", 500.0)
+    async with served.open("/known") as socket:
+        began = time.monotonic()
+        for _ in range(4):
+            await socket.send("x" * 90_000)
+        await eventually(lambda: len(served.messages) == 4)
+    assert time.monotonic() - began > 0.5
+
+
+async def test_a_message_has_so_many_fragments(served: Served) -> None:
+    reader, writer, _ = await upgrade(served.port, "/known")
+    writer.write(frame(TEXT, b"x", last=False) + frame(CONTINUATION, last=False) * (FRAGMENTS + 1))
+    assert (await close_of(reader))[0] == 1009
+    await eventually(lambda: served.closed == [1009])
+
+
+async def test_a_reader_that_stops_is_given_up(served: Served) -> None:
+    _, writer, _ = await upgrade(served.port, "/known")
+    writer.write(frame(TEXT, b"talk"))
+    (connection,) = served.state.connections
+    await eventually(lambda: not connection.writable.is_set())
+    assert connection.transport.get_write_buffer_size() < 1 << 20
+    now = asyncio.get_running_loop().time()
+    sweep(served.state.connections, now + 1)
+    sweep(served.state.connections, now + WRITE_GRACE_S - 1)
+    assert served.state.connections
+    sweep(served.state.connections, now + WRITE_GRACE_S + 2)
+    await eventually(lambda: not served.state.connections)
+    writer.close()
+
+
+@pytest.mark.parametrize("path", ["/stranger", "/known"])
+async def test_a_handshake_that_is_none(served: Served, path: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), 10)
+    assert answer.startswith(b"HTTP/1.1 4")
+    await eventually(lambda: not served.state.connections)
+
+
+def test_an_allowance() -> None:
+    allowance = Allowance.full(10.0, 20.0, now=0.0)
+    allowance.spend(20)
+    assert allowance.wait_s(0.0) == 0.0
+    allowance.spend(5)
+    assert allowance.wait_s(0.0) == 0.5
+    assert allowance.wait_s(0.6) == 0.0
+    assert allowance.wait_s(1000.0) == 0.0 and allowance.level == 20.0
+
+
+# -- the platform's sockets -------------------------------------------------------------------------
+
+
+async def test_a_socket_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authenticated_socket, "AUTH_WITHIN_S", 0.05)
+    scope = {"type": "websocket", "path": "/ws/inference", "headers": []}
+    socket = ApplicationCommunicator(InferenceConsumer.as_asgi(), scope)
+    await socket.send_input({"type": "websocket.connect"})
+    assert (await socket.receive_output())["type"] == "websocket.accept"
+    told = json.loads((await socket.receive_output())["text"])
+    assert told["error"]["code"] == "not_authenticated"
+    assert await socket.receive_output() == {"type": "websocket.close", "code": 4401}
+    await socket.send_input({"type": "websocket.disconnect", "code": 4401})
+    await socket.wait()
+
+
+class Ended:
+    over, resumable = True, True
+
+    def __init__(self, kept_bytes: int) -> None:
+        self.kept_bytes = kept_bytes
+
+    def start(self) -> None:
+        self.at_end: Any
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1, MOST_ENDED), (1 << 20, 8), (16 << 20, 0)])
+async def test_what_ended_is_kept_within_bounds(size: int, kept: int) -> None:
+    session = Session("s", ("key", None), None, lambda name: None)  # type: ignore[arg-type]
+    for number in range(200):
+        generation: Any = Ended(size)
+        session.start(str(number), generation)
+        generation.at_end()
+    assert list(session.generations) == [str(number) for number in range(200 - kept, 200)]
+
+
+def test_a_reader_is_given_up_by_bytes_too() -> None:
+    buffer = RequestBuffer(Coalescing(stall_tokens=1000, stall_bytes=10_000))
+    tops = [pb.TokenLogprob(token="x" * 40, top=[pb.TopLogprob(token="y" * 40)] * 20)]
+    for number in range(10):
+        buffer.push(pb.Delta(text="x", num_tokens=1, logprobs=tops), float(number))
+    assert not buffer.stalled(9.0)
+    buffer.push(pb.Delta(text="x", num_tokens=1, logprobs=tops), 9.0)
+    assert buffer.stalled(9.0)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +308,7 @@ def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def engine(engine_thread: FakeEngineThread) -> FakeEngine:
     engine = engine_thread.engine
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
+    wait_for(lambda: not (engine.running or engine.waiting), what="an idle engine")
     engine.submits.clear()
     return engine
 
@@ -67,6 +338,85 @@ async def socket(web: WebProcess, acme: TenantAccess) -> AsyncIterator[ClientCon
 
 async def say(socket: ClientConnection, **message: Any) -> None:
     await socket.send(json.dumps(message))
+
+
+# -- ids ------------------------------------------------------------------------------------------
+
+
+async def resume(socket: ClientConnection, after: dict[str, Any], session: str = "0123456789ab.x") -> dict[str, Any]:
+    await say(socket, type="resume", session=session, after=after)
+    return await receive(socket)
+
+
+async def test_many_ids_block_nobody(web: WebProcess, socket: ClientConnection) -> None:
+    """20 of these blocked a process for twelve seconds and were answered with 1.2 million frames."""
+    message = json.dumps({"type": "resume", "session": "x.y", "after": {f"{number:x}": 0 for number in range(60_000)}})
+    longest, over = 0.0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal longest
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            while not over.is_set():
+                began = time.monotonic()
+                await client.get(f"{web.url}/livez")
+                longest = max(longest, time.monotonic() - began)
+                await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    for _ in range(20):
+        await socket.send(message)
+    frames = [await receive(socket) for _ in range(20)]
+    over.set()
+    await watching
+    assert {frame["error"]["code"] for frame in frames} == {"too_many_ids"}
+    assert longest < 2
+
+
+async def test_lost_ids_are_told_in_one_frame(socket: ClientConnection) -> None:
+    ids = {f"{number:x}": 0 for number in range(MOST_RESUMED)}
+    answer = await resume(socket, ids)
+    assert (answer["type"], answer["ids"], answer["error"]["code"]) == ("resumed", [], "resume_lost")
+    assert set(answer["lost"]) == set(ids)
+    assert (await resume(socket, {**ids, "more": 0}))["error"]["code"] == "too_many_ids"
+    for after in ({"x" * 65: 0}, {"x": "0"}, {"x": None}, {"x": 1.5}):
+        assert (await resume(socket, after))["error"]["code"] == "malformed_message"
+    assert (await resume(socket, {}, session="x" * 65))["error"]["code"] == "malformed_message"
+    await say(socket, type="cancel", id={"deep": []})
+    await say(socket, type=["x" * 1000])
+    assert (await receive(socket))["error"]["code"] == "malformed_message"
+    await say(socket, type="ping")
+    assert (await receive(socket))["type"] == "pong"
+
+
+async def test_a_socket_takes_up_so_many_sessions(web: WebProcess, acme: TenantAccess, socket: Any) -> None:
+    for _ in range(MOST_SESSIONS):
+        async with open_socket(web, acme.bearer) as other:
+            session = (await receive(other))["session"]
+            assert (await resume(socket, {}, session))["type"] == "resumed"
+    assert (await resume(socket, {}, session))["error"]["code"] == "too_many_sessions"
+
+
+async def test_past_events_are_not_read_without_end(web: WebProcess, acme: TenantAccess) -> None:
+    person = Signed(web.url, acme.email, acme.password)
+    async with page_socket(web.url, "/ws/console", person.ticket("acme")) as socket:
+        await receive(socket)
+        for _ in range(30):
+            await say(socket, type="replay", after=1)
+        await say(socket, type="ping")
+        frames = []
+        while not frames or frames[-1]["type"] != "pong":
+            frames.append(await receive(socket))
+    refused = [frame for frame in frames if frame["type"] == "error"]
+    assert len(refused) > 15
+    assert {frame["error"]["code"] for frame in refused} == {"too_many_replays"}
+
+
+@pytest.mark.parametrize("path", ["/ws/", "/ws/other", "/v1/chat/completions", "/"])
+async def test_there_is_no_socket_elsewhere(web: WebProcess, path: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(web.url.replace("http", "ws") + path, proxy=None)
+    assert refused.value.response.status_code == 403
+    assert "Traceback" not in web.output()
 
 
 # -- choices --------------------------------------------------------------------------------------
@@ -106,4 +456,4 @@ async def test_choices_count_against_concurrency(web: WebProcess, console: Conso
             "rate_limit_exceeded", "concurrency", 4, 3
         )  # fmt: skip
         assert complete(web, key, **ask(2, 1)).status_code == 200
-    eventually(lambda: console.standing(key)["concurrency"] == 0, what="what ended")
+    wait_for(lambda: console.standing(key)["concurrency"] == 0, what="what ended")

@@ -106,7 +106,7 @@ describe("InferenceSocket", () => {
     again();
     expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
     expect(FakeSocket.last.of("generate")).toEqual([]);
-    [{ type: "resumed", ids: ["g1"] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) => FakeSocket.last.say(message));
+    [{ type: "resumed", ids: ["g1"], lost: [] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) => FakeSocket.last.say(message));
     expect(a.text).toBe("once more");
     expect(a.onDone).toHaveBeenCalledOnce();
   });
@@ -163,7 +163,7 @@ describe("InferenceSocket", () => {
     FakeSocket.last.drop();
     again();
     const lost = { code: "resume_lost", message: "Nothing is left.", fix: "Send it again." };
-    ["g1", "g2"].forEach((id) => FakeSocket.last.say({ type: "error", id, seq: 0, error: lost }));
+    FakeSocket.last.say({ type: "resumed", session: "s", ids: [], lost: ["g1", "g2"], error: lost });
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(lost);
     expect(b.onError).not.toHaveBeenCalled();
     expect(FakeSocket.last.of("generate").map(({ id }) => id)).toEqual(["g2"]);

@@ -137,7 +137,14 @@ export class InferenceSocket {
       this.#greeted(message);
       return;
     }
-    const id = typeof message.id === "string" ? message.id : "";
+    if (message.type === "resumed") {
+      for (const id of (message.lost ?? []) as string[]) this.#tell(id, { type: "error", seq: 0, error: message.error });
+      return;
+    }
+    this.#tell(typeof message.id === "string" ? message.id : "", message);
+  }
+
+  #tell(id: string, message: Record<string, unknown>): void {
     const running = this.#running.get(id);
     if (running) this.#advance(id, running, message);
   }

@@ -20,6 +20,7 @@ class Coalescing:
     max_delay_s: float = 0.030
     max_tokens: int = 4
     stall_tokens: int = 4096
+    stall_bytes: int = 1 << 20
     stall_s: float = 30.0
 
 
@@ -43,6 +44,7 @@ class RequestBuffer:
     """What one request produced and its reader has not taken yet. One reader; all calls on one event loop."""
 
     __slots__ = (
+        "_bytes",
         "_due",
         "_due_since",
         "_error",
@@ -57,7 +59,7 @@ class RequestBuffer:
     def __init__(self, policy: Coalescing) -> None:
         self._policy = policy
         self._pending: dict[int, Chunk] = {}
-        self._tokens = 0
+        self._tokens = self._bytes = 0
         self._due = False
         self._due_since = 0.0
         self._last_taken = float("-inf")
@@ -84,7 +86,9 @@ class RequestBuffer:
             chunk.token_ids.extend(delta.token_ids)
         if delta.logprobs:
             chunk.logprobs.extend(delta.logprobs)
+            self._bytes += sum(entry.ByteSize() for entry in delta.logprobs)
         self._tokens += delta.num_tokens
+        self._bytes += len(delta.text)
         if self._due:
             return False
         if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
@@ -96,7 +100,9 @@ class RequestBuffer:
         """Whether the reader left too much, or for too long, in the buffer."""
         if not self._due or self._waiter is not None:
             return False
-        return self._tokens > self._policy.stall_tokens or now - self._due_since > self._policy.stall_s
+        policy = self._policy
+        too_much = self._tokens > policy.stall_tokens or self._bytes > policy.stall_bytes
+        return too_much or now - self._due_since > policy.stall_s
 
     def make_due(self, now: float) -> None:
         """Let the reader have what is there."""
@@ -113,7 +119,7 @@ class RequestBuffer:
     def give_up(self) -> None:
         """Drop the buffer of a reader that stalled; it learns why at its next read."""
         error = client_too_slow(self._tokens)
-        self._pending, self._tokens = {}, 0
+        self._pending, self._tokens, self._bytes = {}, 0, 0
         self.finish(error)
 
     async def take(self) -> list[Chunk]:
@@ -127,7 +133,7 @@ class RequestBuffer:
         chunks = list(self._pending.values())
         if not chunks and self._error is not None:
             raise self._error
-        self._pending, self._tokens, self._due = {}, 0, False
+        self._pending, self._tokens, self._bytes, self._due = {}, 0, 0, False
         self._last_taken = asyncio.get_running_loop().time()
         return chunks
 

@@ -13,16 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from control_plane.errors import LorikeetError
 from control_plane.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
 from control_plane.http.errors import error_body
 from control_plane.http.request_id import new_request_id, set_request_id
+from control_plane.http.websocket_protocol import BoundedWebSocket
+from control_plane.http.write_watch import WriteWatch
 
 HEAD_BYTES = 32 << 10
 """Of a request's first line and headers; also of what comes later and is neither, as the extensions of a chunk."""
@@ -31,8 +32,6 @@ HEAD_S = 15.0
 """From the connection, or the first byte of a further request, to the end of the head."""
 BODY_GRACE_S, BODY_BYTES_PER_S = 20.0, 500
 """A body may take this long, and a second more for every so many bytes that came."""
-WRITE_GRACE_S, WRITE_BYTES_PER_S = 60.0, 500
-"""As long may a full buffer take to be read by the client."""
 KEEP_ALIVE_S = 75
 """For which a connection waits for its next request: longer than balancers keep theirs."""
 REQUESTS = 1000
@@ -56,7 +55,7 @@ class BoundedConfig(Config):
     """uvicorn's configuration with the bounds of its connections."""
 
     def __init__(self, app: Any, bounds: Bounds, **options: Any) -> None:
-        super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, **options)
+        super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, ws_per_message_deflate=False, **options)
         self.bounds = bounds
 
 
@@ -92,28 +91,6 @@ def _no_room() -> PeerError:
     )
 
 
-class _WriteWatch:
-    """Whether a peer reads what it is sent. Only a buffer that takes no more, or a closing one, must shrink."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._since: tuple[float, int] | None = None
-
-    def progressed(self) -> None:
-        self._since = None
-
-    def stalls(self, now: float, *, waiting: bool) -> bool:
-        size = self._transport.get_write_buffer_size()
-        if not size or not waiting:
-            self._since = None
-        elif self._since is None:
-            self._since = (now, size)
-        else:
-            began, then = self._since
-            return now - began > WRITE_GRACE_S + max(then - size, 0) / WRITE_BYTES_PER_S
-        return False
-
-
 class Phase(Enum):
     """Of what the peer sends."""
 
@@ -140,7 +117,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._writes = _WriteWatch(transport)
+        self._writes = WriteWatch(transport)
         self._since = self._swept = self.loop.time()
         self._slot = self._table.take(self.client)
         if self._slot is None:
@@ -284,28 +261,6 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(_too_slow("head"))
         else:
             self.transport.close()  # opened ahead of need, as browsers do: an answer would be taken for the next one's
-
-
-class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """One websocket: `BoundedHttp` before it has counted it."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._writes = _WriteWatch(cast(asyncio.Transport, transport))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if (slot := self.app_state.get(SLOT)) is not None:
-            slot.give_back()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._writes.progressed()
-
-    def sweep(self, now: float) -> None:
-        waiting = not self.writable.is_set() or self.transport.is_closing()
-        if self._writes.stalls(now, waiting=waiting):
-            self.transport.abort()
 
 
 def sweep(connections: Iterable[Any], now: float) -> None:

@@ -10,6 +10,7 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.events.publisher import group_name
 from control_plane.events.ring import Event, ring
+from control_plane.http.allowance import Allowance
 from control_plane.http.json_body import JsonError, read_object
 from control_plane.live.presence import REFRESH_S, presence
 from control_plane.sockets.authenticated_socket import HeldSocket
@@ -17,6 +18,8 @@ from control_plane.sockets.handshake import origin_is_ours
 from control_plane.tenants.roles import Capability
 
 LONGEST_MESSAGE = 4096
+REPLAYS_PER_S, REPLAYS_AT_ONCE = 0.5, 8.0
+"""A few bytes ask for hundreds of events, read from Redis."""
 
 
 class MessageError(LorikeetError):
@@ -25,6 +28,16 @@ class MessageError(LorikeetError):
             "malformed_message",
             "The message was not understood.",
             'Send {"type": "auth", "ticket": ...} once, then {"type": "ping"} or {"type": "replay", "after": <seq>}.',
+        )
+
+
+class TooManyReplaysError(LorikeetError):
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(
+            "too_many_replays",
+            "The socket asks for past events more often than they are read again.",
+            f"Wait {wait_s:.0f} s, or read the present state over REST.",
+            status=429,
         )
 
 
@@ -38,6 +51,7 @@ class ConsoleConsumer(HeldSocket):
     _refresher: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
+        self._replays = Allowance.full(REPLAYS_PER_S, REPLAYS_AT_ONCE, asyncio.get_running_loop().time())
         if not origin_is_ours(self.scope):
             await self.close()  # before it is accepted: the other site's page learns nothing
             return
@@ -61,7 +75,7 @@ class ConsoleConsumer(HeldSocket):
             if await self.hold_by_ticket(message["ticket"]):
                 await self._listen()
         elif kind == "replay" and isinstance(message.get("after"), int):
-            await self._send_after(message["after"])
+            await self._replay(message["after"])
         else:
             await self.tell_error(MessageError())
 
@@ -84,6 +98,13 @@ class ConsoleConsumer(HeldSocket):
             await self._send_after(self.sent)
             return
         await self._send_event(Event(seq, message["event"], message["data"]))
+
+    async def _replay(self, after: int) -> None:
+        if wait_s := self._replays.wait_s(asyncio.get_running_loop().time()):
+            await self.tell_error(TooManyReplaysError(wait_s))
+            return
+        self._replays.spend(1)
+        await self._send_after(after)
 
     async def _send_after(self, seq: int) -> None:
         events = await run_db(ring().after, str(self.tenant_id), seq)

@@ -17,6 +17,7 @@ from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.metrics import SOCKETS
+from control_plane.http.websocket_protocol import admit
 from control_plane.single_flight import FRESH_S
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.sockets.identity import Caller
@@ -117,6 +118,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         assert self.principal is not None
         try:
             prove(self.scope, tenant_holder(self.principal.tenant.pk))
+            admit(self.scope)
         except LorikeetError as error:
             await self.cut(error)
             return False

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
-Scope = dict[str, Any]
+from control_plane.lifespan import Receive, Scope, Send
 
 
 def header(scope: Scope, name: str) -> str:
@@ -25,3 +24,9 @@ def origin_is_ours(scope: Scope) -> bool:
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
     return bool(origin) and urlsplit(origin).netloc.lower() == header(scope, "host").lower()
+
+
+async def no_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    """There is none at this address: refused before it is accepted."""
+    await receive()
+    await send({"type": "websocket.close"})

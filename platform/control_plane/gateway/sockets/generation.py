@@ -70,6 +70,14 @@ class SocketGeneration:
 
     # -- a socket that breaks, and the next one ----------------------------------
 
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
+    def has_after(self, seq: int) -> bool:
+        """Whether all that came after frame ``seq`` is kept."""
+        return not self._kept or self._kept[0][0] <= seq + 1
+
     def detach(self) -> None:
         """Go on without a socket."""
         self._send_frame = None
@@ -77,7 +85,7 @@ class SocketGeneration:
     async def attach(self, send: Send, after: int) -> bool:
         """Send again what came after frame ``after``, then go on there. False if some of that is no longer kept."""
         self._send_frame = None
-        if self._kept and self._kept[0][0] > after + 1:
+        if not self.has_after(after):
             return False
         if self._accepted:
             await send(self._accepted)

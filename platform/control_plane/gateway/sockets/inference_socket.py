@@ -26,12 +26,14 @@ from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.generation import SocketGeneration, note_refusal
 from control_plane.gateway.sockets.resume_relay import Remote
 from control_plane.gateway.sockets.session import (
+    LONGEST_ID,
     RESUME_S,
     Owner,
     Session,
     error_frame,
     hand_over,
     process_of,
+    read_resume,
     resume_lost,
 )
 from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, HeldSocket
@@ -39,7 +41,8 @@ from control_plane.sockets.handshake import header
 from control_plane.sockets.identity import KeyCaller
 from control_plane.tenants.roles import Capability
 
-LONGEST_ID = 64
+MOST_SESSIONS = 16
+"""That one socket may have taken up from broken ones."""
 CLOSE_TAKEN = 4409
 # Frames about no generation in particular.
 NO_ID = None
@@ -126,11 +129,8 @@ class InferenceConsumer(HeldSocket):
 
     @staticmethod
     def _read(text: str | None) -> dict[str, Any]:
-        limit = config.current().socket_max_message_bytes
         if text is None:
             raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
-        if len(text) > limit:
-            raise ApiError(413, "message_too_large", f"The message is longer than {limit} bytes.", "Send less at once.")
         return read_json(text.encode())
 
     async def _handle(self, message: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class InferenceConsumer(HeldSocket):
             await self._resume(message)
         else:
             raise invalid(
-                f"There is no message of type {str(kind)[:40]!r} in this form.",
+                f"There is no message of type {kind[:40] if isinstance(kind, str) else None!r} in this form.",
                 "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
                 "type",
                 "malformed_message",
@@ -175,7 +175,9 @@ class InferenceConsumer(HeldSocket):
 
     async def _cancel(self, message: dict[str, Any]) -> None:
         """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
-        name = str(message.get("id"))
+        name = message.get("id")
+        if not isinstance(name, str):
+            return
         for session in self._sessions():
             if (generation := session.generations.get(name)) is not None:
                 generation.cancel()
@@ -222,26 +224,31 @@ class InferenceConsumer(HeldSocket):
 
     async def _resume(self, message: dict[str, Any]) -> None:
         """Take the generations of a broken socket over, each from the frame that the client has."""
-        session, after = message.get("session"), message.get("after")
-        if not isinstance(session, str) or not isinstance(after, dict):
-            raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
+        session, after = read_resume(message)
+        if len(self._resumed) + len(self._remotes) >= MOST_SESSIONS:
+            raise ApiError(
+                429,
+                "too_many_sessions",
+                f"This socket has taken up {MOST_SESSIONS} sessions already.",
+                "Resume further ones on another socket.",
+            )
         clashing = after.keys() & set(self._running())
         for name in clashing:
-            await self._error(name, resume_lost(name))
+            await self._error(name, resume_lost())
         wanted = {name: seq for name, seq in after.items() if name not in clashing}
         if process_of(session) == runtime().sessions.process:
             await self._resume_here(session, wanted)
         else:
             await self._resume_from_elsewhere(session, wanted)
 
-    async def _resume_here(self, name: str, after: Mapping[str, object]) -> None:
+    async def _resume_here(self, name: str, after: Mapping[str, int]) -> None:
         session = runtime().sessions.take(name, self._owner, self)
         if session is not None and session not in self._sessions():
             self._resumed.append(session)
         with contextlib.suppress(OSError):  # broken again: its end comes next
             await hand_over(session, name, after, self.send_frame)
 
-    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, object]) -> None:
+    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, int]) -> None:
         remote = runtime().handover.remote(name, after, self.send_frame)
         if remote is None:
             await hand_over(None, name, after, self.send_frame)

@@ -68,7 +68,7 @@ class Relay:
         self._filled, self._room = asyncio.Event(), asyncio.Event()
         self._gone = self._left = self._complete = False
 
-    async def run(self, sessions: Sessions, name: str, owner: Owner, after: Mapping[str, object]) -> None:
+    async def run(self, sessions: Sessions, name: str, owner: Owner, after: Mapping[str, int]) -> None:
         """Until everything was sent, or the reader left; then the session is kept for whoever comes next."""
         self.session = sessions.take(name, owner, self)
         writing = asyncio.create_task(self._write())
@@ -170,7 +170,7 @@ class Relay:
 class Remote:
     """Where the socket is: the part of a session that runs elsewhere."""
 
-    def __init__(self, connection: redis.asyncio.Redis, session: str, after: Mapping[str, object], send: Send) -> None:
+    def __init__(self, connection: redis.asyncio.Redis, session: str, after: Mapping[str, int], send: Send) -> None:
         self._redis, self._session, self._send = connection, session, send
         self._after = after
         self.ids = set(after)
@@ -229,6 +229,8 @@ class Remote:
             message = json.loads(frame)
             if message["type"] in ("done", "error"):
                 self.ids.discard(message.get("id"))
+            elif message["type"] == "resumed":
+                self.ids.difference_update(message["lost"])
 
     async def _next(self, within_s: float) -> str | None:
         found = await cast(Awaitable[Any], self._redis.blpop([self._address], timeout=within_s))
@@ -240,11 +242,12 @@ class Remote:
         return bool(await self._redis.publish(channel_of(process_of(self._session)), message))
 
     async def _fail(self, *, lost: bool) -> None:
-        frames = [] if self._answered else [resumed_frame(self._session, ())]
-        for message_id in [*self.ids]:
-            self.ids.discard(message_id)
-            error = resume_lost(message_id) if lost else resume_unavailable(message_id)
-            frames.append(error_frame(error, message_id))
+        ids, self.ids = self.ids, set()
+        error = resume_lost() if lost else resume_unavailable()
+        if self._answered:
+            frames = [error_frame(error, message_id) for message_id in sorted(ids)]
+        else:
+            frames = [resumed_frame(self._session, (), ids, error)]
         with contextlib.suppress(OSError):
             for frame in frames:
                 await self._send(frame)
@@ -295,7 +298,7 @@ class Handover:
         if self._redis is not None:
             await self._redis.aclose()
 
-    def remote(self, session: str, after: Mapping[str, object], send: Send) -> Remote | None:
+    def remote(self, session: str, after: Mapping[str, int], send: Send) -> Remote | None:
         """For a session that began elsewhere; None where there is no elsewhere."""
         return None if self._redis is None else Remote(self._redis, session, after, send)
 
@@ -326,7 +329,7 @@ class Handover:
         elif message["do"] in LEAVES:
             self._keep(asyncio.create_task(_clear(connection, address)))
 
-    async def _relay(self, relay: Relay, name: str, owner: Owner, after: Mapping[str, object]) -> None:
+    async def _relay(self, relay: Relay, name: str, owner: Owner, after: Mapping[str, int]) -> None:
         try:
             await relay.run(self._sessions, name, owner, after)
         finally:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.json_encoding import encode
 
 if TYPE_CHECKING:
     from control_plane.gateway.sockets.generation import SocketGeneration
 
 RESUME_S = 30.0
+MOST_RESUMED = 256
+"""Ids that one `resume` may name."""
+LONGEST_ID = LONGEST_SESSION = 64
+MOST_ENDED, MOST_ENDED_BYTES = 64, 8 << 20
+"""Of a session: generations that ended and can still be resumed, and their frames."""
 Owner = tuple[str, UUID]
 """Who (a key or a person) in which tenant. Only the same may take a session up again."""
 Send = Callable[[str], Awaitable[None]]
@@ -93,9 +98,20 @@ class Session:
         if generation.resumable:
             # Its frames stay as long as a client may ask for them again.
             asyncio.get_running_loop().call_later(RESUME_S, self._expire, name, generation)
+            self._drop_oldest()
         else:
             self._expire(name, generation)
         self.at_end()
+
+    def _drop_oldest(self) -> None:
+        """Of those that ended, when they are too many."""
+        ended = [(name, generation) for name, generation in self.generations.items() if generation.over]
+        kept = sum(generation.kept_bytes for _, generation in ended)
+        for place, (name, generation) in enumerate(ended):
+            if len(ended) - place <= MOST_ENDED and kept <= MOST_ENDED_BYTES:
+                return
+            del self.generations[name]
+            kept -= generation.kept_bytes
 
     def _expire(self, name: str, generation: SocketGeneration) -> None:
         if self.generations.get(name) is generation:
@@ -133,44 +149,67 @@ def process_of(session: str) -> str:
     return session.partition(".")[0]
 
 
-async def hand_over(session: Session | None, name: str, after: Mapping[str, object], send: Send) -> None:
-    """Send what the client missed of each id in ``after``, from the frame it names; then frames go on from there."""
+async def hand_over(session: Session | None, name: str, after: Mapping[str, int], send: Send) -> None:
+    """Say which of the ids in ``after`` are lost, then send what the client missed of the others, from the frame that
+    it names; then frames go on from there."""
     generations = session.generations if session is not None else {}
-    for unwanted in [*generations.keys() - after.keys()]:
+    held = {id for id, seq in after.items() if (generation := generations.get(id)) and generation.has_after(seq)}
+    for unwanted in [*generations.keys() - held]:
         generations.pop(unwanted).end()
-    await send(resumed_frame(name, generations.keys() & after.keys()))
-    for message_id, seq in after.items():
+    await send(resumed_frame(name, held, after.keys() - held, resume_lost()))
+    for message_id in after.keys() & held:
         generation = generations.get(message_id)
-        if generation is not None and isinstance(seq, int) and await generation.attach(send, seq):
-            continue
-        if generation is not None:
+        if generation is not None and not await generation.attach(send, after[message_id]):
             generations.pop(message_id).end()
-        await send(error_frame(resume_lost(message_id), message_id))
+            await send(error_frame(resume_lost(), message_id))
 
 
-def resumed_frame(session: str, ids: Iterable[str]) -> str:
-    return encode({"type": "resumed", "session": session, "ids": sorted(ids)})
+def resumed_frame(session: str, ids: Iterable[str], lost: Collection[str], error: ApiError) -> str:
+    """One frame for all that was asked for. ``error`` says why there is nothing of those that are lost."""
+    frame = {"type": "resumed", "session": session, "ids": sorted(ids), "lost": sorted(lost)}
+    return encode({**frame, "error": error_body(error)} if lost else frame)
+
+
+def read_resume(message: Mapping[str, object]) -> tuple[str, dict[str, int]]:
+    """Session, and the last number of each id, of a client's message. Raises ``ApiError``."""
+    session, after = message.get("session"), message.get("after")
+    if not isinstance(session, str) or len(session) > LONGEST_SESSION or not isinstance(after, dict):
+        raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
+    if len(after) > MOST_RESUMED:
+        raise invalid(
+            f"The message names {len(after)} ids; {MOST_RESUMED} is the most.",
+            "Name those alone that had not ended.",
+            "after",
+            "too_many_ids",
+        )
+    if not all(len(name) <= LONGEST_ID and isinstance(seq, int) for name, seq in after.items()):
+        raise invalid("after holds numbers by id.", "Send the last seq of each id.", "after", "malformed_message")
+    return session, after
 
 
 def error_frame(error: ApiError, message_id: str | None = None) -> str:
-    frame = {"type": "error", "error": {**error.frame_body(), "retry_after_s": error.retry_after_s}}
+    frame = {"type": "error", "error": error_body(error)}
     return encode(frame if message_id is None else {**frame, "id": message_id, "seq": 0})
 
 
-def resume_lost(message_id: str) -> ApiError:
+def error_body(error: ApiError) -> dict[str, object]:
+    return {**error.frame_body(), "retry_after_s": error.retry_after_s}
+
+
+def resume_lost() -> ApiError:
     return ApiError(
         404,
         "resume_lost",
-        f'Nothing is left of the generation "{message_id[:64]}" after that frame.',
+        "Nothing is left of the generation after that frame.",
         f"Send the request again. Generations are kept for {RESUME_S:.0f} s, while the server where they began runs.",
     )
 
 
-def resume_unavailable(message_id: str) -> ApiError:
+def resume_unavailable() -> ApiError:
     return ApiError(
         503,
         "resume_unavailable",
-        f'The generation "{message_id[:64]}" runs on another server, which cannot be reached at the moment.',
+        "The generation runs on another server, which cannot be reached at the moment.",
         f"Connect and resume again within {RESUME_S:.0f} s of the break; else send the request again.",
         retry_after_s=1.0,
     )

@@ -1,0 +1,173 @@
+"""Websocket connections with bounds, for uvicorn: how much of what a peer sends is taken up, and how fast.
+
+What arrives is parsed in small pieces, when the application wants a message and an allowance of frames permits it. The
+rest stays where it is, so TCP slows down a peer that sends too fast, and nothing of it is lost. A stranger may send
+little in all, until the application admits it. Messages are not compressed: what arrives is as large as it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
+
+from control_plane.http.allowance import Allowance
+from control_plane.http.connections import SLOT
+from control_plane.http.write_watch import WriteWatch
+
+PIECE = 4096
+FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
+"""A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
+FRAME_BYTES = 16 << 10
+STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
+FRAGMENTS = 1024
+"""Of one message."""
+LINGER_S = 2.0
+"""For which a peer whose frame was refused can read why."""
+SOCKET = "lorikeet.socket"
+"""Under which name a websocket's `scope["state"]` has its connection."""
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """One websocket: `BoundedHttp` before it has counted it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._held = bytearray()
+        self._allowance = Allowance.full(STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, self.loop.time())
+        self._stranger = True
+        self._taken_up = 0
+        self._wanted = False
+        self._failed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admit(self) -> None:
+        """It is known whose the socket is."""
+        self._stranger = False
+        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
+        self._read()
+
+    # -- the connection ----------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._writes = WriteWatch(cast(asyncio.Transport, transport))
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["state"][SOCKET] = self
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if hasattr(self, "scope"):
+            self.scope["state"].pop(SOCKET, None)
+        if (slot := self.app_state.get(SLOT)) is not None:
+            slot.give_back()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writes.progressed()
+
+    def sweep(self, now: float) -> None:
+        waiting = not self.writable.is_set() or self.transport.is_closing()
+        if self._writes.stalls(now, waiting=waiting):
+            self.transport.abort()
+
+    # -- what comes ----------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if not self.handshake_initiated:
+            super().data_received(data)
+        elif not self._failed:
+            self._held += data
+            self._read()
+
+    async def receive(self) -> Any:
+        self._wanted = True
+        self._read()
+        try:
+            return await self.queue.get()
+        finally:
+            self._wanted = False
+
+    def handle_events(self) -> None:
+        self._allowance.spend(len(self.conn.events))
+        super().handle_events()
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= FRAGMENTS:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, f"more than {FRAGMENTS} fragments")
+        else:
+            super().handle_cont(event)
+
+    def handle_parser_exception(self) -> None:
+        """As uvicorn's, but that the peer can read why."""
+        self._failed = True
+        self._held.clear()
+        close = self.conn.close_sent
+        if close is None:  # it was no websocket yet
+            self.transport.close()
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _fail(self, code: CloseCode, reason: str) -> None:
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()
+
+    def _read(self) -> None:
+        """Take up what arrived, until there is a message for the application or the allowance is used up."""
+        while self._held and self._may_read():
+            piece = bytes(self._held[:PIECE])
+            del self._held[:PIECE]
+            self._allowance.spend(len(piece) / FRAME_BYTES)
+            self._taken_up += len(piece)
+            super().data_received(piece)
+            if self._stranger and self._taken_up > STRANGER_BYTES and not self.close_sent:
+                self._fail(CloseCode.MESSAGE_TOO_BIG, f"more than {STRANGER_BYTES} bytes before authentication")
+        self._balance()
+
+    def _may_read(self) -> bool:
+        if self._failed or self.transport.is_closing():
+            self._held.clear()
+            return False
+        if not self.close_sent and not (self.queue.empty() and (self._wanted or not self._stranger)):
+            return False
+        wait_s = self._allowance.wait_s(self.loop.time())
+        if wait_s and self._timer is None:
+            self._timer = self.loop.call_later(wait_s, self._go_on)
+        return not wait_s
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._read()
+
+    def _balance(self) -> None:
+        """Read from the peer only when nothing of it waits."""
+        if self.transport.is_closing():
+            return
+        waits = bool(self._held) or not (self.queue.empty() or self.close_sent)
+        if waits and not self.read_paused:
+            self.transport.pause_reading()
+        elif self.read_paused and not waits:
+            self.transport.resume_reading()
+        self.read_paused = waits
+
+
+def admit(scope: Mapping[str, Any]) -> None:
+    """Whose websocket it is has been proven: it may send as much as people do."""
+    socket = scope.get("state", {}).get(SOCKET)
+    if socket is not None:
+        socket.admit()
