@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import hashlib
-import io
-import json
 import os
 import socket
-import tarfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +17,7 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngineThread
 from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.tus_requests import BODY, TUS, ask, at, creation, metadata, tar_of
 from lorikeet_testing.web import WebProcess, eventually
 
 from control_plane.adapters.models import Upload, UploadState
@@ -33,74 +30,6 @@ from control_plane.db import run_db
 from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
-TUS = {"tus-resumable": "1.0.0"}
-BODY = {**TUS, "content-type": "application/offset+octet-stream"}
-
-
-def tar_of(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def metadata(**values: str) -> str:
-    return ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in values.items())
-
-
-def creation(length: int, **values: str) -> dict[str, str]:
-    said = {"adapter": "support", "filename": "support.tar", **values}
-    return {**TUS, "upload-length": str(length), "upload-metadata": metadata(**said)}
-
-
-class Answer:
-    def __init__(self) -> None:
-        self.status, self.headers, self.body, self.taken = 0, dict[str, str](), b"", 0
-
-    @property
-    def code(self) -> str:
-        return str(json.loads(self.body)["error"]["code"])
-
-
-async def ask(
-    method: str, path: str, headers: dict[str, str], *chunks: bytes, key: str = "", drops: bool = False
-) -> Answer:
-    """One request. With `drops` the client goes away after the last chunk instead of ending its body."""
-    answer, left = Answer(), list(chunks)
-
-    async def receive() -> dict[str, Any]:
-        if not left:
-            if not drops and answer.taken:
-                await asyncio.Event().wait()
-            return {"type": "http.disconnect" if drops else "http.request"}
-        chunk = left.pop(0)
-        answer.taken += len(chunk)
-        return {"type": "http.request", "body": chunk, "more_body": drops or bool(left)}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        answer.body += message.get("body", b"")
-
-    sent = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
-    if key:
-        sent.append((b"authorization", f"Bearer {key}".encode()))
-    scope = {
-        "type": "http", "method": method, "path": path, "headers": sent, "query_string": b"", "root_path": "",
-        "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("localhost", 80),
-    }  # fmt: skip
-    await tus.ResumableUploads(nothing)(scope, receive, send)
-    return answer
-
-
-async def nothing(*_: Any) -> None:
-    raise AssertionError("left to Django")
-
-
 @pytest.fixture
 def archive() -> bytes:
     return tar_of(adapter_files())
@@ -122,10 +51,6 @@ async def offset(path: str, key: str) -> int:
     assert answer.status == 200
     assert answer.headers["cache-control"] == "no-store"
     return int(answer.headers["upload-offset"])
-
-
-def at(start: int) -> dict[str, str]:
-    return {**BODY, "upload-offset": str(start)}
 
 
 async def test_pieces_become_a_version(acme: Any, key: str, host: Any, queue: Any, archive: bytes) -> None:
@@ -341,7 +266,8 @@ def test_killed_in_the_middle(web: WebProcess) -> None:
     with socket.create_connection(("127.0.0.1", web.port)) as connection:
         head = "".join(f"{name}: {value}\r\n" for name, value in {**access.bearer, **at(1 << 20)}.items())
         length = len(data) - (1 << 20)
-        connection.sendall(f"PATCH {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{head}\r\n".encode())
+        head += f"host: localhost\r\ncontent-length: {length}\r\n"
+        connection.sendall(f"PATCH {path} HTTP/1.1\r\n{head}\r\n".encode())
         connection.sendall(data[1 << 20 : 80 << 20])
         eventually(lambda: any(f.stat().st_size > 40 << 20 for f in web.var.rglob("uploads/*/0")), what="bytes on disk")
         web.kill()

@@ -6,12 +6,14 @@ guard stands in front of it: it knows the caller of an upload from the headers a
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +26,7 @@ from django.http import HttpRequest, HttpResponse
 from control_plane.access.principal import Principal
 from control_plane.access.tenant_access import enter
 from control_plane.accounts.auth import enforce_csrf, session_user
+from control_plane.adapters.uploads import spool
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
@@ -34,6 +37,7 @@ from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.storage_errors import telling_storage_errors
 from control_plane.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
@@ -77,7 +81,9 @@ class BodyGuard:
                 await run_db(authorize_upload, scope, upload["tenant"])
             if declared is not None and declared > limit:
                 raise BodyTooLargeError(limit, upload=bool(upload))
-            with HeldBody(budget, _holder(scope)) as held:
+            with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
+                if upload:
+                    await asyncio.to_thread(spool.require_room, declared or 0)
                 await self.app(scope, _counted(receive, limit, None if upload else held), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from control_plane.db import is_duplicate
 from control_plane.errors import LorikeetError
 from control_plane.http.request_id import current_request_id
+from control_plane.storage_errors import as_storage_error
 
 logger = logging.getLogger(__name__)
 CHALLENGE = 'Bearer realm="lorikeet"'
@@ -59,6 +60,9 @@ def headers_of(error: LorikeetError) -> dict[str, str]:
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
+    if (refused := as_storage_error(exc)) is not None:
+        logger.error("The artifact folder cannot be used: %s", exc)
+        exc = refused
     if isinstance(exc, LorikeetError):
         return Response(error_body(**exc.body()), status=exc.status, headers=headers_of(exc))
     if isinstance(exc, Http404):

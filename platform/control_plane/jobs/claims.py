@@ -57,6 +57,12 @@ def holds(job: Claimable, locked: Claimable) -> bool:
     return job.claim is not None and job.claim == locked.claim
 
 
+def rest(job: Claimable, seconds: float) -> None:
+    """Nobody claims it for so long. In the transaction that locked it."""
+    until = Now() + timedelta(seconds=seconds)
+    type(job)._default_manager.filter(pk=job.pk).update(claim=None, claimed_until=until)
+
+
 def end(job: Claimable) -> None:
     """Let others claim the row, unless they have already."""
     type(job)._default_manager.filter(pk=job.pk, claim=job.claim).update(claim=None, claimed_until=None)

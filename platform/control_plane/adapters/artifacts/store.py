@@ -74,7 +74,7 @@ class FolderStore:
             for name in FILES:
                 _copy(folder / name, temporary / name)
             stored = self._read_back(temporary, expected_digest)
-            self._publish(temporary, self._folder(stored.digest))
+            self._publish(temporary, stored.digest)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return stored
@@ -114,16 +114,26 @@ class FolderStore:
         size = sum((folder / name).stat().st_size for name in FILES)
         return StoredArtifact(digest, file_digests, size, self.uri(digest))
 
-    def _publish(self, temporary: Path, final: Path) -> None:
+    def _publish(self, temporary: Path, digest: str) -> None:
+        final = self._folder(digest)
         final.parent.mkdir(parents=True, exist_ok=True)
         _sync_folder(temporary)
         try:
             temporary.rename(final)
         except OSError:
-            # Another upload of the same content was first. Anything else (a full disk, say) is an error.
-            if not all((final / name).is_file() for name in FILES):
-                raise
+            if not final.exists():
+                raise  # a full disk, say
+            if not _is_right(final, digest):  # the disk damaged what was stored before: this upload mends it
+                self.remove(digest)
+                temporary.rename(final)
         _sync_folder(final.parent)
+
+
+def _is_right(folder: Path, digest: str) -> bool:
+    try:
+        return adapter_digest(folder_digests(folder)) == digest
+    except OSError:
+        return False
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
+from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
@@ -32,6 +33,7 @@ from control_plane.writes import announce, enqueue
 Problem = Mapping[str, Any]
 
 MOST_ATTEMPTS = 5
+SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0
 GIVEN_UP = {
     "code": "validation_crashed",
     "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
@@ -134,6 +136,25 @@ def return_upload(upload: Upload) -> None:
         if locked is not None:
             locked.attempts -= 1
             move_upload(locked, UploadState.RECEIVED, None)
+
+
+def put_off_upload(upload: Upload, problem: Problem) -> None:
+    """What the check needs is away, which is no fault of the files: they wait, and are tried again by themselves.
+
+    The longer it lasts, the more seldom; after as long as an unfinished upload is kept it is given up.
+    """
+    with transaction.atomic():
+        locked = lock_claimed(upload)
+        if locked is None:
+            return
+        waited_s = (timezone.now() - locked.created_at).total_seconds()
+        if waited_s > current().upload_expire_s:
+            move_upload(locked, UploadState.REFUSED, {**problem, "fix": f"Upload again. {problem['fix']}"})
+            forget_after_commit(locked)
+            return
+        locked.attempts -= 1
+        move_upload(locked, UploadState.RECEIVED, problem)
+        claims.rest(locked, min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
 
 
 def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:

@@ -7,6 +7,7 @@ written over. The lock is the operating system's own on `offset`, so a process t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -32,9 +33,15 @@ class UploadBusyError(LorikeetError):
 def acknowledged(folder: Path) -> int:
     """Bytes that are safely on disk. 0 before the first."""
     try:
-        return int((folder / OFFSET).read_bytes() or b"0")
+        return _offset((folder / OFFSET).read_bytes(), (folder / DATA).stat().st_size)
     except FileNotFoundError:
         return 0
+
+
+def _offset(text: bytes, size: int) -> int:
+    """0 if it cannot be: it was damaged, or a full disk took only half of it, so nothing counts as sent."""
+    offset = int(text[:_DIGITS]) if len(text) >= _DIGITS and text[:_DIGITS].isdigit() else 0
+    return offset if offset <= size else 0
 
 
 def last_touched(folder: Path) -> float:
@@ -63,7 +70,7 @@ class Transfer:
         except BaseException:
             os.close(self._mark)
             raise
-        self.offset = self.end = int(os.pread(self._mark, _DIGITS, 0) or b"0")
+        self.offset = self.end = _offset(os.pread(self._mark, _DIGITS, 0), os.fstat(self._data).st_size)
 
     def __enter__(self) -> Self:
         return self
@@ -80,12 +87,16 @@ class Transfer:
             view = view[written:]
 
     def keep(self) -> None:
-        """Acknowledge everything written so far."""
-        if self.end != self.offset:
-            os.fdatasync(self._data)
-            os.pwrite(self._mark, b"%0*d" % (_DIGITS, self.end), 0)
-            os.fdatasync(self._mark)
-            self.offset = self.end
+        """Acknowledge everything written so far. If the disk refuses, all of that must be sent again."""
+        if self.end == self.offset:
+            return
+        # After a flush that failed nobody knows what is on the disk, and the next one may well succeed.
+        end, self.end = self.end, self.offset
+        os.fdatasync(self._data)
+        if os.pwrite(self._mark, b"%0*d" % (_DIGITS, end), 0) < _DIGITS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fdatasync(self._mark)
+        self.offset = self.end = end
 
     def drop(self) -> None:
         """Forget what was written since the last `keep`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -28,11 +29,18 @@ from control_plane.errors import LorikeetError
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
 
+logger = logging.getLogger(__name__)
+
 MOST_ARRIVING = 32
 EXPIRED = {
     "code": "upload_expired",
     "message": "Nobody went on with this upload, so what had arrived was removed.",
     "fix": "Upload again.",
+}
+REFUSED_BY_DISK = {
+    "code": "storage_full",
+    "message": "The server had no room for this upload when it began.",
+    "fix": "Upload again later.",
 }
 CANCELLED = {
     "code": "upload_cancelled",
@@ -125,13 +133,29 @@ def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:
         forget_after_commit(upload)
 
 
+def abandon_resumable(upload: Upload) -> None:
+    """The disk refused it before its sender knew its address."""
+    with transaction.atomic():
+        locked = lock_upload(upload.pk)
+        if locked is not None and locked.state == UploadState.ARRIVING:
+            move_upload(locked, UploadState.CANCELLED, REFUSED_BY_DISK)
+            forget_after_commit(locked)
+
+
 def tend_arriving() -> None:
     """Finish what is complete though its process died before it said so, and end what nobody goes on with."""
     for upload in Upload.objects.filter(state=UploadState.ARRIVING).select_related("created_by", "created_by_key"):
-        if partial_file.acknowledged(Path(upload.folder)) == upload.bytes:
-            finish_resumable(upload)
-        elif _last_sign(upload) < (timezone.now() - timedelta(seconds=current().upload_expire_s)).timestamp():
-            _expire(upload)
+        try:
+            _tend(upload)
+        except OSError:
+            logger.exception("The folder of an upload cannot be used.", extra={"upload": str(upload.pk)})
+
+
+def _tend(upload: Upload) -> None:
+    if partial_file.acknowledged(Path(upload.folder)) == upload.bytes:
+        finish_resumable(upload)
+    elif _last_sign(upload) < (timezone.now() - timedelta(seconds=current().upload_expire_s)).timestamp():
+        _expire(upload)
 
 
 def _last_sign(upload: Upload) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,11 +15,21 @@ from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, TemporaryFileUploadHandler
 
 from control_plane.config import current
+from control_plane.storage_errors import StorageFullError
 
 
 def spool_folder() -> Path:
-    """Where bodies and their files are written while they arrive."""
-    folder = current().artifacts / "incoming"
+    """Where bodies and their files are written while they arrive; made by whoever writes there first."""
+    return current().artifacts / "incoming"
+
+
+def require_room(size: int) -> None:
+    """Raises StorageFullError (507) before a byte is sent that would not fit; OSError."""
+    if shutil.disk_usage(_made(spool_folder())).free < size:
+        raise StorageFullError
+
+
+def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -31,9 +42,13 @@ def keep(upload_id: UUID, files: list[TemporaryUploadedFile]) -> Path:
     """Move spooled files into the upload's folder as `0`, `1`, ...: a client's name never becomes a path."""
     folder = upload_folder(upload_id)
     folder.mkdir(parents=True)
-    for index, file in enumerate(files):
-        Path(file.temporary_file_path()).rename(folder / str(index))
-        file.close()
+    try:
+        for index, file in enumerate(files):
+            Path(file.temporary_file_path()).rename(folder / str(index))
+            file.close()
+    except BaseException:
+        forget(folder)
+        raise
     return folder
 
 
@@ -67,7 +82,7 @@ class SpooledFile(TemporaryUploadedFile):
     def __init__(
         self, name: str, content_type: str, size: int, charset: str | None, extra: dict[str, bytes] | None = None
     ) -> None:
-        file = tempfile.NamedTemporaryFile(suffix=".part", dir=spool_folder())  # noqa: SIM115 (lives as long as self)
+        file = tempfile.NamedTemporaryFile(suffix=".part", dir=_made(spool_folder()))  # noqa: SIM115 (lives as long as self)
         UploadedFile.__init__(self, file, name, content_type, size, charset, extra)
 
 
@@ -77,3 +92,24 @@ class SpoolToStoreHandler(TemporaryFileUploadHandler):
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         FileUploadHandler.new_file(self, *args, **kwargs)
         self.file = SpooledFile(self.file_name or "", self.content_type or "", 0, self.charset, self.content_type_extra)
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        with self._removed_on_error():
+            self.file.write(raw_data)
+
+    def file_complete(self, file_size: int) -> TemporaryUploadedFile:
+        with self._removed_on_error():
+            self.file.flush()
+        self.file.seek(0)
+        self.file.size = file_size
+        return self.file
+
+    @contextlib.contextmanager
+    def _removed_on_error(self) -> Iterator[None]:
+        """A full disk gets its room back now, not when the object happens to be collected."""
+        try:
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.file.close()
+            raise

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
@@ -22,7 +23,7 @@ from uuid import UUID
 
 from control_plane.access.principal import Principal
 from control_plane.adapters.models import Upload, UploadState
-from control_plane.adapters.uploads import resumable, tus_headers
+from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
 from control_plane.config import current
@@ -38,6 +39,7 @@ from control_plane.http.body_guard import (
 )
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.storage_errors import telling_storage_errors
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -122,7 +124,8 @@ class ResumableUploads:
             handler = _handler(method, upload_id)
             principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
             tus_headers.require_version(headers)
-            await handler(Call(principal, matched["tenant"], upload_id, headers, receive, send, request_id))
+            with telling_storage_errors():
+                await handler(Call(principal, matched["tenant"], upload_id, headers, receive, send, request_id))
         except LorikeetError as error:
             await _refuse(scope, send, error, request_id)
 
@@ -155,6 +158,7 @@ async def _create(call: Call) -> None:
     if with_body:
         tus_headers.require_body_type(call.headers)
     checksum, said = Checksum.read(call.headers), Metadata.read(call.headers)
+    await _on_disk(spool.require_room, length)
     upload = await run_db(
         resumable.begin_resumable,
         acting=call.principal,
@@ -163,7 +167,7 @@ async def _create(call: Call) -> None:
         file_name=said.filename,
         size=length,
     )
-    offset = await _take(call, upload, 0, checksum) if with_body else 0
+    offset = await _take_first(call, upload, checksum) if with_body else 0
     if offset is not None:
         location = f"/api/tenants/{call.tenant}/uploads/resumable/{upload.pk}"
         await call.answer(201, location=location, upload_offset=offset, upload_expires=_expires())
@@ -202,6 +206,15 @@ def _own(call: Call) -> Upload:
     return resumable.get_resumable(call.principal.tenant, call.upload_id)
 
 
+async def _take_first(call: Call, upload: Upload, checksum: Checksum | None) -> int | None:
+    """The body that came with the creation. If the disk refuses it, nobody learns the upload's address: it ends."""
+    try:
+        return await _take(call, upload, 0, checksum)
+    except OSError:
+        await run_db(resumable.abandon_resumable, upload)
+        raise
+
+
 async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | None) -> int | None:
     """Bytes of the body from `start` on. The new offset, or None if the client went away."""
     transfer = await _on_disk(Transfer, Path(upload.folder))
@@ -212,7 +225,13 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
             raise resumable.UploadEndedError(upload)
         if transfer.offset != start:
             raise OffsetConflictError(transfer.offset)
-        whole = await _receive_into(transfer, upload.bytes, checksum, call.receive)
+        try:
+            whole = await _receive_into(transfer, upload.bytes, checksum, call.receive)
+        except OSError:
+            if checksum is None:  # what the disk still took counts
+                with suppress(OSError):
+                    await _on_disk(transfer.keep)
+            raise
         if transfer.offset == upload.bytes:
             await run_db(resumable.finish_resumable, upload)
         return transfer.offset if whole else None

@@ -22,10 +22,12 @@ from control_plane.adapters.artifacts.store import ArtifactDamagedError
 from control_plane.adapters.models import Upload
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import spool
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase
 from control_plane.jobs import claims
 from control_plane.quotas.queries import tenant_limits
+from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Limits
 
@@ -58,23 +60,22 @@ def validate_next() -> bool:
         except ValidationCancelledError:
             uploads.return_upload(upload)
             raise
+        except (OSError, StorageError, ArtifactDamagedError) as error:
+            logger.exception("Upload %s waits: the disk or the artifact store refuses.", upload.pk)
+            uploads.put_off_upload(upload, waiting_for_storage(error))
     return True
 
 
 def decide(upload: Upload, base: ServedBase) -> None:
-    """Check an upload that this worker has claimed."""
+    """Check an upload that this worker has claimed. Raises OSError and StorageError for what passes."""
+    spool.require_room(upload.bytes)
     verdict = inspect(upload, base)
     if verdict.problem is not None or verdict.folder is None or verdict.report is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
         return
     if not artifact_gc.hold_content(upload, verdict.digest):
         return
-    try:
-        stored = artifact_store().put(verdict.folder, verdict.digest)
-    except (OSError, ArtifactDamagedError):
-        logger.exception("Upload %s could not be stored.", upload.pk)
-        uploads.refuse_upload(upload, _not_stored(), verdict.report)
-        return
+    stored = artifact_store().put(verdict.folder, verdict.digest)
     try:
         accepted = uploads.accept_upload(upload, stored, verdict.report, base)
     except StoredLimitError as full:
@@ -179,6 +180,8 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
         logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
         return Verdict(problem=_crashed(str(upload.pk)))
     answer = storable(json.loads(child.stdout))
+    if "disk" in answer:
+        raise OSError(answer["disk"], os.strerror(answer["disk"]))
     if "problem" in answer:
         return Verdict(problem=answer["problem"])
     report = answer["report"]
@@ -221,11 +224,18 @@ def _too_costly() -> dict[str, Any]:
     }
 
 
-def _not_stored() -> dict[str, Any]:
+def waiting_for_storage(error: Exception) -> dict[str, Any]:
+    """Why an upload waits. The operating system's words are not for strangers: they name folders and hosts."""
+    if isinstance(as_storage_error(error), StorageFullError):
+        return {
+            "code": "storage_full",
+            "message": "The server has no room to unpack and store this upload.",
+            "fix": "It is checked by itself when there is room. The operator must free space in the artifact folder.",
+        }
     return {
-        "code": "storage_failed",
-        "message": "The adapter is valid but could not be written to the artifact store.",
-        "fix": "Ask the operator to check the space and health of the artifact folder, then upload again.",
+        "code": "storage_unavailable",
+        "message": "The server's storage for adapters cannot be used now.",
+        "fix": "It is checked by itself when that is mended. The operator must look at the artifact store's disk.",
     }
 
 

@@ -4,9 +4,11 @@ Reads one JSON request from standard input and writes one JSON answer to standar
 database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing.
 
 Request: `{files: {name: path}, into, geometry, limits, cpu_s, memory_bytes}`.
-Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`.
+Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`; `{"disk": errno}` if
+the disk refused, which says nothing of the files.
 """
 
+import errno
 import json
 import resource
 import sys
@@ -29,7 +31,14 @@ def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
 
 
 def validate(request: dict[str, Any]) -> dict[str, Any]:
-    """Unpack and inspect. Every fault of the files is in the answer; an exception is a fault of ours."""
+    """Unpack and inspect. Every fault of the files or the disk is in the answer; an exception is a fault of ours."""
+    try:
+        return _validate(request)
+    except OSError as error:
+        return {"disk": error.errno or errno.EIO}
+
+
+def _validate(request: dict[str, Any]) -> dict[str, Any]:
     # Imported after the limits are set: from here on nothing runs without them.
     from lora_engine.peft_format import (
         CONFIG_FILE,
@@ -49,8 +58,6 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
     except UploadError as error:
         return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
-    except OSError as error:
-        return {"problem": disk_problem(error)}
     report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits)
     if report.manifest is not None and resolve_patterns(folder, report.manifest):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
@@ -58,14 +65,6 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))
     return answer
-
-
-def disk_problem(error: OSError) -> dict[str, str]:
-    return {
-        "code": "server_disk",
-        "message": f"The server could not write the unpacked files: {error.strerror or 'disk error'}.",
-        "fix": "Ask the operator to check the space of the artifact folder, then upload again.",
-    }
 
 
 if __name__ == "__main__":
