@@ -46,14 +46,19 @@ operator_urls: list[URLPattern | URLResolver] = [
     *slo.operator_urlpatterns,
 ]
 
+# Django's metadata of a page, the answer to OPTIONS, has no template.
+READ = ["get", "head"]
+schema = SpectacularAPIView.as_view(permission_classes=[], http_method_names=READ)
+docs = SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[], http_method_names=READ)
+
 urlpatterns = [
     path("livez", livez),
     path("readyz", readyz),
     path("metrics", metrics),
     path("api/", include("control_plane.accounts.urls")),
     path("api/", include(tenants.offer_urlpatterns)),
-    path("api/schema", public(SpectacularAPIView.as_view(permission_classes=[])), name="schema"),
-    path("api/docs", public(SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[]))),
+    path("api/schema", public(schema), name="schema"),
+    path("api/docs", public(docs)),
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),
     path("api/operator/", include(operator_urls)),
     path("v1/", include("control_plane.gateway.openai.urls")),

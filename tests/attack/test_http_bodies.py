@@ -309,6 +309,14 @@ def test_nul_in_prompts_is_answered(web: WebProcess) -> None:
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("value", ['"aaaaaaaaaaaa\\000bbbbbbbbbbbbbbbbbbb"', "a" * 33, "A" * 32, '"\\377aaaaaaaaaa"'])
+def test_a_session_cookie_has_its_form(client: Any, value: str) -> None:
+    """A quoted cookie may hold escapes, which become characters that PostgreSQL does not take."""
+    answer = client.get("/api/session", headers={"Cookie": f"lorikeet_session={value}"})
+    assert (answer.status_code, answer.json()["authenticated"]) == (200, False)
+
+
 def test_the_reader_is_the_only_one(settings: Any) -> None:
     assert settings.REST_FRAMEWORK["DEFAULT_PARSER_CLASSES"] == ["control_plane.http.parsers.StrictJSONParser"]
     assert issubclass(JsonError, LorikeetError)

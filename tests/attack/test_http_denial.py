@@ -197,6 +197,14 @@ async def test_a_chunk_that_is_all_extension(served: Served) -> None:
     await eventually(lambda: served.gone == 1)
 
 
+async def test_nothing_is_written_after_a_refusal(served: Served) -> None:
+    """The application asks for the body only then, which the server would have answered with 100 Continue."""
+    client = await served.connect()
+    client.send(post("/read", "Expect: 100-continue", "Transfer-Encoding: chunked") + b"no chunk\r\n")
+    assert await client.refusal() == (400, "malformed_request")
+    await eventually(lambda: served.gone == 1)
+
+
 async def test_trailers_are_no_headers(served: Served) -> None:
     client = await served.connect()
     client.send(post("/read", "Transfer-Encoding: chunked") + b"2\r\nhi\r\n0\r\nAuthorization: Bearer lk_x\r\n\r\n")
@@ -388,8 +396,12 @@ def test_every_address_asks_for_the_servers_name(settings: Any, path: str, hosts
         check({**scope, "headers": [(b"host", good)]})
 
 
-@pytest.mark.parametrize("path, query", [("/v1/models/a\0b", b""), ("/api/tenants/acme/adapters", b"search=%00")])
-def test_no_address_holds_a_nul(settings: Any, path: str, query: bytes) -> None:
+@pytest.mark.parametrize(
+    "path, query",
+    [("/v1/models/a\0b", b""), ("/api/tenants/acme/adapters", b"search=%00"), ("/", b"a=1&" * 2000)],
+    ids=["NUL", "NUL in the query", "parameters"],
+)
+def test_addresses_that_nothing_can_be_asked_for(path: str, query: bytes) -> None:
     with pytest.raises(LorikeetError) as refused:
         check({"path": path, "query_string": query, "headers": [(b"host", b"localhost")]})
     assert refused.value.code == "bad_address"

@@ -70,6 +70,8 @@ def check(scope: Scope) -> None:
             "The Host header names a host that this server does not serve.",
             "Use the server's own address, or have the operator add this name to LORIKEET_ALLOWED_HOSTS.",
         )
+    if scope["query_string"].count(b"&") >= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS:
+        raise LorikeetError("bad_address", "The address holds more parameters than anything takes.", "Send fewer.")
     # No database takes it, and nothing here has it in its name.
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise LorikeetError("bad_address", "The address holds a NUL character.", "Leave it out.")

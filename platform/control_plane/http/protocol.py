@@ -225,7 +225,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Say why and close; without a word where an answer is on its way, into which it would be written."""
         waiting = self.cycle is not None and not self.cycle.response_complete
         if waiting:
-            self.cycle.disconnected = True
+            self.cycle.disconnected, self.cycle.waiting_for_100_continue = True, False
             self.cycle.message_event.set()
         if (waiting and (self.cycle.response_started or self.pipeline)) or self.transport.is_closing():
             self.transport.close()
