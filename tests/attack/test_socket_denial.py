@@ -222,6 +222,17 @@ async def test_a_reader_that_stops_is_given_up(served: Served) -> None:
     writer.close()
 
 
+async def test_what_is_no_text_is_closed_without_a_traceback(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer, _ = await upgrade(served.port, "/known")
+    writer.write(frame(TEXT, b"fine") + frame(TEXT, b"\xff\xfe"))
+    assert await close_of(reader) == (1007, "not UTF-8")
+    await eventually(lambda: served.closed == [1007])
+    assert served.messages == ["fine"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 @pytest.mark.parametrize("path", ["/stranger", "/known"])
 async def test_a_handshake_that_is_none(served: Served, path: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)

@@ -98,6 +98,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         finally:
             self._wanted = False
 
+    async def send(self, message: Any) -> None:
+        """What comes after a close is dropped: the application may not know of it until its next `receive`."""
+        if not self.close_sent:
+            await super().send(message)
+
     def handle_events(self) -> None:
         self._allowance.spend(len(self.conn.events))
         super().handle_events()
@@ -107,6 +112,15 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._fail(CloseCode.MESSAGE_TOO_BIG, f"more than {FRAGMENTS} fragments")
         else:
             super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        try:
+            if self.curr_msg_data_type == "text":
+                b"".join(self.frames).decode()
+        except UnicodeDecodeError:  # uvicorn would log each with a traceback
+            self._fail(CloseCode.INVALID_DATA, "not UTF-8")
+        else:
+            super().send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
         """As uvicorn's, but that the peer can read why."""
