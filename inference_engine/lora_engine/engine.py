@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
+from lora_kernels.sampling_parameters import OVERFLOWED
+
 from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
@@ -19,6 +21,7 @@ from .device_time import DeviceTime
 from .memory import EvictionQueue, PageAllocator, PagePool, PoolStats, PrefixCache, RestoreCosts
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
+from .model.merging import MergedLayers
 from .request import (
     GenerationRequest,
     RequestError,
@@ -266,9 +269,10 @@ class Engine:
         self.forecast.launched(plan.work)
         self._work.append((plan.work, applied))
         for chunk in plan.chunks.values():
+            completes = chunk.samples and chunk.tokens > 1
             chunk.sequence.advance(chunk.tokens)
-            if chunk.samples and chunk.tokens > 1:
-                self.scheduler.remember_prefix(chunk.sequence)  # a prompt is complete: others may share it at once
+            if completes:
+                self.scheduler.remember_prefix(chunk.sequence)  # of a prompt: others may share it at once
         return launched
 
     def _apply_mode(self, plan: StepPlan) -> Applied | None:
@@ -289,11 +293,19 @@ class Engine:
             self.residency.release_merged(self._merged)
             self._merged = None
         slot, layers = self.residency.get(digest), self.loaded.model.merged
-        if digest and slot is not None and layers is not None:
+        if digest and slot is not None and layers is not None and self._may_merge(slot, layers):
             self.residency.acquire_merged(slot)
             layers.merge(slot)
             self._merged = slot
             self._merges += 1
+
+    def _may_merge(self, slot: AdapterSlot, layers: MergedLayers) -> bool:
+        """Asked once for each stay of an adapter on the device; policies see the answer in their batches."""
+        if slot.mergeable is None:
+            slot.mergeable = layers.harmless(slot)
+            if not slot.mergeable:
+                log.info("adapter %s is too large to be merged without others noticing", slot.digest)
+        return slot.mergeable
 
     def _commit(self, output: StepOutput) -> None:
         """Take in the tokens of the step in flight. A sequence that ended meanwhile wants its token no more."""
@@ -315,6 +327,8 @@ class Engine:
         if applied is not None:
             self.mode.ran(applied, work, seconds)
         for sequence, token, logprob in sampled:
+            if token == OVERFLOWED:
+                self._overflowed(sequence)
             if sequence.state is State.FINISHED:
                 continue
             timeline = sequence.parent.timeline
@@ -351,6 +365,15 @@ class Engine:
         if not state.unfinished:
             self._end(state, "finished")
 
+    def _overflowed(self, sequence: Sequence) -> None:
+        """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""
+        self.prefixes.forget_path(sequence.prefix_key, sequence.token_ids)
+        if sequence.state is State.FINISHED:
+            return
+        digest = sequence.request.adapter_digest
+        log.warning("the logits of %s are not finite: %s", sequence.request.request_id, digest or "the base model")
+        self._give_up(sequence.parent, overflow(digest, str(self.pool.data.dtype).removeprefix("torch.")))
+
     def _refuse(self, failed: Iterable[tuple[Sequence, RequestError]]) -> None:
         for sequence, error in failed:
             self._end(sequence.parent, "refused", error)
@@ -362,11 +385,14 @@ class Engine:
             "Try again; if it fails again, send the request id to the operator.",
             retry_after_ms=1000,
         )
-        states = {id(s.parent): s.parent for s in sequences}.values()
-        for state in states:
-            for sequence in state.sequences:
-                sequence.num_computed = 0  # what the step wrote cannot be trusted, nor kept for others
-            self._end(state, "failed", error)
+        for state in {id(s.parent): s.parent for s in sequences}.values():
+            self._give_up(state, error)
+
+    def _give_up(self, state: RequestState, error: RequestError) -> None:
+        """What was written for it cannot be trusted, nor kept for others."""
+        for sequence in state.sequences:
+            sequence.num_computed = 0
+        self._end(state, "failed", error)
 
     def _end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
         """Close a request: give everything back, fill in its usage, report it once."""
@@ -457,6 +483,23 @@ class Engine:
         return IncrementalDetokenizer(
             self.tokenizer, sampling.stop, sampling.include_stop, continues_text=request.continues_text
         )
+
+
+def overflow(digest: str, dtype: str) -> RequestError:
+    """For a request whose next token could not be chosen: some logit was infinite, or no number."""
+    if digest:
+        return RequestError(
+            "adapter_overflow",
+            f"With this adapter the model's numbers grew beyond what {dtype} holds, so no token could be chosen.",
+            "Train or export the adapter with smaller weights or a smaller lora_alpha, and upload it as a new version.",
+            param="model",
+        )
+    return RequestError(
+        "model_overflow",
+        f"The base model's numbers grew beyond what {dtype} holds on this prompt, so no token could be chosen.",
+        "Send the request id to the operator: the model may need another --dtype (bfloat16 or float32).",
+        param="model",
+    )
 
 
 def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:

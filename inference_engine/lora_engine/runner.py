@@ -64,7 +64,8 @@ class Runner:
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         rows = [sequence.sampling_row() for sequence in sampling]
         samples = self._execute(ordered, rows, merged)
-        self.last_tokens[: len(rows)] = samples.tokens
+        # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
+        torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples)
 

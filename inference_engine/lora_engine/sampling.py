@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.sampling_parameters import row_parameters
+from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
 
 from .model.batch import to_device
 from .request import SamplingParams, TokenLogprob
@@ -50,8 +50,9 @@ class SamplingRow:
 class Samples:
     """A batch's chosen tokens, still on the device: reading them waits for the step that chose them.
 
-    ``tokens [rows]`` int64. For the rows ``scored`` that asked for log-probabilities, ``chosen [scored]`` is
-    their token's and ``top_values``, ``top_ids`` ``[scored, most asked for]`` the most likely tokens'.
+    ``tokens [rows]`` int64, ``OVERFLOWED`` where a row's logits are not all finite. For the rows ``scored`` that
+    asked for log-probabilities, ``chosen [scored]`` is their token's and ``top_values``, ``top_ids``
+    ``[scored, most asked for]`` the most likely tokens'.
     """
 
     tokens: torch.Tensor
@@ -86,14 +87,14 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
         return Samples(tokens)
     asked = to_device(torch.tensor(scored), logits.device)
     raw = torch.log_softmax(logits[asked].float(), dim=-1)
-    chosen = raw.gather(1, tokens[asked][:, None])[:, 0]
+    chosen = raw.gather(1, tokens[asked].clamp(min=0)[:, None])[:, 0]
     most = max(rows[index].params.top_logprobs for index in scored)
     return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
 def most_likely(logits: torch.Tensor) -> torch.Tensor:
     """The best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
-    return _on_gpu(logits) if logits.is_cuda else logits.argmax(dim=-1)
+    return _on_gpu(logits) if logits.is_cuda else _unless_overflowed(logits.argmax(dim=-1), logits)
 
 
 def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
@@ -129,12 +130,17 @@ def choose_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncat
     floats = parameters.view(torch.float32)
     temperatures, scores = floats[:, 4:5], scores.float()
     if not bool((temperatures > 0).any()):
-        return scores.argmax(dim=-1)
+        return _unless_overflowed(scores.argmax(dim=-1), scores)
     tempered = scores / temperatures.clamp(min=1e-5)
     if truncated:
         tempered = _truncate(tempered, floats[:, 5:6], floats[:, 6:7], parameters.view(torch.int32)[:, 7:8].long())
     noisy = tempered + gumbel(parameters[:, 0], parameters[:, 1], scores.shape[1])
-    return torch.where(temperatures > 0, noisy, scores).argmax(dim=-1)
+    return _unless_overflowed(torch.where(temperatures > 0, noisy, scores).argmax(dim=-1), scores)
+
+
+def _unless_overflowed(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    finite = scores.amax(dim=-1).isfinite() & scores.amin(dim=-1).isfinite()  # both are NaN if any score is
+    return torch.where(finite, tokens, OVERFLOWED)
 
 
 def _penalise(scores: torch.Tensor, rows: Seq[SamplingRow]) -> None:
@@ -183,9 +189,7 @@ class _Entries:
         return (both[0], both[1]), to_device(torch.from_numpy(numbers), device)
 
 
-def _truncate(
-    scores: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor
-) -> torch.Tensor:
+def _truncate(scores: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
     """Keep the ``top_k`` best, then the smallest set with probability ``top_p``, then what has at
     least ``min_p`` of the best token's probability; everything else becomes -inf.
 

@@ -27,6 +27,7 @@ def _attend_block(
     best,
     total,
     key_start,
+    key_first,
     key_stop,
     positions,
     window,
@@ -43,10 +44,11 @@ def _attend_block(
 ):
     """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
 
-    ``WHOLE``: every row sees every key of the block.
+    No cell outside ``key_first`` to ``key_stop`` is read: it may hold a NaN of another sequence, which a weight of zero
+    does not make harmless. ``WHOLE``: every row sees every key of the block.
     """
     keys = key_start + tl.arange(0, BLOCK_N)
-    keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else keys < key_stop
+    keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else (keys >= key_first) & (keys < key_stop)
     page = tl.load(table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
     cells = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
     dims = tl.arange(0, HEAD_PAD)
@@ -114,9 +116,10 @@ def _decode_kernel(
     best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     positions = tl.zeros((BLOCK_M,), dtype=tl.int32) + length - 1
-    first = 0
+    visible = 0
     if window > 0:
-        first = tl.maximum(length - window, 0) // BLOCK_N * BLOCK_N
+        visible = tl.maximum(length - window, 0)
+    first = visible // BLOCK_N * BLOCK_N
     share = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
     start = first + split * share
     stop = tl.minimum(start + share, length)
@@ -127,6 +130,7 @@ def _decode_kernel(
             best,
             total,
             key_start,
+            visible,
             stop,
             positions,
             window,
@@ -227,19 +231,20 @@ def _prefill_kernel(
     positions = first_position + token
     stop = first_position + length
     table_ptr += sequence.to(tl.int64) * table_stride
-    start = 0
+    visible = 0
     whole = (first_position + 1) // BLOCK_N * BLOCK_N  # up to here every query sees every key
     if window > 0:
-        start = tl.maximum(first_position - window + 1, 0) // BLOCK_N * BLOCK_N
-        whole = start
+        visible = tl.maximum(first_position - window + 1, 0)
+        whole = visible // BLOCK_N * BLOCK_N
+    start = visible // BLOCK_N * BLOCK_N
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True,
         )  # fmt: skip
     for key_start in range(whole, stop, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False,
         )  # fmt: skip
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]

@@ -5,6 +5,8 @@ token). So the vocabulary can be split between programs, nothing is sorted, and 
 drawn by rejection: the best of all tokens is the best of the kept ones if it is one of them; if not, neither is any
 with a score as low, and the next try is among those above it. Whether a token is kept takes one sum over the tokens
 with higher scores. Tokens with the same score are kept or dropped together.
+
+A row with a score that is not finite yields no token but ``OVERFLOWED``: whoever reads the tokens learns it from them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import torch
 import triton
 import triton.language as tl
 
-from .sampling_parameters import ROW_FIELDS
+from .sampling_parameters import OVERFLOWED, ROW_FIELDS
 
 PART = 8192  # tokens of the vocabulary that one program looks at
 BLOCK = 2048
 NONE = tl.constexpr(2**31 - 1)  # no token: larger than any id
+_OVERFLOWED = tl.constexpr(OVERFLOWED)
 
 
 @triton.jit
@@ -91,11 +94,16 @@ def _best_kernel(
         temperature = tl.load(floats_ptr + row * FIELDS * 2 + 4)
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
+    finite = tl.full((BLOCK,), True, dtype=tl.int1)
     for start in range(part * PART, part * PART + PART, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
         scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        finite = finite & ((tl.abs(scores) < float("inf")) | (tokens >= vocab))
         best, best_tokens = _keep_best(best, best_tokens, _noisy(scores, temperature, state, tokens), tokens)
     value, token = _best_of(best, best_tokens)
+    if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other parts, since it is the least of the infinite
+        value = float("inf")
+        token = _OVERFLOWED
     place = row * tl.num_programs(0) + part
     tl.store(values_ptr + place, value)
     tl.store(tokens_ptr + place, token)
@@ -182,7 +190,7 @@ def _settle_kernel(
     values = tl.load(values_ptr + row * parts + index, mask=index < parts, other=float("-inf"))
     tokens = tl.load(tokens_ptr + row * parts + index, mask=index < parts, other=NONE)
     _best, token = _best_of(values, tokens)
-    token = tl.minimum(token, vocab - 1)  # also for a row that has nothing but NaN
+    token = tl.minimum(token, vocab - 1)  # also for a row whose tempered scores are all -inf
     if TRUNCATED:
         logits_ptr += row.to(tl.int64) * logits_stride
         floats_ptr += row * FIELDS * 2
@@ -190,7 +198,7 @@ def _settle_kernel(
         top_p = tl.load(floats_ptr + 5)
         min_p = tl.load(floats_ptr + 6)
         top_k = tl.load(words_ptr + row * FIELDS + 3) >> 32
-        if (temperature > 0) & ((top_p < 1) | (min_p > 0) | (top_k > 0)):
+        if (token >= 0) & (temperature > 0) & ((top_p < 1) | (min_p > 0) | (top_k > 0)):
             temperature = tl.maximum(temperature, 1e-5)
             state = _state(words_ptr + row * FIELDS)
             top = _top(logits_ptr, vocab, BLOCK)
@@ -220,8 +228,8 @@ def choose_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
     """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
 
     ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``truncated`` says whether any row has a
-    top-k, top-p or min-p. Equal scores of greedy rows go to the smallest id. Raises ``ValueError`` for shapes that do
-    not fit.
+    top-k, top-p or min-p. Equal scores of greedy rows go to the smallest id; a row whose scores are not all finite gets
+    ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
     """
     count, vocab = logits.shape
     if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_FIELDS) or not rows.is_contiguous())):

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+OVERFLOWED = -1  # in a token's place: the row's scores are not all finite
 ROW_FIELDS = 4  # 64-bit words: seed; position; temperature and top-p (floats); min-p (float) and top-k (int)
 
 

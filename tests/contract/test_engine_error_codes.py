@@ -13,8 +13,8 @@ from control_plane.gateway import errors
 
 ENGINE = REPOSITORY / "inference_engine" / "lora_engine"
 ERRORS = {"RequestError", "StageError"}
-# The engine's own failures, which a client can do nothing about.
-OWN_FAILURES = {"engine_error", "duplicate_request"}
+# The engine's or its model's own failures, which a client can do nothing about.
+OWN_FAILURES = {"engine_error", "duplicate_request", "model_overflow"}
 
 
 def raised_codes() -> Iterator[str]:
@@ -27,6 +27,14 @@ def raised_codes() -> Iterator[str]:
 
 def test_the_engine_raises_codes() -> None:
     assert {"context_length_exceeded", "adapter_not_found"} <= set(raised_codes())
+
+
+def test_an_overflow_is_the_adapters_fault_or_the_models() -> None:
+    assert {"adapter_overflow", "model_overflow"} <= set(raised_codes())
+    codes = ("adapter_overflow", "model_overflow")
+    of_adapter, of_model = (errors.from_failure(HostError(code, "What happened.", "What to do.")) for code in codes)
+    assert (of_adapter.status, of_adapter.type, of_adapter.retry_after_s) == (422, "invalid_request_error", None)
+    assert (of_model.status, of_model.retry_after_s) == (500, None)
 
 
 @pytest.mark.parametrize("code", sorted(set(raised_codes()) - OWN_FAILURES))

@@ -209,6 +209,25 @@ def test_forced_preemption_and_adapter_eviction_change_nothing(families: Callabl
         assert tokens[request.request_id] == family.greedy(request.prompt_token_ids, adapters[request.request_id])
 
 
+def test_a_prompt_is_shared_while_its_first_request_still_runs(families: Callable[[str], Family]) -> None:
+    family = families("llama2-mha")
+    prompt = [random.Random(2).randrange(VOCAB) for _ in range(40)]
+    first, second = (GenerationRequest(name, prompt, SamplingParams(max_tokens=NEW_TOKENS)) for name in ("a", "b"))
+    engine = build_engine(family)
+    engine.add_request(first)
+    tokens = [delta.token_ids[0] for delta in engine.step().deltas]
+    engine.add_request(second)
+    others, cached = [], {}
+    while engine.has_work():
+        output = engine.step()
+        for delta in output.deltas:
+            (tokens if delta.request_id == "a" else others).extend(delta.token_ids)
+        cached |= {end.request_id: end.usage.cached_prompt_tokens for end in output.finished}
+        engine.check()
+    assert tokens == others == family.greedy(prompt, "")
+    assert cached == {"a": 0, "b": 32}
+
+
 def test_alone_equals_batch_mixed(families: Callable[[str], Family]) -> None:
     family = families("mistral-sliding-window")
     requests, _ = workload(family, 18, seed=9)

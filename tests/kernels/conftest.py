@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is decorated, so before any import of one
+from lorikeet_testing import interpreted  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

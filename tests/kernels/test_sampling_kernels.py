@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 import torch
 
-from lora_engine.sampling import choose_with_torch
+from lora_engine.sampling import choose_with_torch, most_likely
 from lora_kernels.sampling import BLOCK, PART, choose_tokens
-from lora_kernels.sampling_parameters import row_parameters
+from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float32] if DEVICE == "cuda" else [torch.float16, torch.float32]
@@ -40,11 +40,31 @@ def test_greedy_is_the_first_of_the_best(vocab: int, dtype: torch.dtype) -> None
     logits[1, vocab // 2 :] = logits[1].max()
     logits[2] = 0
     wanted = [int((row == row.max()).nonzero()[0]) for row in logits]
-    logits[3, 0] = float("nan")  # no score at all
-    wanted[3] = int(logits[3, 1:].argmax()) + 1 if vocab > 1 else 0
     greedy = parameters(4, temperatures=0.0).to(DEVICE)
     assert choose_tokens(logits.to(DEVICE)).tolist() == wanted
     assert choose_tokens(logits.to(DEVICE), greedy).tolist() == wanted
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("vocab", "truncated"), [(1, True), (50, True), (2 * PART + 300, False)])
+def test_a_row_that_is_not_finite_yields_no_token(vocab: int, truncated: bool, dtype: torch.dtype) -> None:
+    """Wherever the score is, however the row is sampled; nothing changes for the rows beside it."""
+    logits = torch.randn(6, vocab).to(dtype)
+    rows = row_parameters(
+        seeds=range(6), positions=range(6), temperatures=[0, 0, 1, 1, 1, 1], min_ps=[0] * 6,
+        top_ps=[1, 1, 1, 1, 0.5, 0.5] if truncated else [1] * 6, top_ks=[0, 0, 0, 0, 3, 3] if truncated else [0] * 6,
+    )  # fmt: skip
+    healthy, healthy_greedy = choose(logits, rows, truncated), choose_tokens(logits.to(DEVICE)).tolist()
+    for place in {0, vocab - 1}:
+        struck = logits.clone()
+        for row, value in ((0, "nan"), (2, "inf"), (4, "-inf")):
+            struck[row, place] = float(value)
+        greedy = choose_tokens(struck.to(DEVICE)).tolist()
+        assert choose(struck, rows, truncated)[::2] == greedy[::2] == [OVERFLOWED] * 3
+        assert choose(struck, rows, truncated)[1::2] == healthy[1::2]
+        assert greedy[1::2] == healthy_greedy[1::2]
+        assert most_likely(struck).tolist() == greedy
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -102,15 +122,6 @@ def test_a_row_depends_on_nothing_beside_it() -> None:
     rows = parameters(4, top_ps=0.8)
     together = choose(logits, rows, truncated=True)
     assert [choose(logits[i : i + 1], rows[i : i + 1], truncated=True)[0] for i in range(4)] == together
-
-
-@pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so
-def test_broken_scores_give_some_token() -> None:
-    """Nothing hangs on them, and nothing outside of the vocabulary is named."""
-    logits = torch.stack([torch.full((60,), value) for value in (float("nan"), float("inf"), float("-inf"))])
-    for truncated, given in ((False, {}), (True, {"top_ks": 3, "top_ps": 0.5})):
-        tokens = choose_tokens(logits.to(DEVICE), parameters(3, **given).to(DEVICE), truncated=truncated)
-        assert all(0 <= token < 60 for token in tokens.tolist())
 
 
 def test_the_kernels_compile_for_a_gpu() -> None:

@@ -62,6 +62,7 @@ class AdapterSlot(Evictable):
         self.generation = next(self._generations)
         self.table_index = table_index  # its row in the kernels' tables; 0 without them
         self.minus_index = 0  # the row with its scales negated, while it is merged into the base's weights
+        self.mergeable: bool | None = None  # whether others would not notice; None before it was asked
         self.refs = 0
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way

@@ -50,7 +50,7 @@ class PageAllocator:
     """Hands out page ids and takes them back.
 
     Page 0 is reserved for ever: the padding rows of a batch point at it, and on a GPU write to it.
-    What it holds is finite and means nothing.
+    What it holds means nothing, and is read by nobody else.
     """
 
     def __init__(self, total: int, reserved: int = 1) -> None:

@@ -51,8 +51,7 @@ class PagePool:
     def __init__(self, geometry: PoolGeometry, num_pages: int, dtype: torch.dtype, device: torch.device) -> None:
         self.geometry = geometry
         self.num_pages = num_pages
-        # Zeroed: a page that nobody wrote must never hold a NaN, since attention in plain torch multiplies
-        # what it masks by zero.
+        # What a page holds beyond what its owner wrote is never read: tests fill pools with NaN.
         self.data = torch.zeros(geometry.num_layers, num_pages, geometry.page_elems, dtype=dtype, device=device)
 
     def half_pages(self, layer: int) -> torch.Tensor:

@@ -99,6 +99,13 @@ class PrefixCache:
         elif not parent.children:
             del self._roots[parent.root_key]
 
+    def forget_path(self, key: PrefixKey, tokens: Sequence[int]) -> None:
+        """Drop what is known of ``tokens`` and all that goes on from there; who uses such pages keeps them."""
+        for first in list(self._match(key, tokens, max_pages=1)):
+            for node in reversed(_subtree(first)):
+                self._queue.withdraw(node)
+                self.evict(node)
+
     def forget(self) -> None:
         """Drop everything that nobody uses: what the device wrote last cannot be trusted."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
@@ -122,6 +129,14 @@ class PrefixCache:
     def _offer_if_idle(self, node: PrefixNode) -> None:
         if not node.children and self._allocator.only_cached(node.page):
             self._queue.offer(node, self._costs.prefix_page)
+
+
+def _subtree(first: PrefixNode) -> list[PrefixNode]:
+    """The node and all below it, parents before children."""
+    nodes = [first]
+    for node in nodes:
+        nodes.extend(node.children.values())
+    return nodes
 
 
 def _depth(node: PrefixNode) -> int:

@@ -23,7 +23,8 @@ class AttentionPlan:
     value_cells: torch.Tensor
     key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
     value_rows: torch.Tensor
-    masks: dict[int, torch.Tensor]  # window -> [num_decode, 1, 1, max tokens], additive
+    # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered cells it hides.
+    masks: dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
 def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], dtype: torch.dtype) -> AttentionPlan:
@@ -38,7 +39,7 @@ def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], d
         if window:
             hidden = hidden | (places < lengths - window)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
-        masks[window] = mask[:, None, None, :]
+        masks[window] = mask[:, None, None, :], hidden.flatten().nonzero()[:, 0]
     return AttentionPlan(batch.key_cells, batch.key_cells + pool.geometry.page_tokens, key_rows, key_rows + 1, masks)
 
 
@@ -64,13 +65,21 @@ def attend(
 
 
 def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
-    g, halves = pool.geometry, pool.half_pages(layer)
-    shape = (q.shape[0], -1, g.kv_heads, g.head_dim)
-    k = halves.index_select(0, plan.key_rows).view(shape).transpose(1, 2)
-    v = halves.index_select(0, plan.value_rows).view(shape).transpose(1, 2)
+    g, (mask, hidden) = pool.geometry, plan.masks[window]
+    k, v = (_gather(pool, layer, rows, hidden, q.shape[0]) for rows in (plan.key_rows, plan.value_rows))
     # The query heads that share a key head stand where a prompt's tokens would: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
-    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=plan.masks[window]).reshape(q.shape)
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
+
+
+def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, count: int) -> torch.Tensor:
+    """``[count, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden cells.
+
+    Those hold what another sequence left there, and a mask alone multiplies it by zero: NaN stays NaN.
+    """
+    g = pool.geometry
+    cells = pool.half_pages(layer).index_select(0, rows).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
+    return cells.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
 
 
 def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:

@@ -2,6 +2,10 @@
 
 The pristine set is only ever read: a merge writes ``W + scale * B^T A`` from it, rounded once, and the next
 merge starts from it again. Adding and subtracting in place, as dLoRA's published code does, drifts in 16 bits.
+
+Rows of other requests take the merged adapter out again, ``x (W + D) - x D``. That gives ``x W`` only as long as ``D``
+is of ``W``'s size or smaller: what ``W`` loses in the sum to a larger one does not come back. So such an adapter is not
+merged (``harmless``), else one tenant could change the others' answers.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from lora_engine.adapters.residency import AdapterSlot
 from .shape import DOWN, GATE_UP, OUT, QKV
 from .weights import LayerWeights
 
+_LARGEST_INNER = 16.0  # times the base's longest row: how long a row of A may be, which others multiply with
 _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 
 
@@ -27,6 +32,27 @@ class MergedLayers:
         ]
         self._pristine = pristine
         self._changed: set[tuple[int, int]] = set()  # (layer, group) that differ from the pristine ones
+
+    @torch.inference_mode()
+    def harmless(self, slot: AdapterSlot) -> bool:
+        """Whether others notice no more than rounding of the adapter's being merged. Waits for the device.
+
+        No element of what it adds, nor of any rank's share of it, may exceed the largest of the matrix; and what others
+        compute to take it out must stay in range. Overwrites the layers: follow with ``merge`` of any adapter.
+        """
+        worst = []
+        for index, layer in enumerate(self.layers):
+            for group, name in _MATRICES.items():
+                weights = slot.group(index, group)
+                if weights is None:
+                    continue
+                self._changed.add((index, group))
+                scratch, base = getattr(layer, name), getattr(self._pristine[index], name)
+                for part in weights.parts:
+                    rows = slice(part.out_start, part.out_stop)
+                    a, b = weights.a_t[:, part.rank_start : part.rank_stop].t(), part.b
+                    worst += _sizes(a, b, part.scale, base[rows], scratch[rows])
+        return not worst or bool(torch.stack(worst).amax() <= 1)  # False for NaN
 
     @torch.inference_mode()
     def merge(self, slot: AdapterSlot) -> None:
@@ -49,3 +75,21 @@ class MergedLayers:
                     torch.addmm(base[rows], part.b.t(), a, alpha=part.scale, out=merged[rows])
                     written = part.out_stop
                 merged[written:].copy_(base[written:])
+
+
+def _sizes(
+    a: torch.Tensor, b: torch.Tensor, scale: float, base: torch.Tensor, scratch: torch.Tensor
+) -> list[torch.Tensor]:
+    """How large an adapter's module is beside what it is merged into: more than 1 is too large."""
+    largest, longest = _largest(base), _longest(base)
+    added = abs(scale) * _largest(torch.mm(b.t(), a, out=scratch))
+    by_rank = abs(scale) * (_largest(a, dim=1) * _largest(b, dim=1)).amax()
+    return [added / largest, by_rank / largest, _longest(a) / (_LARGEST_INNER * longest)]
+
+
+def _largest(matrix: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    return torch.linalg.vector_norm(matrix, torch.inf, dim=dim, dtype=torch.float32)
+
+
+def _longest(matrix: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(matrix, dim=1, dtype=torch.float32).amax()

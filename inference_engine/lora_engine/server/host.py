@@ -184,7 +184,7 @@ class EngineHost:
         submit = live.submit
         usage = RequestUsage(submit.request_id, submit.tenant, submit.adapter_digest, outcome="refused",
                              submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
-        self._answer(live, 0, RequestFinished(submit.request_id, usage, error), usage_message(usage))
+        self._answer(live, 0, RequestFinished(submit.request_id, usage, error), usage_message(usage, error))
 
     def _prepare(self, live: Live) -> None:
         self._enter_or_refuse(live, self._translate(live.submit))
@@ -253,7 +253,7 @@ class EngineHost:
             self._forget(live)
             item.usage.submitted_unix = item.usage.submitted_unix or live.submitted_unix
             item.usage.finished_unix = item.usage.finished_unix or time.time()
-            answers.append((live, item, usage_message(item.usage)))
+            answers.append((live, item, usage_message(item.usage, item.error)))
         used = [answer for answer in answers if answer[1].usage.outcome != "refused"]
         for live, item, record in answers:
             if item.usage.outcome == "refused":

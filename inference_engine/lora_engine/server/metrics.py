@@ -69,6 +69,7 @@ class HostMetrics:
 
     def __init__(self) -> None:
         self.requests = Counter("lora_engine_requests_total", "Requests that ended, by outcome.")
+        self.errors = Counter("lora_engine_errors_total", "Requests that ended with an error, by its code.")
         self.prompt_tokens = Counter("lora_engine_prompt_tokens_total", "Prompt tokens of requests that ended.")
         self.completion_tokens = Counter("lora_engine_completion_tokens_total", "Generated tokens.")
         self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
@@ -79,6 +80,8 @@ class HostMetrics:
     def count(self, finished: RequestFinished) -> None:
         usage = finished.usage
         self.requests.add(1, outcome=usage.outcome)
+        if finished.error is not None:
+            self.errors.add(1, code=finished.error.code)
         self.prompt_tokens.add(usage.prompt_tokens)
         self.completion_tokens.add(usage.completion_tokens)
         if usage.completion_tokens:
@@ -86,8 +89,8 @@ class HostMetrics:
             self.queue.observe(usage.queue_ms / 1000)
 
     def text(self) -> str:
-        own = (self.requests, self.prompt_tokens, self.completion_tokens, self.stages, self.first_token, self.queue)
-        lines = [line for metric in own for line in metric.lines()]
+        totals = (self.requests, self.errors, self.prompt_tokens, self.completion_tokens, self.stages)
+        lines = [line for metric in (*totals, self.first_token, self.queue) for line in metric.lines()]
         return "\n".join([*lines, *_status_lines(self.status)]) + "\n"
 
 

@@ -139,8 +139,9 @@ def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> pb.TokenLogprob:
     )
 
 
-def usage_message(usage: RequestUsage) -> pb.UsageRecord:
-    return pb.UsageRecord(**{name: getattr(usage, name) for name in _USAGE_FIELDS})
+def usage_message(usage: RequestUsage, error: RequestError | None) -> pb.UsageRecord:
+    code = error.code if error else ""
+    return pb.UsageRecord(error_code=code, **{name: getattr(usage, name) for name in _USAGE_FIELDS})
 
 
 def error_message(error: RequestError | StageError) -> pb.EngineError:

@@ -294,7 +294,7 @@ class EngineError(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., fix: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class UsageRecord(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us", "error_code")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +312,7 @@ class UsageRecord(_message.Message):
     PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     DEVICE_US_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     adapter_digest: str
@@ -329,7 +330,8 @@ class UsageRecord(_message.Message):
     preemptions: int
     seq: int
     device_us: int
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ...) -> None: ...
+    error_code: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
     __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris")

@@ -22,6 +22,7 @@ _STATUS = {
     "invalid_value": 400,
     "too_large_for_host": 400,
     "client_too_slow": 408,
+    "adapter_overflow": 422,
     "rate_limit_exceeded": 429,
     "quota_exceeded": 429,
     "slo_unattainable": 429,

@@ -87,6 +87,7 @@ def _record(host: str, record: pb.UsageRecord) -> bool:
         streamed=asker.streamed,
         host=host,
         outcome=record.outcome,
+        error_code=record.error_code,
         created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
         counts=counts_of(record),
     )

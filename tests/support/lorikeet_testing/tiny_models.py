@@ -130,6 +130,28 @@ def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1)
     return folder
 
 
+def save_scaled_adapter(
+    model: PreTrainedModel,
+    folder: Path,
+    targets: list[str],
+    alpha: float,
+    size: float,
+    dtype: torch.dtype = torch.float32,
+) -> Path:
+    """Write an adapter of rank 1 with random weights of about ``size``; ``model`` is left as it was."""
+    torch.manual_seed(1)
+    config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, r=1, lora_alpha=alpha, target_modules=targets)
+    peft_model = get_peft_model(model, config)
+    with torch.no_grad():
+        for key, parameter in peft_model.named_parameters():
+            if "lora_" in key:
+                parameter.copy_(torch.randn_like(parameter) * size)
+                parameter.data = parameter.data.to(dtype)
+    peft_model.save_pretrained(folder)
+    peft_model.unload()
+    return folder
+
+
 @dataclass(frozen=True)
 class Adapter:
     """An adapter on disk, and what the engine calls it."""

@@ -25,6 +25,7 @@ class Batch:
         self.tokens: dict[str, int] = {}
         self.ranks: dict[str, int] = {PRISTINE: 0}
         self.total = 0
+        self.unmergeable: frozenset[str] = frozenset()  # adapters that others would notice
         self._rank_tokens = 0  # tokens times the rank of their adapter
         for digest, rank, tokens in parts:
             self.tokens[digest] = self.tokens.get(digest, 0) + tokens
@@ -34,8 +35,10 @@ class Batch:
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> Batch:
-        slots = ((chunk.sequence.slot, chunk.tokens) for chunk in chunks)
-        return cls((slot.digest, slot.rank, tokens) if slot else (PRISTINE, 0, tokens) for slot, tokens in slots)
+        slots = [(chunk.sequence.slot, chunk.tokens) for chunk in chunks]
+        batch = cls((slot.digest, slot.rank, tokens) if slot else (PRISTINE, 0, tokens) for slot, tokens in slots)
+        batch.unmergeable = frozenset(slot.digest for slot, _ in slots if slot and slot.mergeable is False)
+        return batch
 
     def share(self, digest: str) -> float:
         """Of the tokens, those that use the adapter."""
@@ -49,8 +52,8 @@ class Batch:
         return self._rank_tokens - rank * tokens + rank * (self.total - tokens)
 
     def dominant(self) -> str:
-        """The adapter with the most tokens, the first of equals by digest; PRISTINE if there is none."""
-        used = [(count, digest) for digest, count in self.tokens.items() if digest and count]
+        """The mergeable adapter with the most tokens, the first of equals by digest; PRISTINE if there is none."""
+        used = [(n, digest) for digest, n in self.tokens.items() if digest and n and digest not in self.unmergeable]
         return min(used, key=lambda item: (-item[0], item[1]))[1] if used else PRISTINE
 
 

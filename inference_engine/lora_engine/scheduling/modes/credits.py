@@ -49,7 +49,7 @@ class Credits:
         self._ranks.setdefault(candidate, batch.ranks[candidate])
         best, excess = merged, 0.0
         for alternative in dict.fromkeys((candidate, PRISTINE, *self._credit)):
-            if alternative == merged:
+            if alternative == merged or alternative in batch.unmergeable:
                 continue
             saved = self._saved_s(batch, merged, alternative)
             credit = self._credit[alternative] = max(0.0, self._credit.get(alternative, 0.0) + saved)
