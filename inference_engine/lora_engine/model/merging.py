@@ -88,8 +88,10 @@ def _sizes(
 
 
 def _largest(matrix: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    return torch.linalg.vector_norm(matrix, torch.inf, dim=dim, dtype=torch.float32)
+    norm: torch.Tensor = torch.linalg.vector_norm(matrix, torch.inf, dim=dim, dtype=torch.float32)
+    return norm
 
 
 def _longest(matrix: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.vector_norm(matrix, dim=1, dtype=torch.float32).amax()
+    norms: torch.Tensor = torch.linalg.vector_norm(matrix, dim=1, dtype=torch.float32)
+    return norms.amax()
