@@ -268,6 +268,18 @@ async def test_a_socket_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPa
     await socket.wait()
 
 
+async def test_a_stranger_who_has_gone_is_cut_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    socket = InferenceConsumer()
+
+    async def gone(message: object) -> None:
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(socket, "base_send", gone, raising=False)
+    monkeypatch.setattr(socket, "_end_all", lambda: None)
+    socket._too_late()
+    await socket._closing
+
+
 class Ended:
     over, resumable = True, True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from typing import Any, ClassVar
@@ -159,7 +160,11 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     def _too_late(self) -> None:
         self._hurry = None
-        self._closing = asyncio.ensure_future(self.cut(UnauthenticatedError()))
+        self._closing = asyncio.ensure_future(self._cut_late())
+
+    async def _cut_late(self) -> None:
+        with contextlib.suppress(OSError):  # the stranger has gone meanwhile
+            await self.cut(UnauthenticatedError())
 
     async def _look(self, look: Awaitable[Principal]) -> bool:
         try:
