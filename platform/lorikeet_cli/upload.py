@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -42,15 +43,25 @@ def files_of(path: Path) -> list[Path]:
 
 def send(client: Client, path: Path, name: str, description: str, progress: Progress) -> Any:
     """The upload as the server recorded it."""
-    boundary = uuid.uuid4().hex
-    fields = b"".join(_field(boundary, key, value) for key, value in (("name", name), ("description", description)))
-    parts = [_part(boundary, file) for file in files_of(path)]
+    boundary, files = uuid.uuid4().hex, files_of(path)
+    form = {"name": name, "description": description, "sha256": _digests(files)}
+    fields = b"".join(_field(boundary, key, value) for key, value in form.items())
+    parts = [_part(boundary, file) for file in files]
     end = f"--{boundary}--\r\n".encode()
     length = len(fields) + sum(len(part.header) + part.size + 2 for part in parts) + len(end)
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     body = _body(fields, parts, end, length, progress)
     with client.send("POST", client.tenant_path("uploads"), headers, body, length) as answer:
         return parsed(answer)
+
+
+def _digests(files: list[Path]) -> str:
+    """As `sha256sum` prints them: the server refuses what arrives damaged."""
+    lines = []
+    for path in files:
+        with path.open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}")
+    return "\n".join(lines)
 
 
 def _field(boundary: str, name: str, value: str) -> bytes:

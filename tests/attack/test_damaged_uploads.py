@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -16,9 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, tar_gz_of, zip_of
+from lorikeet_testing.tus_requests import ask, creation
 
+from control_plane.adapters.models import Upload
+from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.adapters.uploads.validation_sandbox import validate
+from control_plane.db import run_db
 from lora_engine.peft_format import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -100,6 +106,60 @@ def test_a_tar_that_was_cut_off(tmp_path: Path) -> None:
 def test_bytes_after_the_end(tmp_path: Path) -> None:
     assert unpacked(tmp_path, "a.tar.gz", tar_gz_of(ADAPTER) + bytes(512)) == ADAPTER
     assert refused(tmp_path, "a.tar.gz", tar_gz_of(ADAPTER) + b"more").code == "bad_archive"
+
+
+FLIPPED = ADAPTER | {WEIGHTS_FILE: ADAPTER[WEIGHTS_FILE][:-1] + bytes([ADAPTER[WEIGHTS_FILE][-1] ^ 1])}
+
+
+def sums(files: dict[str, bytes]) -> str:
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  ./{name}\n" for name, content in files.items())
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("sent", "state"), [(ADAPTER, "accepted"), (FLIPPED, "refused")])
+def test_loose_files_with_announced_digests(
+    acme: Any, host: Any, queue: Any, committing: Any, in_process: None, sent: dict[str, bytes], state: str
+) -> None:
+    """Nothing in loose files has a checksum; their sender may name one."""
+    form = [SimpleUploadedFile(name, content) for name, content in sent.items()]
+    with committing():
+        body = {"name": "support", "files": form, "sha256": sums(ADAPTER)}
+        answer = acme.client().post(acme.path("uploads"), body, format="multipart")
+        assert answer.status_code == 202, answer.json()
+        validate_next()
+    upload = acme.client().get(acme.path(f"uploads/{answer.json()['id']}")).json()
+    assert upload["state"] == state
+    assert upload["files"][0]["sha256"] == hashlib.sha256(ADAPTER[CONFIG_FILE]).hexdigest()
+    assert state == "accepted" or upload["reason"]["code"] == "digest_mismatch"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["x", "0" * 64, "0" * 63 + "  adapter_config.json", "0" * 64 + "  other.json", "a\0b"])
+def test_announced_digests_that_are_none(acme: Any, text: str) -> None:
+    form = [SimpleUploadedFile(name, content) for name, content in ADAPTER.items()]
+    answer = acme.client().post(
+        acme.path("uploads"), {"name": "support", "files": form, "sha256": text}, format="multipart"
+    )
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "sha256"
+    assert answer.json()["error"]["fix"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("announced", [ADAPTER, FLIPPED])
+async def test_a_tar_with_an_announced_digest(
+    acme: Any, host: Any, queue: Any, in_process: None, announced: dict[str, bytes]
+) -> None:
+    """A tar has no checksum of what it holds."""
+    key, archive = (await run_db(acme.key))[1], tar_of(ADAPTER)
+    headers = creation(len(archive), sha256=hashlib.sha256(tar_of(announced)).hexdigest())
+    headers["content-type"] = "application/offset+octet-stream"
+    assert (await ask("POST", acme.path("uploads/resumable"), headers, archive, key=key)).status == 201
+    await run_db(validate_next)
+    upload = await run_db(Upload.objects.get)
+    assert upload.state == ("accepted" if announced == ADAPTER else "refused")
+    bad = await ask("POST", acme.path("uploads/resumable"), creation(10, sha256="ff"), key=key)
+    assert (bad.status, bad.code) == (400, "bad_metadata")
 
 
 # -- archives that lie about themselves ------------------------------------------------------------------------------

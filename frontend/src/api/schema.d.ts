@@ -2749,6 +2749,8 @@ export interface components {
         UploadedFile: {
             bytes: number;
             name: string;
+            /** @description What its sender announced, in hex. */
+            sha256?: string | null;
         };
         /** @description The multipart form of a new upload. */
         UploadFormRequest: {
@@ -2758,6 +2760,11 @@ export interface components {
             files: string[];
             /** @description The adapter; made if there is none. */
             name: string;
+            /**
+             * @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused.
+             * @default
+             */
+            sha256: string;
         };
         /**
          * @description * `arriving` - Arriving

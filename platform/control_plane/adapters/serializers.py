@@ -207,6 +207,7 @@ class StagingSerializer(serializers.Serializer[Any]):
 class UploadedFileSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     bytes = serializers.IntegerField()
+    sha256 = serializers.CharField(default=None, allow_null=True, help_text="What its sender announced, in hex.")
 
 
 class UploadSerializer(serializers.Serializer[Any]):
@@ -233,6 +234,13 @@ class UploadFormSerializer(serializers.Serializer[Any]):
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
         help_text="adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them.",
+    )
+    sha256 = serializers.CharField(
+        max_length=8192,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
     )
 
 

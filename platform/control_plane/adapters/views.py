@@ -29,6 +29,7 @@ from control_plane.adapters.serializers import (
     VersionSerializer,
 )
 from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.canaries import judging
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
@@ -301,12 +302,14 @@ class UploadsView(TenantView):
         form = UploadFormSerializer(data={**request.POST.dict(), "files": request.FILES.getlist("files")})
         form.is_valid(raise_exception=True)
         files: list[TemporaryUploadedFile] = form.validated_data["files"]
-        _check_names([file.name or "" for file in files])
+        names = [file.name or "" for file in files]
+        _check_names(names)
         upload = uploads.receive_upload(
             acting=self.principal,
             name=form.validated_data["name"],
             description=form.validated_data["description"],
             files=files,
+            announced=read_announced(form.validated_data["sha256"], names),
         )
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
 

@@ -64,17 +64,29 @@ def require_free_name(name: str) -> None:
         raise NameTakenByBaseError(name)
 
 
-def receive_upload(*, acting: Principal, name: str, description: str, files: list[TemporaryUploadedFile]) -> Upload:
-    """Keep the spooled files and queue their validation."""
+def receive_upload(
+    *,
+    acting: Principal,
+    name: str,
+    description: str,
+    files: list[TemporaryUploadedFile],
+    announced: Mapping[str, str] | None = None,
+) -> Upload:
+    """Keep the spooled files and queue their validation. `announced`: file name → the SHA-256 that it must have."""
     require_free_name(name)
     upload_id = uuid4()
-    listing = [{"name": file.name, "bytes": file.size} for file in files]
+    listing = [listed(file.name or "", file.size or 0, (announced or {}).get(file.name or "")) for file in files]
     folder = spool.keep(upload_id, files)
     try:
         return _create_upload(acting, upload_id, name, description, folder, listing)
     except BaseException:
         spool.forget(folder)
         raise
+
+
+def listed(name: str, size: int, sha256: str | None) -> dict[str, Any]:
+    """An entry of `Upload.files`."""
+    return {"name": name, "bytes": size} | ({"sha256": sha256} if sha256 else {})
 
 
 def _create_upload(

@@ -18,6 +18,7 @@ from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
     forget_after_commit,
+    listed,
     move_upload,
     require_free_name,
     tell_upload,
@@ -69,8 +70,10 @@ class UploadEndedError(LorikeetError):
         )
 
 
-def begin_resumable(*, acting: Principal, name: str, description: str, file_name: str, size: int) -> Upload:
-    """Expect `size` bytes of the archive `file_name`. Nothing is on disk yet.
+def begin_resumable(
+    *, acting: Principal, name: str, description: str, file_name: str, size: int, sha256: str | None = None
+) -> Upload:
+    """Expect `size` bytes of the archive `file_name`, of that SHA-256. Nothing is on disk yet.
 
     Raises NameTakenByBaseError, StoredLimitError or TooManyArrivingError.
     """
@@ -89,7 +92,7 @@ def begin_resumable(*, acting: Principal, name: str, description: str, file_name
             description=description,
             state=UploadState.ARRIVING,
             bytes=size,
-            files=[{"name": file_name, "bytes": size}],
+            files=[listed(file_name, size, sha256)],
             folder=str(spool.upload_folder(upload_id)),
             created_by=acting.user,
             created_by_key=acting.api_key,

@@ -166,6 +166,7 @@ async def _create(call: Call) -> None:
         description=said.description,
         file_name=said.filename,
         size=length,
+        sha256=said.sha256,
     )
     offset = await _take_first(call, upload, checksum) if with_body else 0
     if offset is not None:

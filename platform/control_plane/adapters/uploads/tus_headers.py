@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from control_plane.adapters.models import NAME, NAME_FORM
+from control_plane.adapters.uploads.announced_digests import HEX
 from control_plane.errors import LorikeetError
 
 VERSION = "1.0.0"
@@ -62,6 +63,7 @@ class Metadata:
     adapter: str
     description: str
     filename: str
+    sha256: str | None
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> Self:
@@ -75,7 +77,10 @@ class Metadata:
         for name, longest in _LONGEST.items():
             if len(pairs.get(name, "")) > longest:
                 raise _bad_metadata(name, f"Send at most {longest} characters.")
-        return cls(adapter, pairs.get("description", ""), filename)
+        sha256 = pairs.get("sha256")
+        if sha256 is not None and not HEX.match(sha256):
+            raise _bad_metadata("sha256", "Send the SHA-256 of the whole archive as 64 hex digits, or leave it out.")
+        return cls(adapter, pairs.get("description", ""), filename, sha256.lower() if sha256 else None)
 
 
 def number(headers: Mapping[str, str], name: str) -> int:

@@ -96,6 +96,7 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
     settings = current()
     request = {
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
+        "sha256": {file["name"]: file["sha256"] for file in upload.files if "sha256" in file},
         "into": str(into),
         "geometry": asdict(base.geometry),
         "limits": asdict(limits_for(base, upload.tenant)),

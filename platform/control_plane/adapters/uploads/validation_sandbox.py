@@ -3,7 +3,7 @@
 Reads one JSON request from standard input and writes one JSON answer to standard output. It has no Django, no
 database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing.
 
-Request: `{files: {name: path}, into, geometry, limits, cpu_s, memory_bytes}`.
+Request: `{files: {name: path}, sha256: {name: hex}, into, geometry, limits, cpu_s, memory_bytes}`.
 Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`; `{"disk": errno}` if
 the disk refused, which says nothing of the files.
 """
@@ -46,6 +46,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         Limits,
         UploadError,
         adapter_digest,
+        file_digest,
         folder_digests,
         inspect_adapter,
         resolve_patterns,
@@ -54,6 +55,9 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 
     limits, notes = Limits(**request["limits"]), list[str]()
     files = {name: Path(path) for name, path in request["files"].items()}
+    for name, announced in request.get("sha256", {}).items():
+        if (found := file_digest(files[name]).removeprefix("sha256:")) != announced:
+            return {"problem": digest_problem(name, announced, found)}
     try:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
     except UploadError as error:
@@ -65,6 +69,14 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))
     return answer
+
+
+def digest_problem(name: str, announced: str, found: str) -> dict[str, str]:
+    return {
+        "code": "digest_mismatch",
+        "message": f"{name} arrived with the SHA-256 {found}, but {announced} was announced.",
+        "fix": "It was damaged on the way, or changed after the digest was taken: upload it again.",
+    }
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""What senders say of their files, in the lines that `sha256sum` prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from control_plane.errors import LorikeetError
+
+HEX = re.compile(r"[0-9a-fA-F]{64}\Z")
+_LINE = re.compile(r"(?P<hex>[0-9a-fA-F]{64}) [ *](?P<path>.+)")
+_FIX = 'Send what "sha256sum adapter_config.json adapter_model.safetensors" prints, or leave the field out.'
+
+
+def read_announced(text: str, names: Sequence[str]) -> dict[str, str]:
+    """File name → SHA-256 in hex. Raises LorikeetError (400)."""
+    announced = {}
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise _bad("The field sha256 holds a line that is no digest with a file name.")
+        name = PurePosixPath(match["path"]).name
+        if name not in names:
+            raise _bad(f'The field sha256 names "{name[:160]}", which is not among the files.')
+        announced[name] = match["hex"].lower()
+    return announced
+
+
+def _bad(message: str) -> LorikeetError:
+    return LorikeetError("bad_digest", message, _FIX, param="sha256")
