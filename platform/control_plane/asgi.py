@@ -18,6 +18,8 @@ import control_plane.gateway.sockets.websocket_urls  # noqa: E402
 import control_plane.live.websocket_urls  # noqa: E402
 from control_plane import drain, embedded  # noqa: E402
 from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
+from control_plane.adapters.uploads.authorization import authorize_upload  # noqa: E402
+from control_plane.adapters.uploads.spool import require_room  # noqa: E402
 from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
 from control_plane.events.publisher import bind_loop  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
@@ -57,7 +59,7 @@ sockets = [
 ]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()))))
+_http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room)))
 
 _no_socket = re_path("", cast(Any, no_socket))
 _routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _no_socket])})

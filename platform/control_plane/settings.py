@@ -240,7 +240,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api",
     "ENUM_NAME_OVERRIDES": {
-        "ActorKind": "control_plane.audit.models.ActorKind",
+        "ActorKind": "control_plane.access.actor.ActorKind",
         "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
         "Cadence": "control_plane.reports.models.Cadence",
         "ExportState": "control_plane.reports.models.ExportState",

@@ -15,6 +15,8 @@ from lorikeet_testing.web import WebProcess
 from websockets.sync.client import connect
 
 from control_plane.adapters.uploads.asgi import Handler
+from control_plane.adapters.uploads.authorization import authorize_upload
+from control_plane.adapters.uploads.spool import require_room
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError
@@ -230,7 +232,7 @@ def test_a_budget_is_shared(settings: Any) -> None:
 async def test_a_strangers_body_is_small(declared: bool) -> None:
     exchange = Exchange(128)
     headers = [("content-length", str(8 << 20))] if declared else [("transfer-encoding", "chunked")]
-    await BodyGuard(Handler())(scope("/api/session", *headers), exchange.receive, exchange.send)
+    await BodyGuard(Handler(), authorize_upload, require_room)(scope("/api/session", *headers), exchange.receive, exchange.send)
     assert (exchange.status, exchange.code) == (413, "body_too_large")
     assert exchange.taken <= (0 if declared else BODY_MAX_BYTES + exchange.size)
     assert budget.held == 0

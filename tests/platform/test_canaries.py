@@ -9,10 +9,11 @@ from uuid import uuid4
 import pytest
 from lorikeet_testing.peft_files import adapter_files
 
+from control_plane.access.actor import ActorKind
 from control_plane.adapters.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.resolve import resolve_with_canary
-from control_plane.audit.models import ActorKind, AuditEvent
+from control_plane.audit.models import AuditEvent
 from control_plane.canaries.judging import Standing, judge_canaries, verdict
 from control_plane.fleet.models import EngineHost, Phase, Placement
 from control_plane.gateway.admission import admit

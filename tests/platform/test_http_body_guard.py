@@ -11,6 +11,8 @@ import pytest
 from lorikeet_testing.peft_files import adapter_files
 
 from control_plane.adapters.uploads.asgi import Handler
+from control_plane.adapters.uploads.authorization import authorize_upload
+from control_plane.adapters.uploads.spool import require_room
 from control_plane.db import run_db
 from control_plane.http.body_guard import BODY_MAX_BYTES, MULTIPART_OVERHEAD, BodyGuard
 from control_plane.tenants.roles import Role
@@ -65,7 +67,7 @@ async def send(
         "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": sent,
         "client": ("127.0.0.1", 1), "server": ("localhost", 80),
     }  # fmt: skip
-    await BodyGuard(Handler())(scope, exchange.receive, exchange.send)
+    await BodyGuard(Handler(), authorize_upload, require_room)(scope, exchange.receive, exchange.send)
     return exchange
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from control_plane.audit.models import ActorKind
+from django.db import models
 
 if TYPE_CHECKING:
     from control_plane.accounts.models import User
+
+
+class ActorKind(models.TextChoices):
+    USER = "user"
+    KEY = "key"
+    SYSTEM = "system"
 
 
 @dataclass(frozen=True)

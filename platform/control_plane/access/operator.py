@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from control_plane.access.actor import Actor
+from control_plane.access.session import session_user
 from control_plane.access.tenant_access import NotAuthenticatedError
-from control_plane.accounts.auth import session_user
-from control_plane.accounts.models import User
 from control_plane.errors import ForbiddenError
 from control_plane.http.access import Access
 from control_plane.tenants.roles import Capability
+
+if TYPE_CHECKING:
+    from control_plane.accounts.models import User
 
 
 class NotOperatorError(ForbiddenError):

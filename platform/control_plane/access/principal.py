@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from control_plane.access.actor import Actor
-from control_plane.accounts.models import User
-from control_plane.audit.models import ActorKind
+from control_plane.access.actor import Actor, ActorKind
 from control_plane.errors import ForbiddenError
-from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import KEY_SCOPES, Capability, Role
+
+if TYPE_CHECKING:
+    from control_plane.accounts.models import User
+    from control_plane.keys.models import ApiKey
 
 
 @dataclass(frozen=True)

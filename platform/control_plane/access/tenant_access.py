@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from control_plane.access.principal import Principal
-from control_plane.accounts.models import User
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.tenants.models import Membership
+
+if TYPE_CHECKING:
+    from control_plane.accounts.models import User
 
 
 class NotAuthenticatedError(LorikeetError):

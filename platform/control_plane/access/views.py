@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from control_plane.access.principal import Principal
+from control_plane.access.session import session_user
 from control_plane.access.tenant_access import enter
-from control_plane.accounts.auth import session_user
 from control_plane.http.access import Access
 from control_plane.tenants.roles import Capability
 

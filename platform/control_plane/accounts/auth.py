@@ -7,6 +7,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from control_plane.access.session import session_user
 from control_plane.accounts.models import User
 from control_plane.errors import ForbiddenError
 from control_plane.http.connections import prove, user_holder
@@ -37,12 +38,6 @@ def enforce_csrf(request: HttpRequest) -> None:
 
 def _no_view(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
-
-
-def session_user(request: HttpRequest) -> User | None:
-    """The active user of the session cookie, or None."""
-    user = getattr(request, "user", None)
-    return user if isinstance(user, User) and user.is_active else None
 
 
 class SessionAuthentication(BaseAuthentication):

@@ -11,10 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from control_plane.access.session import session_user
 from control_plane.access.tenant_access import NotAuthenticatedError
 from control_plane.accounts import actions, passwords
 from control_plane.accounts.attempts import MAILS, count_account, count_address
-from control_plane.accounts.auth import SessionAuthentication, enforce_csrf, session_user
+from control_plane.accounts.auth import SessionAuthentication, enforce_csrf
 from control_plane.accounts.models import User
 from control_plane.accounts.oidc import is_configured
 from control_plane.accounts.oidc_views import REFUSAL

@@ -2,14 +2,9 @@
 
 from django.db import models
 
+from control_plane.access.actor import ActorKind
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
-
-
-class ActorKind(models.TextChoices):
-    USER = "user"
-    KEY = "key"
-    SYSTEM = "system"
 
 
 class AuditEvent(AppendOnlyModel):

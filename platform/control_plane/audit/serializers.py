@@ -2,7 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.audit.models import ActorKind
+from control_plane.access.actor import ActorKind
 
 MOST_ROWS = 200
 

@@ -7,38 +7,24 @@ guard stands in front of it: it knows the caller of an upload from the headers a
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any
 
-from django.contrib.auth.middleware import AuthenticationMiddleware
-from django.contrib.sessions.middleware import SessionMiddleware
-from django.core.exceptions import SuspiciousOperation
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse
-
-from control_plane.access.principal import Principal
-from control_plane.access.tenant_access import enter
-from control_plane.accounts.auth import enforce_csrf, session_user
-from control_plane.adapters.uploads import spool
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.client_address import network_of
-from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.errors import CHALLENGE, error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
-from control_plane.keys.auth import InvalidKeyError, authenticate_key, bearer_token
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 from control_plane.storage_errors import telling_storage_errors
-from control_plane.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +35,6 @@ BODY_MAX_BYTES = 64 << 10
 # A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
 DRAIN_BYTES = 64 << 20
 Headers = Sequence[tuple[bytes, bytes]]
-_BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
 
 
 class BodyTooLargeError(LorikeetError):
@@ -66,8 +51,12 @@ class BodyTooLargeError(LorikeetError):
 class BodyGuard:
     """ASGI middleware around Django's handler."""
 
-    def __init__(self, app: AsgiApp) -> None:
-        self.app = app
+    def __init__(
+        self, app: AsgiApp, authorize_upload: Callable[[Scope, str], object], require_room: Callable[[int], None]
+    ) -> None:
+        """Both raise LorikeetError: for a caller who may not upload to the tenant of that short name, and where the
+        disk has no room for so many bytes."""
+        self.app, self._authorize_upload, self._require_room = app, authorize_upload, require_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -78,53 +67,16 @@ class BodyGuard:
         declared = declared_length(headers)
         try:
             if upload:
-                await run_db(authorize_upload, scope, upload["tenant"])
+                await run_db(self._authorize_upload, scope, upload["tenant"])
             if declared is not None and declared > limit:
                 raise BodyTooLargeError(limit, upload=bool(upload))
             with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
                 if upload:
-                    await asyncio.to_thread(spool.require_room, declared or 0)
+                    await asyncio.to_thread(self._require_room, declared or 0)
                 await self.app(scope, _counted(receive, limit, None if upload else held), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
             await send_refusal(send, error, request_id, close=close)
-
-
-def authorize_upload(scope: Scope, slug: str) -> Principal:
-    """The caller, who may upload. Raises the error that the upload view would raise, from the headers alone."""
-    request = _request_without_body(scope)
-    token = bearer_token(request)
-    principal = authenticate_key(token) if token is not None else None
-    if token is not None and principal is None:
-        raise InvalidKeyError
-    user = None if principal else session_user(request)
-    if user is not None:
-        _check_csrf(request)
-    caller = enter(slug, user=user, key_principal=principal)
-    caller.require(Capability.WRITE_ADAPTERS)
-    prove(scope, tenant_holder(caller.tenant.pk))
-    return caller
-
-
-def _request_without_body(scope: Scope) -> HttpRequest:
-    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in _BODY_HEADERS]
-    request = ASGIRequest({**scope, "headers": headers}, io.BytesIO())
-    for middleware in (SessionMiddleware, AuthenticationMiddleware):
-        middleware(_nothing).process_request(request)
-    return request
-
-
-def _nothing(request: HttpRequest) -> HttpResponse:
-    return HttpResponse()
-
-
-def _check_csrf(request: HttpRequest) -> None:
-    try:
-        enforce_csrf(request)
-    except SuspiciousOperation as error:
-        raise LorikeetError(
-            "bad_host", "The Host header names a host that this server does not serve.", "Use the server's own address."
-        ) from error
 
 
 def declared_length(headers: dict[bytes, bytes]) -> int | None:

@@ -15,8 +15,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, His
 
 from control_plane.config import current
 from control_plane.http.access import public
+from control_plane.http.bearer import bearer_token
 from control_plane.http.middleware import HybridMiddleware
-from control_plane.keys.auth import bearer_token
 
 REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(

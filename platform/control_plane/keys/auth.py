@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
+from control_plane.http.bearer import bearer_token
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.errors import CHALLENGE
 from control_plane.keys import secret as key_secret
@@ -46,17 +46,6 @@ def authenticate_key(secret: str) -> Principal | None:
 async def aauthenticate_key(secret: str) -> Principal | None:
     """`authenticate_key` for the event loop."""
     return await run_db(authenticate_key, secret)
-
-
-def bearer_token(request: HttpRequest | Request) -> str | None:
-    """The token of `Authorization: Bearer ...`, or None if the header is absent or of another scheme."""
-    return token_of(request.headers.get("Authorization", ""))
-
-
-def token_of(authorization: str) -> str | None:
-    """Of the header's value."""
-    scheme, _, token = authorization.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
 
 
 class ApiKeyAuthentication(BaseAuthentication):

@@ -6,8 +6,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.session import session_user
 from control_plane.accounts.actions import start_session
-from control_plane.accounts.auth import enforce_csrf, session_user
+from control_plane.accounts.auth import enforce_csrf
 from control_plane.accounts.models import User
 from control_plane.accounts.serializers import SessionSerializer
 from control_plane.accounts.views import PublicView, session_state

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM, Actor
+from control_plane.access.actor import SYSTEM, Actor, ActorKind
 from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.locks import lock_claimed, lock_upload
@@ -22,7 +22,6 @@ from control_plane.adapters.storage_limits import require_room, require_room_for
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
-from control_plane.audit.models import ActorKind
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet

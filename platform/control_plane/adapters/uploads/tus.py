@@ -24,6 +24,7 @@ from uuid import UUID
 from control_plane.access.principal import Principal
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
+from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
 from control_plane.config import current
@@ -33,7 +34,6 @@ from control_plane.http.body_guard import (
     DRAIN_BYTES,
     MULTIPART_OVERHEAD,
     BodyTooLargeError,
-    authorize_upload,
     declared_length,
     send_refusal,
 )

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from control_plane.access.principal import Principal
 from control_plane.gateway.admission import MissingKeyError
 from control_plane.gateway.runtime import runtime
+from control_plane.http.bearer import token_of
 from control_plane.http.connections import prove, tenant_holder
-from control_plane.keys.auth import token_of
 
 CALLER = "lorikeet.caller"
 

@@ -1,0 +1,17 @@
+"""The token that a request carries."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from rest_framework.request import Request
+
+
+def bearer_token(request: HttpRequest | Request) -> str | None:
+    """The token of `Authorization: Bearer ...`, or None if the header is absent or of another scheme."""
+    return token_of(request.headers.get("Authorization", ""))
+
+
+def token_of(authorization: str) -> str | None:
+    """Of the header's value."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
