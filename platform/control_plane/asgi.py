@@ -59,7 +59,9 @@ sockets = [
 ]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_http = ByPath(gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room)))
+_http = ByPath(
+    gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
+)
 
 _no_socket = re_path("", cast(Any, no_socket))
 _routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _no_socket])})

@@ -27,8 +27,10 @@ from control_plane.adapters.artifacts.s3 import BucketError
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads.actions import MOST_ATTEMPTS, receive_upload
 from control_plane.adapters.uploads.asgi import Handler
+from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.resumable import begin_resumable, tend_arriving
+from control_plane.adapters.uploads.spool import require_room
 from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.db import run_db
 from control_plane.http.body_guard import BodyGuard
@@ -208,7 +210,16 @@ async def test_a_form_is_refused_before_its_body(acme: Any, key: str, artifacts:
 
     disk.fill()
     headers = {"content-type": "multipart/form-data; boundary=x", "content-length": "1000"}
-    assert is_refused(await ask("POST", acme.path("uploads"), headers, b"x" * 1000, key=key, app=BodyGuard(never)))
+    assert is_refused(
+        await ask(
+            "POST",
+            acme.path("uploads"),
+            headers,
+            b"x" * 1000,
+            key=key,
+            app=BodyGuard(never, authorize_upload, require_room),
+        )
+    )
 
 
 @pytest.mark.django_db(transaction=True)

@@ -196,9 +196,7 @@ async def test_bodies_in_flight_are_bounded(gateway: Any, acme: Any, settings: A
     _, text = await run_db(acme.key)
     bearer = ("authorization", f"Bearer {text}")
     slow = [Exchange(2, ends=False) for _ in range(2)]  # together a quarter, which is what one tenant may have
-    running = [
-        asyncio.ensure_future(gateway(scope("/v1/completions", bearer), one.receive, one.send)) for one in slow
-    ]
+    running = [asyncio.ensure_future(gateway(scope("/v1/completions", bearer), one.receive, one.send)) for one in slow]
     async with asyncio.timeout(10):
         while budget.held < 1 << 18:
             await asyncio.sleep(0.005)
@@ -232,7 +230,9 @@ def test_a_budget_is_shared(settings: Any) -> None:
 async def test_a_strangers_body_is_small(declared: bool) -> None:
     exchange = Exchange(128)
     headers = [("content-length", str(8 << 20))] if declared else [("transfer-encoding", "chunked")]
-    await BodyGuard(Handler(), authorize_upload, require_room)(scope("/api/session", *headers), exchange.receive, exchange.send)
+    await BodyGuard(Handler(), authorize_upload, require_room)(
+        scope("/api/session", *headers), exchange.receive, exchange.send
+    )
     assert (exchange.status, exchange.code) == (413, "body_too_large")
     assert exchange.taken <= (0 if declared else BODY_MAX_BYTES + exchange.size)
     assert budget.held == 0
