@@ -1,0 +1,192 @@
+"""JSON bodies of every bad kind, sent to every address that takes one: none is answered with the server's own fault."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fuzzing import fuzz
+from lorikeet_testing.web import ROOT, WebProcess
+
+ID = "00000000-0000-4000-8000-000000000000"
+TENANT = "/api/tenants/acme"
+MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+SAMPLING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 4, "n": 1, "seed": 7, "stop": ["x"], "logit_bias": {"5": 1}}
+HOOK = {"url": "https://hooks.example.org/x", "description": "d", "events": ["adapter.ready"], "active": True}
+LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrency": None}
+# Method, address, and a body that is understood there. {key} is a key of the tenant.
+CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/chat/completions", {"model": "support", "messages": MESSAGES, "stream": False, **SAMPLING}),
+    ("POST", "/v1/chat/completions", {"model": "support", "messages": MESSAGES, "logprobs": True, "top_logprobs": 2}),
+    ("POST", "/v1/completions", {"model": "support", "prompt": ["a", "b"], "echo": True, **SAMPLING}),
+    ("POST", "/v1/completions", {"model": "support", "prompt": [[1, 2], [3]], "logprobs": 1, "max_tokens": 2}),
+    ("POST", "/api/session", {"email": "nobody@acme.example", "password": ""}),
+    ("POST", "/api/password", {"current_password": "", "password": "a new pass phrase"}),
+    ("POST", "/api/password/forgot", {"email": "nobody@acme.example"}),
+    ("POST", "/api/password/reset", {"token": "a-b", "password": "a new pass phrase"}),
+    ("POST", "/api/invitations/read", {"token": "t"}),
+    ("POST", "/api/invitations/accept", {"token": "t", "password": "a new pass phrase", "name": "A"}),
+    ("POST", "/api/operator/prices", {"effective_on": "2100-01-01", "currency": "USD", "note": "n"}),
+    ("PUT", "/api/operator/tenants/globex/limits", LIMITS),
+    ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),
+    ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
+    ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
+    ("POST", f"{TENANT}/export-schedules", {"cadence": "month", "grain": "day"}),
+    ("POST", f"{TENANT}/exports", {"first": "2026-01-01", "last": "2026-01-02", "grain": "day"}),
+    ("POST", f"{TENANT}/invitations", {"email": "no address", "role": "viewer"}),
+    ("POST", f"{TENANT}/keys", {"name": "k", "scopes": ["view"], "expires_at": "2100-01-01T00:00:00Z"}),
+    ("PATCH", f"{TENANT}/keys/{{key}}", {"name": "k", "scopes": ["view"], "expires_at": None}),
+    ("PUT", f"{TENANT}/keys/{{key}}/limits", LIMITS),
+    ("POST", f"{TENANT}/keys/{{key}}/rotate", {"grace_s": 60}),
+    ("PATCH", f"{TENANT}/members/{ID}", {"role": "viewer"}),
+    ("PUT", f"{TENANT}/recording", {"enabled": False, "days": 7}),
+    ("PUT", f"{TENANT}/slo", {"first_token_ms": 500, "token_ms": 50, "target": 0.99}),
+    ("POST", f"{TENANT}/webhooks", HOOK),
+    ("PUT", f"{TENANT}/webhooks/{ID}", HOOK),
+]
+# As they stand in the text: some are no JSON.
+VALUES = [
+    "null", "true", "[]", "{}", '""', "0", "-0", "-1", "1", "0.1", "1e-400", "1e400", "NaN", "-Infinity", "01", "1.",
+    "2147483647", "2147483648", "-2147483649", "9223372036854775807", "9223372036854775808", "18446744073709551616",
+    "9" * 30, "9" * 5000, "1e308", '"\\ud800"', '"\\udfff x"', '"\\u0000"', '"a\\u0000b"', '"\\ud83d\\ude00"',
+    '"\\u202e"', '"\\u001b[31m"', '"\\n"', '"１２"', '"x"', '"' + "x" * 300 + '"', '"' + "x" * 5000 + '"',
+    '"' + "x" * 70_000 + '"', "[" * 30 + "]" * 30, "[" * 80 + "]" * 80, "[" * 20_000, '{"a":' * 80 + "1" + "}" * 80,
+    "[null]", "[[]]", '{"a":1,"a":2}', '["a", 1, null, {}]', '"0001-01-01"', '"9999-12-31"', '"2026-02-30"',
+    '"0001-01-01T00:00:00+14:00"', '"9999-12-31T23:59:59-14:00"', '"2026-01-01T00:00:00"', f'"{ID}"', '"not-a-uuid"',
+    '"../../etc/passwd"', '"http://[::1"', '"https://user:pw@example.org:99999/"', '"a@b"', '"\'; DROP TABLE x"',
+    '"<script>"', '"%00"', '"False"', '"1e5"', '"nan"', "1" + "0" * 18, "[" + "1," * 5000 + "1]", "'single'", "// no",
+]  # fmt: skip
+NAMES = [
+    '"extra"', '"\\ud800"', '"\\u0000"', '""', '"__proto__"', '"model"', '"id"', '"' + "k" * 500 + '"',
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    call: int
+    body: bytes
+
+
+@st.composite
+def cases(draw: Callable[[SearchStrategy[Any]], Any]) -> Case:
+    call = draw(st.integers(0, len(CALLS) - 1))
+    changes = draw(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 5), st.sampled_from(VALUES)), max_size=3))
+    text = json.dumps(CALLS[call][2])
+    for place, kind, value in changes:
+        text = change(text, place, kind, value)
+    body = text.encode()
+    bytewise = st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3))
+    for at, cut, put in draw(st.lists(bytewise, max_size=1)):
+        start = int(at * len(body))
+        body = body[:start] + put + body[start + cut :]
+    return Case(call, body)
+
+
+def change(text: str, place: int, kind: int, value: str) -> str:
+    """Replace a value, or add a member. What is no JSON any more is changed no further."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    places = list(values_in([whole], 0))
+    container, at = places[place % len(places)]
+    if kind == 0 and isinstance(container[at], dict):
+        container[at]["\0name"] = "\0value"
+    elif kind == 1 and isinstance(container, dict):
+        del container[at]
+    else:
+        container[at] = "\0value"
+    marked = json.dumps(places[0][0][0])
+    return marked.replace('"\\u0000name"', NAMES[place % len(NAMES)]).replace('"\\u0000value"', value)
+
+
+def values_in(container: Any, depth: int) -> Iterator[tuple[Any, Any]]:
+    for at, value in list(container.items() if isinstance(container, dict) else enumerate(container)):
+        yield container, at
+        if isinstance(value, (dict, list)) and depth < 5:
+            yield from values_in(value, depth + 1)
+
+
+class Sender:
+    """An owner of the tenant who also runs the installation, on a connection that is kept."""
+
+    def __init__(self, web: WebProcess) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)
+        access = web.tenants["acme"]
+        with httpx.Client(base_url=web.url, trust_env=False, timeout=30) as session:
+            token = session.get("/api/session").json()["csrf_token"]
+            body = {"email": access.email, "password": access.password}
+            answer = session.post("/api/session", json=body, headers={"X-CSRFToken": token})
+            assert answer.status_code == 200, answer.text
+            self._token = answer.json()["csrf_token"]
+            self._cookie = "; ".join(f"{name}={value}" for name, value in session.cookies.items())
+            # One to be changed and rotated; the calls of /v1 have another.
+            made = session.post(f"{TENANT}/keys", json={"name": "changed"}, headers={"X-CSRFToken": self._token})
+            self._key = made.json()["id"]
+        self._bearer = access.bearer
+
+    def __call__(self, case: Case) -> int:
+        method, path, _ = CALLS[case.call]
+        own = self._bearer if path.startswith("/v1/") else {"Cookie": self._cookie, "X-CSRFToken": self._token}
+        headers = {**own, "Content-Type": "application/json"}
+        self._connection.request(method, path.replace("{key}", self._key), case.body, headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status >= 400:
+            assert json.loads(text)["error"]["fix"], text
+        return answer.status
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    folder = tmp_path_factory.mktemp("bodies")
+    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
+    rates = dict.fromkeys(("LORIKEET_LOGIN_RATE", "LORIKEET_LOGIN_ACCOUNT_RATE"), "1000000/min")
+    web = WebProcess(folder / "var", f"local={engine.engine.address}", rates)
+    web.seed()
+    manage = [sys.executable, "manage.py", "make_operator", web.tenants["acme"].email]
+    done = subprocess.run(manage, cwd=ROOT, env=web.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    web.start()
+    web.wait_until_ready("support")
+    yield web
+    web.stop()
+    engine.close()
+
+
+def test_json_bodies(web: WebProcess) -> None:
+    assert web.process is not None
+    found = fuzz("json body", cases(), Sender(web), processes=[web.process.pid])
+    assert "400" in found.outcomes
+    assert "Exception in ASGI application" not in web.log.read_text(errors="replace")
+
+
+def test_every_address_with_a_body_is_fuzzed() -> None:
+    schema = json.loads((Path(ROOT) / "frontend" / "openapi.json").read_text())
+    takes = {
+        (method.upper(), path)
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    }
+    sent = {(method, as_in_schema(path)) for method, path, _ in CALLS}
+    assert sent == {(method, as_in_schema(path)) for method, path in takes}
+
+
+def as_in_schema(path: str) -> str:
+    """Without what is put in for a parameter."""
+    names = {"acme", "globex", "support", "beta", "{key}", ID}
+    return "/".join("{}" if part in names or part.startswith("{") else part for part in path.split("/"))
+
+
