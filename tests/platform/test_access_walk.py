@@ -23,8 +23,10 @@ from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.http.access import Access
 from control_plane.members.invitations import invitation_link
+from control_plane.placements import host_views
 from control_plane.tenants.models import Invitation
 from control_plane.tenants.roles import Capability, Role
+from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
 ADDRESSES = every_address()
@@ -174,6 +176,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}webhooks/<uuid:webhook_id>/rotate": lambda world: {},
     f"POST {_T}webhooks/<uuid:webhook_id>/test": lambda world: {},
     f"POST {_T}webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay": lambda world: {},
+    "PUT api/operator/base-model": lambda world: {"host": "local"},
     "POST api/operator/prices": lambda world: {
         "effective_on": day_after_tomorrow(),
         "currency": "USD",
@@ -201,7 +204,11 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("name", "address"), CHANGES, ids=[name for name, _ in CHANGES])
-def test_a_change_leaves_a_row(acme: Any, furnished: World, committing: Any, name: str, address: Address) -> None:
+def test_a_change_leaves_a_row(
+    acme: Any, furnished: World, committing: Any, monkeypatch: pytest.MonkeyPatch, name: str, address: Address
+) -> None:
+    described = pb.EngineDescription(base_model="another", base_digest="sha256:another")
+    monkeypatch.setattr(host_views, "describe_host", lambda _name: described)
     if name in CHANGES_NOTHING:
         return
     assert name in BODIES, f"{name}: say in BODIES what to send, so that it is seen to write its audit row"

@@ -134,7 +134,7 @@ def in_bucket(settings: Any, lorikeet: Any, url: str) -> S3Store:
 def test_from_upload_to_host_and_away(acme: Any, in_bucket: S3Store, upload: Any, tmp_path: Path) -> None:
     decided = upload(acme)
     assert (decided.state, decided.reason) == (UploadState.ACCEPTED, None)
-    request = stage_request(decided.version)
+    request = stage_request(decided.version, None)
     assert request.source_uri.startswith("s3://")
     assert "X-Amz-Signature=" in request.file_uris[WEIGHTS_FILE]
     artifact = Artifact(request.digest, request.source_uri, dict(request.file_digests), {}, dict(request.file_uris))
@@ -152,5 +152,5 @@ def test_bucket_away_while_staging(acme: Any, in_bucket: S3Store, upload: Any, m
     version = upload(acme).version
     monkeypatch.setattr(S3Store, "file_uris", lambda *_: (_ for _ in ()).throw(OSError("no answer")))
     with pytest.raises(HostError) as caught:
-        stage_request(version)
+        stage_request(version, None)
     assert (caught.value.code, caught.value.retry_after_s) == ("artifact_store_unavailable", 5.0)

@@ -69,6 +69,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/base-model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The base model that the installation serves, and who decided that. */
+        get: operations["read_base_model"];
+        /** @description Serve the base model of a host from now on. Hosts of another one go into quarantine. */
+        put: operations["set_base_model"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/hosts": {
         parameters: {
             query?: never;
@@ -1437,6 +1455,16 @@ export interface components {
             kind: string;
             label: string;
         };
+        /** @description The base model that the installation serves. Other hosts are in quarantine. */
+        BaseModel: {
+            /** @description Digests of base models whose adapters it serves too. */
+            adapters_of: string[];
+            /** Format: date-time */
+            decided_at: string;
+            decided_by: string;
+            digest: string;
+            name: string;
+        };
         Budget: {
             /**
              * Format: double
@@ -1489,6 +1517,13 @@ export interface components {
             current_password: string;
             password: string;
         };
+        /**
+         * @description * `other_base_model` - other_base_model
+         *     * `other_tokenizer` - other_tokenizer
+         *     * `base_model_undecided` - base_model_undecided
+         * @enum {string}
+         */
+        CodeEnum: "other_base_model" | "other_tokenizer" | "base_model_undecided";
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -1654,6 +1689,8 @@ export interface components {
             /** @description One page over all layers. */
             page_bytes: number;
             pool: components["schemas"]["Pool"];
+            /** @description Why it gets neither adapters nor requests; null if it does. */
+            quarantine: components["schemas"]["Quarantine"] | null;
             running: number;
             state: components["schemas"]["HostState"];
             /** Format: double */
@@ -2050,6 +2087,15 @@ export interface components {
             /** @description Any of adapters.write, infer, view; all of them if left out. */
             scopes?: string[];
         };
+        NewBaseModelRequest: {
+            /** @description The base model that this host serves at the moment. */
+            host: string;
+            /**
+             * @description Adapters of the base model so far are right for this one: the same, saved anew.
+             * @default false
+             */
+            keep_adapters: boolean;
+        };
         /** @description As the schema shows it; `SpanQuery` reads it. */
         NewExportRequest: {
             days?: number;
@@ -2126,6 +2172,7 @@ export interface components {
             /** @description `adapters` shows at most 256, the busiest first. */
             adapters_total: number;
             address: string;
+            base_digest: string;
             boot_id: string;
             device: string;
             /** Format: date-time */
@@ -2135,6 +2182,8 @@ export interface components {
             /** @description One page over all layers. */
             page_bytes: number;
             pool: components["schemas"]["Pool"];
+            /** @description Why it gets neither adapters nor requests; null if it does. */
+            quarantine: components["schemas"]["Quarantine"] | null;
             running: number;
             state: components["schemas"]["HostState"];
             /** Format: double */
@@ -2263,6 +2312,11 @@ export interface components {
         /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
         Problem: {
             code: string;
+            fix: string;
+            message: string;
+        };
+        Quarantine: {
+            code: components["schemas"]["CodeEnum"];
             fix: string;
             message: string;
         };
@@ -3075,6 +3129,88 @@ export interface operations {
                 };
             };
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    read_base_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BaseModel"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+        };
+    };
+    set_base_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBaseModelRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BaseModel"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -162,6 +162,8 @@ class EngineHost:
         if request_id in self._live or request_id in self.journal:
             return RequestError("duplicate_request", f"Request id {request_id} was used before.",
                                 "Use a new request id for every request.", param="request_id")  # fmt: skip
+        if error := self._other_base(submit.base_digest):
+            return error
         if self.draining:
             return RequestError("draining", "This host is draining and takes no new requests.",
                                 "Send the request to another host, or try again.", retry_after_ms=1000)  # fmt: skip
@@ -178,6 +180,19 @@ class EngineHost:
                 retry_after_ms=1000,
             )
         return None
+
+    def _other_base(self, wanted: str) -> RequestError | None:
+        """Work for another base model is refused: the answer would come from other weights than the caller asked."""
+        own = self.description.base_digest
+        if not wanted or wanted == own:
+            return None
+        return RequestError(
+            "other_base_model",
+            f"This host serves the base model {own[:19]}, and the request is for {wanted[:19]}.",
+            "Send it to a host with that base model.",
+            param="model",
+            retry_after_ms=1000,
+        )
 
     def _refuse(self, live: Live, error: RequestError) -> None:
         """Answer without the engine ever having seen the request; there is no usage to keep."""
@@ -285,6 +300,10 @@ class EngineHost:
     # Adapters.
 
     async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
+        if error := self._other_base(request.base_digest):
+            self.metrics.stages.add(1, result=Phase.FAILED.value)
+            yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
+            return
         artifact = Artifact(
             request.digest,
             request.source_uri,

@@ -25,6 +25,7 @@ from lora_engine.model.config import ModelConfig, UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.peft_format import BaseGeometry, Limits
 from lora_engine.text import ChatTemplate, TokenizerError
+from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
@@ -220,4 +221,5 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
         policies={name: str(facts[name]) for name in ("order", "admission", "mode")},
         geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
         chat_template_digest=template.digest,
+        text_digest=text_digest(config.model),
     )

@@ -88,7 +88,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
                 self._host.abort(session, message.abort.request_id)
             elif kind == "hello":
                 session.client_id = message.hello.client_id
-                session.welcome(self._host.boot_id)
+                session.welcome(self._host.boot_id, self._host.description.base_digest)
                 log.info("session of %s began", session.client_id)
         session.end_when_idle()
 

@@ -22,8 +22,8 @@ class ClientSession:
         self._filled = asyncio.Event()
         self._ending = False
 
-    def welcome(self, boot_id: str) -> None:
-        self._welcome = pb.Welcome(boot_id=boot_id)
+    def welcome(self, boot_id: str, base_digest: str) -> None:
+        self._welcome = pb.Welcome(boot_id=boot_id, base_digest=base_digest)
         self._filled.set()
 
     def add_delta(self, step: int, delta: pb.Delta) -> None:

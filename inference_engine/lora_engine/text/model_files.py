@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
 
 
 class TokenizerError(Exception):
@@ -33,3 +42,14 @@ def special_tokens(folder: Path) -> dict[str, str]:
         if name.endswith("_token") and isinstance(text, str):
             found[name] = text
     return found
+
+
+def text_digest(folder: Path) -> str:
+    """``sha256:`` over what decides how text becomes tokens and back: two hosts that differ here answer differently."""
+    digest = hashlib.sha256()
+    for name in TEXT_FILES:
+        path = folder / name
+        if path.is_file():
+            digest.update(f"{name} {path.stat().st_size}\n".encode())
+            digest.update(path.read_bytes())
+    return "sha256:" + digest.hexdigest()

@@ -12,7 +12,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EngineDescription(_message.Message):
-    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest")
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest")
     class PoliciesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class EngineDescription(_message.Message):
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
     CHAT_TEMPLATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     engine_version: str
     base_model: str
@@ -54,7 +55,8 @@ class EngineDescription(_message.Message):
     policies: _containers.ScalarMap[str, str]
     geometry: BaseGeometry
     chat_template_digest: str
-    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ...) -> None: ...
+    text_digest: str
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
     __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
@@ -91,7 +93,7 @@ class Hello(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +103,7 @@ class Submit(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SLO_FIELD_NUMBER: _ClassVar[int]
     ECHO_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     adapter_digest: str
@@ -110,7 +113,8 @@ class Submit(_message.Message):
     sampling: Sampling
     slo: Slo
     echo_token_ids: bool
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ...) -> None: ...
+    base_digest: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -210,10 +214,12 @@ class EngineMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., step: _Optional[_Union[StepDeltas, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("boot_id",)
+    __slots__ = ("boot_id", "base_digest")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
-    def __init__(self, boot_id: _Optional[str] = ...) -> None: ...
+    base_digest: str
+    def __init__(self, boot_id: _Optional[str] = ..., base_digest: _Optional[str] = ...) -> None: ...
 
 class StepDeltas(_message.Message):
     __slots__ = ("step", "deltas", "finished")
@@ -334,7 +340,7 @@ class UsageRecord(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
-    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris")
+    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest")
     class SourceHeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -361,12 +367,14 @@ class StageAdapterRequest(_message.Message):
     SOURCE_HEADERS_FIELD_NUMBER: _ClassVar[int]
     FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FILE_URIS_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     digest: str
     source_uri: str
     source_headers: _containers.ScalarMap[str, str]
     file_digests: _containers.ScalarMap[str, str]
     file_uris: _containers.ScalarMap[str, str]
-    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    base_digest: str
+    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ..., base_digest: _Optional[str] = ...) -> None: ...
 
 class StageEvent(_message.Message):
     __slots__ = ("phase", "bytes_done", "bytes_total", "error", "rank", "pool_pages")

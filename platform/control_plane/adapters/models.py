@@ -96,7 +96,7 @@ class AdapterVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["adapter", "number"], name="version_number_once"),
             models.UniqueConstraint(
-                fields=["adapter", "digest"],
+                fields=["adapter", "digest", "base_digest"],
                 condition=~Q(state=VersionState.DELETED),
                 name="version_content_once_per_adapter",
             ),

@@ -16,7 +16,6 @@ from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, 
 from control_plane.adapters.queries import known_versions, staging_progress
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, served_base
-from control_plane.fleet.models import EngineHost
 from control_plane.tenants.models import Tenant
 
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
@@ -187,7 +186,7 @@ def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
 
 
 def list_models(tenant: Tenant) -> list[ListedModel]:
-    """The base model, if a host has been seen, and every adapter that can be called by its bare name."""
+    """The base model, if it is decided, and every adapter that can be called by its bare name."""
     return [*_listed_base(), *_listed_adapters(tenant)]
 
 
@@ -195,9 +194,8 @@ def _listed_base() -> list[ListedModel]:
     base = served_base()
     if base is None:
         return []
-    seen = EngineHost.objects.filter(active=True).exclude(boot_id="").order_by("created_at").first()
-    created_at = seen.created_at if seen else datetime.min
-    return [ListedModel(base.name, ModelKind.BASE, "The base model without an adapter.", None, None, [], created_at)]
+    text = "The base model without an adapter."
+    return [ListedModel(base.name, ModelKind.BASE, text, None, None, [], base.decided_at)]
 
 
 def _listed_adapters(tenant: Tenant) -> list[ListedModel]:

@@ -74,11 +74,14 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
     return version
 
 
-def mark_version_failed(version: AdapterVersion, error: Mapping[str, Any]) -> AdapterVersion:
-    """No host could take it. `error` is `{code, message, fix}`."""
+def mark_version_failed(
+    version: AdapterVersion, error: Mapping[str, Any], *, ready_too: bool = False
+) -> AdapterVersion:
+    """No host could take it, or, with `ready_too`, none will have it any more. `error` is `{code, message, fix}`."""
+    states = [VersionState.VALIDATED, VersionState.STAGING, *([VersionState.READY] if ready_too else [])]
     with transaction.atomic():
         version = lock_version(version)
-        if version.state in (VersionState.VALIDATED, VersionState.STAGING):
+        if version.state in states:
             _move(version, VersionState.FAILED, error)
     return version
 

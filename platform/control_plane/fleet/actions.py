@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -11,12 +12,24 @@ from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.payloads import staging_json
 from control_plane.adapters.versions import mark_version_failed, mark_version_ready, mark_version_staging
+from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.fleet import host_status
+from control_plane.fleet.base_model import (
+    Quarantine,
+    ServedBase,
+    described_hosts,
+    quarantine,
+    served_base,
+    serving_hosts,
+    short,
+)
+from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
@@ -24,6 +37,10 @@ from control_plane.jobs import claims, turns
 from control_plane.writes import announce, enqueue
 from lora_engine.wire import engine_pb2 as pb
 
+logger = logging.getLogger(__name__)
+
+MOST_RETRIED = 50
+LONGEST_RETRY_PAUSE = timedelta(hours=1)
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
 # At once on one host: one that hangs must not hold every slot.
 HOST_STAGINGS = 3
@@ -36,6 +53,8 @@ REPORTED = (
     "error",
     "attempts",
     "next_attempt_at",
+    "failures",
+    "failed_boot_id",
     "boot_id",
     "updated_at",
 )
@@ -59,13 +78,29 @@ def record_boot(name: str, description: pb.EngineDescription) -> bool:
     """Store what a host says of itself. True if this engine process was not known before."""
     with transaction.atomic():
         host = EngineHost.objects.select_for_update().get(name=name)
-        is_new = host.boot_id != description.boot_id
+        is_new, before = host.boot_id != description.boot_id, quarantine(served_base(), host.description)
         host.boot_id = description.boot_id
         host.description = host_status.description_json(description)
         host.state = HostState.ONLINE
         host.last_seen = timezone.now()
         host.save(update_fields=["boot_id", "description", "state", "last_seen"])
+        adopt_first(name, description)
+        _note_quarantine(host, before, is_new=is_new)
     return is_new
+
+
+def _note_quarantine(host: EngineHost, before: Quarantine | None, *, is_new: bool) -> None:
+    """Tell operators when a host begins or ends to be one that is not used, and take away what it was to hold."""
+    now = quarantine(served_base(), host.description)
+    model = {name: host.description.get(name, "") for name in ("base_model", "base_digest", "text_digest")}
+    if now is not None:
+        host.placements.all().delete()
+        if is_new or before is None:
+            logger.warning("host %s is in quarantine: %s %s", host.name, now.message, now.fix)
+            audit.record(SYSTEM, "host.quarantine", host, tenant=None, reason=now.code, **model)
+    elif before is not None:
+        logger.info("host %s is out of quarantine", host.name)
+        audit.record(SYSTEM, "host.release", host, tenant=None, **model)
 
 
 def record_status(name: str, status: pb.HostStatus) -> None:
@@ -85,18 +120,22 @@ def record_offline(name: str) -> None:
 
 
 def place_version(version: AdapterVersion) -> list[Placement]:
-    """Want ``version`` on every active host, and begin staging it where it is not ready.
+    """Want ``version`` on every host that serves its base model, and begin staging it where it is not ready.
 
     Hosts that are offline keep the wish; the reconciler acts on it when they return.
     """
+    base = served_base()
     with transaction.atomic():
         version = lock_version(version)
-        if version.state in OUT_OF_USE:
-            return []  # archived at this moment
-        for host in EngineHost.objects.filter(active=True):
+        if version.state in OUT_OF_USE:  # archived at this moment
+            return []
+        if base is None or version.base_digest not in base.adapters_of:
+            return []  # `settle_base_model` says so
+        hosts = serving_hosts(base)
+        for host in hosts:
             Placement.objects.get_or_create(version=version, host=host)
         # What a worker has in hand goes on there.
-        idle = version.placements.filter(claims.unclaimed(), host__active=True)
+        idle = version.placements.filter(claims.unclaimed(), host__in=hosts)
         placements = _requeue(idle.exclude(ready_here()))
         mark_version_staging(version)
         _stage_after_commit(placements)
@@ -139,6 +178,53 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
         missing = _requeue(ready.exclude(version__digest__in=resident), boot_id="")
         _stage_after_commit(missing)
     return len(missing)
+
+
+def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:
+    """Stage again what failed there, once its pause is over or the host was started anew. How many.
+
+    Nobody tells when the cause of a failure is gone. The version stays as it is until it is ready: that it is tried
+    again is no news for its owner.
+    """
+    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now or timezone.now()) | ~Q(failed_boot_id=host.boot_id)
+    states = [*PLACED_STATES, VersionState.FAILED]
+    with transaction.atomic():
+        failed = Placement.objects.filter(due, host=host, phase=Phase.FAILED, version__state__in=states)
+        first = failed.order_by(F("next_attempt_at").asc(nulls_first=True)).values_list("pk", flat=True)[:MOST_RETRIED]
+        placements = _requeue(Placement.objects.filter(pk__in=list(first), phase=Phase.FAILED))
+        _stage_after_commit(placements)
+    return len(placements)
+
+
+def retry_pause(failures: int) -> timedelta:
+    """After so many failures in a row: a minute, two, four, at most an hour."""
+    return min(LONGEST_RETRY_PAUSE, timedelta(minutes=1 << min(failures - 1, 10)))
+
+
+def settle_base_model(base: ServedBase | None) -> int:
+    """Adapters of another base model are neither called nor kept on hosts. How many versions that ends.
+
+    It is undone by itself: when their base model is served again they are placed like new ones.
+    """
+    foreign = [host for host in described_hosts() if base is None or not base.is_served_by(host.description)]
+    Placement.objects.filter(host__in=foreign).delete()
+    if base is None:
+        return 0
+    Placement.objects.exclude(version__base_digest__in=base.adapters_of).delete()
+    others = AdapterVersion.objects.filter(state__in=PLACED_STATES).exclude(base_digest__in=base.adapters_of)
+    found = list(others.select_related("tenant"))
+    for version in found:
+        mark_version_failed(version, of_other_base(version, base), ready_too=True)
+    return len(found)
+
+
+def of_other_base(version: AdapterVersion, base: ServedBase) -> dict[str, str]:
+    return {
+        "code": "other_base_model",
+        "message": f"It was made for the base model {version.base_model} ({short(version.base_digest)}); "
+        f"this installation serves {base.name} ({short(base.digest)}) now.",
+        "fix": f"Upload an adapter that was trained for {base.name}. This one is used again if its model comes back.",
+    }
 
 
 def claim_next() -> Placement | None:
@@ -185,6 +271,7 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
         if placement.phase == Phase.READY:
             placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
             placement.error, placement.attempts = None, 0
+            placement.failures, placement.failed_boot_id, placement.next_attempt_at = 0, "", None
             claims.end(placement)
         placement.save(update_fields=REPORTED)
         if placement.phase == Phase.READY:
@@ -205,7 +292,11 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
             return
         placement.phase = Phase.FAILED if final else Phase.QUEUED
         placement.error = error
-        placement.next_attempt_at = None if pause_s is None else timezone.now() + timedelta(seconds=pause_s)
+        if final:
+            placement.failures += 1
+            placement.failed_boot_id = placement.host.boot_id
+        pause = timedelta(seconds=pause_s) if pause_s is not None else retry_pause(placement.failures)
+        placement.next_attempt_at = timezone.now() + pause
         placement.save(update_fields=REPORTED)
         claims.end(placement)
         hopeful = placement.version.placements.filter(host__active=True).exclude(phase=Phase.FAILED)

@@ -53,6 +53,10 @@ class HostConnection:
     def accepts(self) -> bool:
         return self.client.connected and not (self.status is not None and self.status.draining)
 
+    def serves(self, base_digest: str) -> bool:
+        """False if the engine at the other end has said that it serves another base model."""
+        return self.client.base_digest in ("", base_digest) or not base_digest
+
     def load(self, digest: str) -> HostLoad:
         status = self.status
         if status is None:
@@ -132,7 +136,7 @@ class Fleet:
 
         Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
         """
-        known = [name for name in candidates if name in self._hosts]
+        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
         if not known:
             raise no_host(model)
         # Hosts that are not connected are tried too, after the others: the session may just be coming up.

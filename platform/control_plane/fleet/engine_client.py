@@ -97,6 +97,7 @@ class EngineClient:
     ) -> None:
         self.endpoint = endpoint
         self.boot_id = ""
+        self.base_digest = ""  # of the engine that greeted last; "" if none has, or it does not state it
         self._usage_sink = usage_sink
         self._lost_sink = lost_sink
         self._coalescing = coalescing or Coalescing()
@@ -231,7 +232,7 @@ class EngineClient:
                 if message.HasField("step"):
                     self._deliver(message.step)
                 else:
-                    self.boot_id = message.welcome.boot_id
+                    self.boot_id, self.base_digest = message.welcome.boot_id, message.welcome.base_digest
                     writer = writer or asyncio.create_task(self._write(call), name=f"engine-writer-{self.host}")
                     self._connected.set()
             self._last_error = "the engine closed the session"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control_plane.events.publisher import publish
+from control_plane.fleet.base_model import served_base
 from control_plane.fleet.models import EngineHost
 from control_plane.live.presence import present_tenants
 from control_plane.placements.hosts import host_json, names_by_digest
@@ -14,6 +15,6 @@ def publish_host_status(host_name: str) -> None:
     watching = present_tenants()
     if not watching:
         return
-    host = EngineHost.objects.get(name=host_name)
+    host, base = EngineHost.objects.get(name=host_name), served_base()
     for tenant in Tenant.objects.filter(pk__in=watching):
-        publish(tenant.pk, "host.status", host_json(host, names_by_digest(tenant)))
+        publish(tenant.pk, "host.status", host_json(host, base, names_by_digest(tenant)))

@@ -31,6 +31,7 @@ DESCRIPTION_FIELDS = (
     "pages_total",
     "host_arena_bytes",
     "chat_template_digest",
+    "text_digest",
 )
 
 

@@ -1,4 +1,4 @@
-"""Engine hosts as last seen, and the staging of each version on each host."""
+"""The base model of the installation, engine hosts as last seen, and the staging of each version on each host."""
 
 import uuid
 
@@ -7,6 +7,21 @@ from django.db.models import Q
 
 from control_plane.adapters.models import AdapterVersion
 from control_plane.jobs.models import Claimable
+
+
+class BaseModel(models.Model):
+    """One row: the base model that this installation serves. Only an operator changes it."""
+
+    name = models.CharField(max_length=200, help_text="What callers put into `model`.")
+    digest = models.CharField(max_length=71, help_text="Of its configuration and weights.")
+    text_digest = models.CharField(max_length=71, blank=True, help_text="Of its tokeniser and chat template.")
+    adapters_of = models.JSONField(default=list, help_text="Digests of base models whose adapters it serves too.")
+    description = models.JSONField(help_text="EngineDescription as JSON, of the host from which it was taken.")
+    decided_by = models.CharField(max_length=300)
+    decided_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class HostState(models.TextChoices):
@@ -62,6 +77,10 @@ class Placement(Claimable):
     attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")
     next_attempt_at = models.DateTimeField(null=True, help_text="After a failure it waits until then.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The engine start on which it became ready.")
+    failed_boot_id = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="The engine start on which it failed."
+    )
+    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="In a row.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

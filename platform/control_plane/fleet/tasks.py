@@ -10,7 +10,8 @@ from celery import shared_task
 
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
-from control_plane.fleet import actions
+from control_plane.fleet import actions, host_status
+from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
@@ -59,10 +60,12 @@ def pause_before_retry(retries: int, failure: HostError) -> float:
 def stage(placement: Placement) -> None:
     """One attempt. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host)
+    base = served_base()
     with engine_calls(endpoint) as engine:
-        boot_id = engine.describe().boot_id
-        progress = Progress(placement, boot_id)
-        for event in engine.stage(stage_request(placement.version)):
+        description = engine.describe()
+        require_base(endpoint.name, base, description)
+        progress = Progress(placement, description.boot_id)
+        for event in engine.stage(stage_request(placement.version, base)):
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
                 raise HostError.from_wire(event.error)
@@ -73,6 +76,13 @@ def stage(placement: Placement) -> None:
             "It is tried again by itself.",
             retry_after_s=1.0,
         )
+
+
+def require_base(host: str, base: ServedBase | None, description: pb.EngineDescription) -> None:
+    """Raises HostError if the host was started with another model and the watcher has yet to see that."""
+    reason = quarantine(base, host_status.description_json(description))
+    if reason is not None:
+        raise HostError(reason.code, f"{host}: {reason.message}", reason.fix, retry_after_s=5.0)
 
 
 class Progress:
@@ -96,7 +106,7 @@ class Progress:
         actions.record_stage_event(self._placement, event, self._boot_id, rate)
 
 
-def stage_request(version: AdapterVersion) -> pb.StageAdapterRequest:
+def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageAdapterRequest:
     """Raises HostError if the store is away."""
     store, digest = artifact_store(), version.digest
     try:
@@ -105,6 +115,7 @@ def stage_request(version: AdapterVersion) -> pb.StageAdapterRequest:
             source_uri=store.uri(digest),
             file_uris=store.file_uris(digest),
             file_digests=version.file_digests,
+            base_digest=base.digest if base else "",
         )
     except OSError as error:
         raise HostError(
@@ -142,19 +153,24 @@ def drop_unwanted(host_name: str, digest: str) -> None:
 def reconcile(host_name: str = "") -> None:
     """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
     actions.sync_hosts(configured_endpoints())
-    place_missing()
-    hosts = EngineHost.objects.filter(active=True, state=HostState.ONLINE)
+    base = served_base()
+    actions.settle_base_model(base)
+    place_missing(base)
+    serving = [host.pk for host in serving_hosts(base)]
+    hosts = EngineHost.objects.filter(pk__in=serving, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
+        actions.requeue_failed(host)
     enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 
-def place_missing() -> None:
-    """Place versions that lack a placement on some active host: new versions, and every version on a new host."""
-    for host in EngineHost.objects.filter(active=True):
-        states = [VersionState.VALIDATED, VersionState.STAGING, VersionState.READY]
-        for version in AdapterVersion.objects.filter(state__in=states).exclude(placements__host=host):
+def place_missing(base: ServedBase | None) -> None:
+    """Place versions that lack a placement on some host: new versions, every version on a new host, and those whose
+    base model is served again."""
+    for host in serving_hosts(base):
+        wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
+        for version in wanted.filter(base_digest__in=base.adapters_of if base else ()).exclude(placements__host=host):
             actions.place_version(version)
 
 

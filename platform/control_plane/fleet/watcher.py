@@ -37,6 +37,7 @@ class HostWatcher:
         self._client = EngineClient(endpoint)
         self._interval_s = interval_s
         self._online: bool | None = None
+        self._boot_id = ""
 
     async def run(self) -> None:
         try:
@@ -62,6 +63,8 @@ class HostWatcher:
             while True:
                 async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
                     status = await anext(heartbeats)
+                if status.boot_id != self._boot_id:  # another engine answers on this connection
+                    await self._booted(await self._client.describe())
                 await run_db(actions.record_status, self.name, status)
                 await run_db(publish_host_status, self.name)
 
@@ -72,7 +75,7 @@ class HostWatcher:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
             await run_db(enqueue, "fleet.reconcile", self.name)
             await run_db(enqueue, "adapters.validate_next")
-        self._online = True
+        self._online, self._boot_id = True, description.boot_id
 
     async def _went_offline(self) -> None:
         if self._online is not False:

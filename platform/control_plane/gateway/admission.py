@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
 from control_plane.fleet.actions import callable_here
-from control_plane.fleet.models import EngineHost, Placement
+from control_plane.fleet.base_model import ServedBase, served_base, serving_hosts
+from control_plane.fleet.models import Placement
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
 from control_plane.quotas.queries import PrincipalLimits, limits_of
@@ -22,11 +23,16 @@ class Admission:
     principal: Principal
     model: ResolvedModel
     hosts: tuple[str, ...]
-    fingerprint: str
+    base_digest: str
     limits: PrincipalLimits
     targets: Targets
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """OpenAI's ``system_fingerprint``: changes when the base model does."""
+        return "fp_" + self.base_digest.removeprefix("sha256:")[:12]
 
     def for_request(self, request_id: str) -> Admission:
         """The admission of this one request: what is remembered is for all, and a canary takes a part of them."""
@@ -59,23 +65,20 @@ def authenticate(token: str | None) -> Principal:
 def admit(principal: Principal, model: str) -> Admission:
     """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
     resolved, canary = resolve_with_canary(principal.tenant, model)
-    hosts = _ready_hosts(resolved)
-    canary_hosts = _ready_hosts(canary.model) if canary else {}
+    base = served_base()
+    hosts = _ready_hosts(resolved, base)
+    canary_hosts = _ready_hosts(canary.model, base) if canary else ()
     limits = limits_of(principal.tenant, principal.api_key)
-    seen = next(iter(hosts.values()), "")
-    targets = targets_of(principal.tenant)
-    return Admission(principal, resolved, tuple(hosts), seen, limits, targets, canary, tuple(canary_hosts))
+    digest = base.digest if base else ""
+    return Admission(principal, resolved, hosts, digest, limits, targets_of(principal.tenant), canary, canary_hosts)
 
 
-def _ready_hosts(resolved: ResolvedModel) -> dict[str, str]:
-    """Names of hosts that have the content now, each with the fingerprint of its base model."""
-    hosts = EngineHost.objects.filter(active=True).exclude(boot_id="")
-    if resolved.version is not None:
-        placed = Placement.objects.filter(callable_here(), version=resolved.version).values("host")
-        hosts = hosts.filter(pk__in=placed)
-    return {name: fingerprint(description) for name, description in hosts.values_list("name", "description")}
-
-
-def fingerprint(description: dict[str, object]) -> str:
-    """OpenAI's ``system_fingerprint``: changes when the base model does."""
-    return "fp_" + str(description.get("base_digest", "")).removeprefix("sha256:")[:12]
+def _ready_hosts(resolved: ResolvedModel, base: ServedBase | None) -> tuple[str, ...]:
+    """Names of hosts that serve the base model and have the content now."""
+    hosts = serving_hosts(base)
+    if resolved.version is None:
+        return tuple(host.name for host in hosts)
+    if base is None or resolved.version.base_digest not in base.adapters_of:
+        return ()
+    placed = Placement.objects.filter(callable_here(), version=resolved.version, host__in=hosts)
+    return tuple(placed.values_list("host__name", flat=True))

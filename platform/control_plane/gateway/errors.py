@@ -42,6 +42,7 @@ _STATUS = {
     "host_arena_full": 503,
     "invalid_artifact": 503,
     "journal_unavailable": 503,
+    "other_base_model": 503,
     "stage_failed": 503,
     "no_ready_host": 503,
     "engine_unavailable": 503,

@@ -152,6 +152,7 @@ async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, con
     tenant = admission.principal.tenant
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
+    submit.base_digest = admission.base_digest
     targets = admission.targets
     submit.slo.CopyFrom(
         pb.Slo(

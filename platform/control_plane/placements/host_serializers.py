@@ -41,9 +41,37 @@ class OperatorResidentSerializer(_ResidentSerializer):
     used_by = OwnerSerializer(many=True, help_text="Versions with this content; none if the host has yet to forget it.")
 
 
+class QuarantineSerializer(serializers.Serializer[Any]):
+    code = serializers.ChoiceField(choices=["other_base_model", "other_tokenizer", "base_model_undecided"])
+    message = serializers.CharField()
+    fix = serializers.CharField()
+
+
+class BaseModelSerializer(serializers.Serializer[Any]):
+    """The base model that the installation serves. Other hosts are in quarantine."""
+
+    name = serializers.CharField()
+    digest = serializers.CharField()
+    adapters_of = serializers.ListField(
+        child=serializers.CharField(), help_text="Digests of base models whose adapters it serves too."
+    )
+    decided_by = serializers.CharField()
+    decided_at = serializers.DateTimeField()
+
+
+class NewBaseModelSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
+    keep_adapters = serializers.BooleanField(
+        default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+    )
+
+
 class _HostSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=HostState.choices)
+    quarantine = QuarantineSerializer(
+        allow_null=True, help_text="Why it gets neither adapters nor requests; null if it does."
+    )
     boot_id = serializers.CharField(allow_blank=True)
     model = serializers.CharField(allow_blank=True)
     device = serializers.CharField(allow_blank=True)
@@ -66,4 +94,5 @@ class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
     address = serializers.CharField()
+    base_digest = serializers.CharField(allow_blank=True)
     adapters = OperatorResidentSerializer(many=True)

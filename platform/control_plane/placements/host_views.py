@@ -1,4 +1,6 @@
-"""Engine hosts as a tenant and as operators see them."""
+"""Engine hosts as a tenant and as operators see them, and the base model that they serve."""
+
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -6,8 +8,18 @@ from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
-from control_plane.placements.host_serializers import HostSerializer, OperatorHostSerializer
+from control_plane.errors import NotFoundError
+from control_plane.fleet.base_model_actions import describe_host, set_base_model
+from control_plane.fleet.models import BaseModel
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.placements.host_serializers import (
+    BaseModelSerializer,
+    HostSerializer,
+    NewBaseModelSerializer,
+    OperatorHostSerializer,
+)
 from control_plane.placements.hosts import hosts_for, hosts_for_operator
+from control_plane.tenants.roles import Capability
 
 
 class HostsView(TenantView):
@@ -22,3 +34,40 @@ class OperatorHostsView(OperatorView):
     def get(self, request: Request) -> Response:
         """Engine hosts with the adapters of all tenants."""
         return Response(hosts_for_operator())
+
+
+class OperatorBaseModelView(OperatorView):
+    http_method_names = ["get", "put", "options"]
+    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_base_model",
+        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The base model that the installation serves, and who decided that."""
+        row = BaseModel.objects.first()
+        if row is None:
+            raise NotFoundError(
+                "It is not decided yet which base model is served.",
+                "Start the first host in LORIKEET_ENGINE_HOSTS, or decide with PUT.",
+                code="base_model_undecided",
+            )
+        return Response(BaseModelSerializer(row).data)
+
+    @extend_schema(
+        operation_id="set_base_model",
+        request=NewBaseModelSerializer,
+        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def put(self, request: Request) -> Response:
+        """Serve the base model of a host from now on. Hosts of another one go into quarantine."""
+        body = NewBaseModelSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        asked = body.validated_data
+        row = set_base_model(
+            actor=self.actor, description=describe_host(asked["host"]), keep_adapters=asked["keep_adapters"]
+        )
+        return Response(BaseModelSerializer(row).data)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
+from control_plane.fleet.base_model import ServedBase, quarantine, served_base
 from control_plane.fleet.host_status import POOL_FIELDS
 from control_plane.fleet.models import EngineHost
 from control_plane.tenants.models import Tenant
@@ -27,25 +28,26 @@ def names_by_digest(tenant: Tenant) -> dict[str, str]:
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
     """Every active host, as this tenant may see it."""
-    names = names_by_digest(tenant)
-    return [host_json(host, names) for host in EngineHost.objects.filter(active=True)]
+    names, base = names_by_digest(tenant), served_base()
+    return [host_json(host, base, names) for host in EngineHost.objects.filter(active=True)]
 
 
-def host_json(host: EngineHost, names: Mapping[str, str]) -> dict[str, Any]:
+def host_json(host: EngineHost, base: ServedBase | None, names: Mapping[str, str]) -> dict[str, Any]:
     """The host's load as a whole, and of its adapters only those in ``names``."""
     residents = [{**resident, "name": names[resident["digest"]]} for resident in _on(host, names)]
-    return {**_figures(host), "adapters": residents[:MOST_ADAPTERS], "adapters_total": len(residents)}
+    return {**_figures(host, base), "adapters": residents[:MOST_ADAPTERS], "adapters_total": len(residents)}
 
 
 def hosts_for_operator() -> list[dict[str, Any]]:
     """Every active host with every adapter, and whose it is."""
-    hosts = list(EngineHost.objects.filter(active=True))
+    hosts, base = list(EngineHost.objects.filter(active=True)), served_base()
     shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
     owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
     return [
         {
-            **_figures(host),
+            **_figures(host, base),
             "address": host.address,
+            "base_digest": host.description.get("base_digest", ""),
             "adapters": [{**resident, "used_by": owners[resident["digest"]]} for resident in shown[host.pk]],
             "adapters_total": len(host.last_status.get("adapters", [])),
         }
@@ -53,11 +55,13 @@ def hosts_for_operator() -> list[dict[str, Any]]:
     ]
 
 
-def _figures(host: EngineHost) -> dict[str, Any]:
+def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
     status, description = host.last_status, host.description
+    reason = quarantine(base, description)
     return {
         "name": host.name,
         "state": host.state,
+        "quarantine": reason.json() if reason else None,
         "boot_id": host.boot_id,
         "model": description.get("base_model", ""),
         "device": description.get("device", ""),

@@ -11,14 +11,21 @@ from control_plane.adapters.versions import VersionArchivedError, label_of, mark
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
+from control_plane.fleet.base_model import ServedBase, served_base
+
+
+class OtherBaseModelError(LorikeetError):
+    def __init__(self, version: AdapterVersion, base: ServedBase) -> None:
+        error = fleet.of_other_base(version, base)
+        super().__init__(error["code"], error["message"], error["fix"], param="number", status=409)
 
 
 class NoHostsError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "no_hosts",
-            "No engine host is configured, so there is nowhere to stage the version.",
-            "Name the hosts in LORIKEET_ENGINE_HOSTS and start the engine.",
+            "No engine host serves the base model, so there is nowhere to stage the version.",
+            "Name the hosts in LORIKEET_ENGINE_HOSTS and start the engine; the hosts page shows those in quarantine.",
             status=409,
         )
 
@@ -26,12 +33,15 @@ class NoHostsError(LorikeetError):
 def restage_version(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
     """Bring the version to every active host again. A ready version stays callable meanwhile.
 
-    Raises NoHostsError or VersionArchivedError (409).
+    Raises NoHostsError, OtherBaseModelError or VersionArchivedError (409).
     """
+    base = served_base()
     with transaction.atomic():
         version = mark_version_staging(lock_version(version))
         if version.state in OUT_OF_USE:
             raise VersionArchivedError(version)
+        if base is not None and version.base_digest not in base.adapters_of:
+            raise OtherBaseModelError(version, base)
         audit.record(acting.actor, "version.restage", version, tenant=acting.tenant, label=label_of(version))
         if not fleet.restage_version(version):
             raise NoHostsError

@@ -2,7 +2,10 @@
 
 from django.urls import path
 
-from control_plane.placements.host_views import HostsView, OperatorHostsView
+from control_plane.placements import host_views as views
 
-urlpatterns = [path("hosts", HostsView.as_view(), name="hosts")]
-operator_urlpatterns = [path("hosts", OperatorHostsView.as_view(), name="operator-hosts")]
+urlpatterns = [path("hosts", views.HostsView.as_view(), name="hosts")]
+operator_urlpatterns = [
+    path("hosts", views.OperatorHostsView.as_view(), name="operator-hosts"),
+    path("base-model", views.OperatorBaseModelView.as_view(), name="base-model"),
+]

@@ -47,6 +47,20 @@ async def test_many_requests_on_one_session(client, host, engine):
     assert len(engine.threads) == 1
 
 
+async def test_work_for_another_base_model_is_refused(client, host):
+    host.description.base_digest = "sha256:own"
+    async with client.session() as session:
+        assert session.base_digest == "sha256:own"
+        for digest, code in (("sha256:own", ""), ("", ""), ("sha256:other", "other_base_model")):
+            request = text_request("p")
+            request.base_digest = digest
+            assert (await session.run(request)).error.code == code
+    (failed,) = await client.stage(digest=ABSENT, base_digest="sha256:other")
+    assert (failed.phase, failed.error.code) == (pb.StageEvent.FAILED, "other_base_model")
+    (*_, missing) = await client.stage(digest=ABSENT, source_uri="file:///nowhere", base_digest="sha256:own")
+    assert missing.error.code not in ("", "other_base_model")
+
+
 async def test_one_message_per_step_for_all_requests(client, engine):
     async with client.session() as session:
         engine.gate.clear()

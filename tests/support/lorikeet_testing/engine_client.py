@@ -48,7 +48,7 @@ class EngineSession:
     """One session. ``steps`` keeps every message as it came."""
 
     def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
-        self.boot_id = ""
+        self.boot_id = self.base_digest = ""
         self.steps: list[pb.StepDeltas] = []
         self.requests: dict[str, Collected] = {}
         self._call = stub.Session(metadata=metadata)
@@ -92,7 +92,7 @@ class EngineSession:
     async def _read(self) -> None:
         while (message := await self._call.read()) is not grpc.aio.EOF:
             if message.WhichOneof("kind") == "welcome":
-                self.boot_id = message.welcome.boot_id
+                self.boot_id, self.base_digest = message.welcome.boot_id, message.welcome.base_digest
                 continue
             self.steps.append(message.step)
             for delta in message.step.deltas:

@@ -50,6 +50,10 @@ class Behaviour:
     stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
     broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
     host_token: str = ""
+    base_digest: str = BASE_DIGEST
+    text_digest: str = ""
+    checks_base: bool = True  # refuses what is meant for another base model, as engines do
+    geometry: pb.BaseGeometry = field(default_factory=lambda: GEOMETRY)
 
 
 @dataclass
@@ -143,7 +147,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             boot_id=self.boot_id,
             engine_version="fake",
             base_model=self.base_model,
-            base_digest=BASE_DIGEST,
+            base_digest=self.behaviour.base_digest,
+            text_digest=self.behaviour.text_digest,
             model_family="fake",
             device="cpu",
             dtype="float32",
@@ -155,12 +160,15 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             pages_total=1000,
             host_arena_bytes=1 << 28,
             policies={"order": "fcfs"},
-            geometry=GEOMETRY,
+            geometry=self.behaviour.geometry,
         )
 
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
         await self._check_token(context)
         self.stage_calls.append(request)
+        if error := self._other_base(request.base_digest):
+            yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error)
+            return
         total = 1 << 20
         for phase in (pb.StageEvent.QUEUED, pb.StageEvent.DOWNLOADING, pb.StageEvent.VERIFYING, pb.StageEvent.LOADING):
             done = 0 if phase == pb.StageEvent.QUEUED else total
@@ -245,7 +253,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         async for message in requests:
             kind = message.WhichOneof("kind")
             if kind == "hello":
-                outbox.put_nowait(pb.EngineMessage(welcome=pb.Welcome(boot_id=self.boot_id)))
+                welcome = pb.Welcome(boot_id=self.boot_id, base_digest=self.behaviour.base_digest)
+                outbox.put_nowait(pb.EngineMessage(welcome=welcome))
             elif kind == "submit":
                 mine.add(message.submit.request_id)
                 self._submit(message.submit, outbox)
@@ -269,6 +278,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return pb.EngineError(
                 code=argument, message=f"refused as scripted: {argument}", fix="ask again", retry_after_ms=1500
             )
+        if error := self._other_base(submit.base_digest):
+            return error
         if self.draining:
             return pb.EngineError(
                 code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000
@@ -287,6 +298,11 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         if len(self.waiting) >= self.behaviour.max_waiting:
             return pb.EngineError(code="overloaded", message="The queue is full.", fix="Retry.", retry_after_ms=2000)
         return None
+
+    def _other_base(self, wanted: str) -> pb.EngineError | None:
+        if wanted in ("", self.behaviour.base_digest) or not self.behaviour.checks_base:
+            return None
+        return pb.EngineError(code="other_base_model", message="Another base.", fix="Elsewhere.", retry_after_ms=1000)
 
     def _abort(self, request_id: str) -> None:
         request = self.running.get(request_id) or self.waiting.get(request_id)

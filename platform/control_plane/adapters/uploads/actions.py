@@ -40,8 +40,9 @@ GIVEN_UP = {
 }
 WAITING_FOR_HOST = {
     "code": "waiting_for_host",
-    "message": "No engine host has been seen yet, so the base model to check against is not known.",
-    "fix": "Start the engine; the upload is checked by itself as soon as it appears.",
+    "message": "It is not decided yet which base model is served, so there is nothing to check against.",
+    "fix": "Start the first host in LORIKEET_ENGINE_HOSTS, or ask the operator to run manage.py set_base_model; the "
+    "upload is then checked by itself.",
 }
 
 
@@ -190,7 +191,9 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
             return False
         require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
         adapter = _adapter_for(locked)
-        existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter, digest=stored.digest)
+        existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(
+            adapter=adapter, digest=stored.digest, base_digest=base.digest
+        )
         version = existing.exclude(state=VersionState.DELETED).first()
         locked.reused_version = version is not None
         version = version or _create_version(locked, adapter, stored, report, base)

@@ -7,9 +7,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from control_plane.access.actor import SYSTEM
 from control_plane.config import current
 from control_plane.demo import adapters, people
 from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model_actions import HostAwayError, describe_host, set_base_model
+from control_plane.fleet.endpoint import configured_endpoints
 
 PROMPT = "Hello! Who are you, and what can you do for me?"
 
@@ -29,11 +32,24 @@ class Command(BaseCommand):
                 "The demo has a well-known password and is not made in production. "
                 "Set LORIKEET_DEMO=1 if this installation really is a demo."
             )
+        if options["url"]:
+            self._follow_engine()
         people.seed_people()
         people.seed_prices()
         key = people.seed_key(settings.var_dir / "demo-credentials.json")
         states = self._adapters(options["url"], key, options["wait"])
         self._report(key, states, as_json=options["json"])
+
+    @staticmethod
+    def _follow_engine() -> None:
+        """A demo serves what its engine was started with: `make run MODEL=…` is its operator's decision."""
+        first = next(iter(configured_endpoints()), None)
+        if first is None:
+            return
+        try:
+            set_base_model(actor=SYSTEM, description=describe_host(first))
+        except HostAwayError as error:
+            raise CommandError(f"{error} {error.fix}") from error
 
     def _adapters(self, url: str, key: str, wait_s: float) -> dict[str, str]:
         self.known = adapters.demo_adapters(current().demo_dir / "adapters")
