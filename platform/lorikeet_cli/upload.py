@@ -97,14 +97,21 @@ def decided(client: Client, upload: Any, say: Callable[[str], None]) -> Any:
     """Wait until the server has validated it. Raises CliError with every problem found."""
     said = ""
     while upload["state"] in ("received", "validating"):
-        if upload["state"] != said:
-            said = upload["state"]
-            say({"received": "waiting for validation", "validating": "validating"}[said])
+        now = _doing(upload)
+        if now != said:
+            said = now
+            say(now)
         time.sleep(POLL_S)
         upload = client.tenant("GET", f"uploads/{upload['id']}")
     if upload["state"] == "refused":
         raise CliError(*_refusal(upload))
     return upload
+
+
+def _doing(upload: Any) -> str:
+    if upload["state"] == "validating":
+        return "validating"
+    return f"waiting: {upload['reason']['message']}" if upload["reason"] else "waiting for validation"
 
 
 def _refusal(upload: Any) -> tuple[str, str]:
