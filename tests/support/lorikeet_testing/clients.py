@@ -1,14 +1,29 @@
-"""Requests of tests that walk addresses, through Django's own handler."""
+"""Requests of tests that walk addresses: /v1 through the gateway's handler, the rest through Django's own."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import httpx
 from rest_framework.test import APIClient
+
+from control_plane.gateway.openai.asgi import GatewayHandler
+
+GATEWAY = "/v1/"
 
 
 def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
+    if path.startswith(GATEWAY):
+        return asyncio.run(_through_gateway(client, method, path, body))
     return getattr(client, method)(path, body, format=None if method == "get" else "json")
+
+
+async def _through_gateway(client: APIClient, method: str, path: str, body: Any) -> httpx.Response:
+    headers = {"Authorization": client._credentials.get("HTTP_AUTHORIZATION", "")}
+    transport = httpx.ASGITransport(app=GatewayHandler())
+    async with httpx.AsyncClient(transport=transport, base_url="http://testserver", headers=headers) as http:
+        return await http.request(method, path, json=None if method == "get" else body)
 
 
 def keyed(secret: str) -> APIClient:
