@@ -38,7 +38,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/invitations/read", {"token": "t"}),
     ("POST", "/api/invitations/accept", {"token": "t", "password": "a new pass phrase", "name": "A"}),
     ("POST", "/api/operator/prices", {"effective_on": "2100-01-01", "currency": "USD", "note": "n"}),
-    ("PUT", "/api/operator/base-model", {"digest": "0" * 64}),
+    ("PUT", "/api/operator/base-model", {"host": "local", "keep_adapters": False}),
     ("PUT", "/api/operator/tenants/globex/limits", LIMITS),
     ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
