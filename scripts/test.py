@@ -36,7 +36,7 @@ BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engi
 PLATFORM = ("tests/platform", "tests/attack")
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
 STEALING = ("-n", "2", "--dist", "worksteal")
-# Each worker starts a platform of its own, and keeps a file's tests together: some need what the one before left.
+# A file's tests stay together.
 BY_FILE = ("-n", "2", "--dist", "loadfile")
 
 
@@ -92,7 +92,8 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
         tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *PLATFORM),
-        tests("end to end", END_TO_END, "tests", env={**on_services, **browser}, workers=BY_FILE),
+        # One after the other: some bound how soon things happen, which a second platform on the same cores would upset.
+        tests("end to end", END_TO_END, "tests", env={**on_services, **browser}, workers=()),
     ]
 
 
