@@ -20,6 +20,7 @@ from control_plane.adapters.uploads.actions import (
     forget_after_commit,
     move_upload,
     require_free_name,
+    require_short_backlog,
     tell_upload,
     uploader_of,
 )
@@ -72,13 +73,13 @@ class UploadEndedError(LorikeetError):
 def begin_resumable(*, acting: Principal, name: str, description: str, file_name: str, size: int) -> Upload:
     """Expect `size` bytes of the archive `file_name`. Nothing is on disk yet.
 
-    Raises NameTakenByBaseError, StoredLimitError or TooManyArrivingError.
+    Raises NameTakenByBaseError, StoredLimitError, TooManyArrivingError or TooManyWaitingError.
     """
     require_free_name(name)
     require_room(acting.tenant, name, size)
     upload_id = uuid4()
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
+        require_short_backlog(acting.tenant)
         arriving = Upload.objects.for_tenant(acting.tenant).filter(state=UploadState.ARRIVING)
         if arriving.count() >= MOST_ARRIVING:
             raise TooManyArrivingError
