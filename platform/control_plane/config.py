@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     engine_tls_ca: Path | None = None
     engine_insecure_tcp: bool = False
     routing_policy: str = "least_pending"
+    first_token_timeout_s: float = Field(default=30.0, gt=0)
 
     connections_max: int = Field(default=4096, gt=0)
     connections_per_address: int = Field(default=512, ge=0)
