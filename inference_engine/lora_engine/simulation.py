@@ -217,6 +217,7 @@ class SimulatedEngine:
             prefetch=self.config.prefetch,
             step_tokens=self.config.step_tokens,
             max_running=self.config.max_running,
+            pace_floor=self.config.pace_floor,
             clock=self.clock,
         )
         self.forecast = self.scheduler.forecast
