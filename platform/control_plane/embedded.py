@@ -87,6 +87,8 @@ def _start_worker(queue: WorkQueue) -> WorkController:
         without_heartbeat=True,
         without_mingle=True,
         without_gossip=True,
+        # With Redis, workers of one process would share the one event loop that kombu has for it.
+        use_eventloop=False,
     )
     threading.Thread(target=worker.start, name=f"lorikeet-{queue.name}", daemon=True).start()
     return worker

@@ -391,7 +391,7 @@ async def test_many_ids_block_nobody(web: WebProcess, socket: ClientConnection) 
     frames = [await receive(socket) for _ in range(20)]
     over.set()
     await watching
-    assert {frame["error"]["code"] for frame in frames} == {"too_many_ids"}
+    assert {frame["error"]["code"] for frame in frames} == {"malformed_json"}  # more keys than any object may have
     assert longest < 2
 
 

@@ -251,8 +251,8 @@ async def test_an_engine_that_dies(
     socket: ClientConnection, engine: FakeEngine, engine_thread: FakeEngineThread
 ) -> None:
     await generate(socket, "g", "words 5000")
-    while (await receive(socket))["type"] != "delta":
-        pass
+    while (frame := await receive(socket))["type"] != "delta":
+        assert frame["type"] != "error", frame
     await asyncio.to_thread(engine_thread.stop)
     error = (await collect(socket, {"g"}))["g"][-1]["error"]
     assert error["code"] == "engine_disconnected"

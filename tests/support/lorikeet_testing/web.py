@@ -206,6 +206,6 @@ class WebProcess:
             return set(names) <= {model["id"] for model in answer.json()["data"]}
 
         try:
-            eventually(listed, 90, what=f"models {names}")  # a staging that failed is tried again after a minute
+            eventually(listed, 40, what=f"models {names}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output()}") from None
