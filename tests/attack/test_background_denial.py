@@ -6,12 +6,14 @@ A "slot" is what a worker's thread does between two looks into its queue: one ca
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.resumable import begin_resumable
 from control_plane.celery import app
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.models import EngineHost, HostState, Placement
@@ -133,6 +136,56 @@ def send(org: Any, committing: Any, seed: int = 0) -> str:
         answer = org.client().post(org.path("uploads"), {"name": "support", "files": form}, format="multipart")
     assert answer.status_code == 202, answer.content
     return str(answer.json()["id"])
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_tenants_second_check_at_once_is_nice(
+    acme: Any, globex: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two cores, another tenant's first check has one to itself."""
+    asked: list[int] = []
+    monkeypatch.setattr(validation_job, "_run", lambda request, _: asked.append(json.loads(request)["nice"]))
+    monkeypatch.setattr(validation_job, "_read", lambda *_: validation_job.Verdict(problem=uploads.GIVEN_UP))
+    for org in (acme, acme, globex):
+        send(org, committing)
+    first, theirs, second = uploads.claim_next(), uploads.claim_next(), uploads.claim_next()
+    assert first is not None and second is not None and theirs is not None
+    for claimed in (second, theirs):
+        validation_job.decide(*claimed)
+    assert asked == [validation_job.FURTHER_NICE, 0]
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_worker_that_stood_still_leaves_the_others_files(
+    acme: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(acme, committing)
+    first = uploads.claim_next()
+    expire(Upload)
+    second = uploads.claim_next()
+    assert first is not None and second is not None
+    ours = Path(second[0].folder) / f"unpacked-{second[0].attempts}"
+    ours.mkdir()
+    (Path(second[0].folder) / "unpacked-1").mkdir()
+    monkeypatch.setattr(validation_job, "_run", lambda *_: subprocess.CompletedProcess([], 0, '{"problem": {}}', ""))
+    validation_job.inspect(*first)
+    assert ours.is_dir()
+    assert not (Path(second[0].folder) / "unpacked-1").exists()
+
+
+def test_uploads_that_wait_are_bounded(acme: Any, globex: Any, host: Any, queue: Any, monkeypatch: Any) -> None:
+    """Each holds its files on the disk until it is checked."""
+    monkeypatch.setattr(uploads, "MOST_WAITING", 3)
+    received(acme, 3)
+    form = {"name": "support", "files": [SimpleUploadedFile("a.zip", b"x")]}
+    answer = acme.client().post(acme.path("uploads"), form, format="multipart")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_unfinished_uploads")
+    assert int(answer["Retry-After"]) > 0
+    with pytest.raises(uploads.TooManyWaitingError):
+        begin_resumable(acting=acme.principal(), name="big", description="", file_name="a.zip", size=10)
+    assert Upload.objects.count() == 3
+    form["files"] = [SimpleUploadedFile("a.zip", b"x")]
+    assert globex.client().post(globex.path("uploads"), form, format="multipart").status_code == 202
 
 
 # -- staging -----------------------------------------------------------------------------------------------------------

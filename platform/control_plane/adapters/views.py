@@ -294,7 +294,7 @@ class UploadsView(TenantView):
     @extend_schema(
         operation_id="create_upload",
         request={"multipart/form-data": UploadFormSerializer},
-        responses={202: UploadSerializer, 400: ErrorResponseSerializer, 413: ErrorResponseSerializer},
+        responses={202: UploadSerializer, **dict.fromkeys((400, 413, 429), ErrorResponseSerializer)},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:

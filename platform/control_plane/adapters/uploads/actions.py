@@ -27,12 +27,15 @@ from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.jobs import claims, turns
+from control_plane.tenants.models import Tenant
 from control_plane.writes import announce, enqueue
 
 Problem = Mapping[str, Any]
 
 MOST_ATTEMPTS = 5
 SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0
+# Of one tenant, before they are checked: their files lie on the disk.
+MOST_WAITING = 500
 GIVEN_UP = {
     "code": "validation_crashed",
     "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
@@ -57,6 +60,18 @@ class NameTakenByBaseError(LorikeetError):
         )
 
 
+class TooManyWaitingError(LorikeetError):
+    retry_after_s = 10.0
+
+    def __init__(self) -> None:
+        super().__init__(
+            "too_many_unfinished_uploads",
+            f"{MOST_WAITING} uploads of this tenant wait to be checked.",
+            "Send more when some of them are decided.",
+            status=429,
+        )
+
+
 def require_free_name(name: str) -> None:
     """Raises NameTakenByBaseError (409)."""
     base = served_base()
@@ -72,7 +87,10 @@ def receive_upload(
     files: list[TemporaryUploadedFile],
     announced: Mapping[str, str] | None = None,
 ) -> Upload:
-    """Keep the spooled files and queue their validation. `announced`: file name → the SHA-256 that it must have."""
+    """Keep the spooled files and queue their validation. `announced`: file name → the SHA-256 that it must have.
+
+    Raises NameTakenByBaseError, StoredLimitError or TooManyWaitingError.
+    """
     require_free_name(name)
     upload_id = uuid4()
     listing = [listed(file.name or "", file.size or 0, (announced or {}).get(file.name or "")) for file in files]
@@ -94,6 +112,7 @@ def _create_upload(
 ) -> Upload:
     require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
     with transaction.atomic():
+        require_short_backlog(acting.tenant)
         upload = Upload.objects.create(
             id=upload_id,
             tenant=acting.tenant,
@@ -109,6 +128,14 @@ def _create_upload(
         tell_upload(upload)
         enqueue("adapters.validate_next")
     return upload
+
+
+def require_short_backlog(tenant: Tenant) -> None:
+    """Inside the transaction that adds to it. Raises TooManyWaitingError (429)."""
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # so that the count holds
+    undecided = Upload.objects.for_tenant(tenant).filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
+    if undecided.count() >= MOST_WAITING:
+        raise TooManyWaitingError
 
 
 def claim_next() -> tuple[Upload, ServedBase] | None:
@@ -139,6 +166,11 @@ def _waiting() -> QuerySet[Upload]:
 
 def _validating() -> QuerySet[Upload]:
     return Upload.objects.filter(claims.claimed(), state=UploadState.VALIDATING)
+
+
+def has_others_running(upload: Upload) -> bool:
+    """Whether more of its tenant's are checked at this moment."""
+    return _validating().filter(tenant=upload.tenant_id).exclude(pk=upload.pk).exists()
 
 
 def return_upload(upload: Upload) -> None:

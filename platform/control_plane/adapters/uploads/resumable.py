@@ -21,6 +21,7 @@ from control_plane.adapters.uploads.actions import (
     listed,
     move_upload,
     require_free_name,
+    require_short_backlog,
     tell_upload,
     uploader_of,
 )
@@ -75,13 +76,13 @@ def begin_resumable(
 ) -> Upload:
     """Expect `size` bytes of the archive `file_name`, of that SHA-256. Nothing is on disk yet.
 
-    Raises NameTakenByBaseError, StoredLimitError or TooManyArrivingError.
+    Raises NameTakenByBaseError, StoredLimitError, TooManyArrivingError or TooManyWaitingError.
     """
     require_free_name(name)
     require_room(acting.tenant, name, size)
     upload_id = uuid4()
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
+        require_short_backlog(acting.tenant)
         arriving = Upload.objects.for_tenant(acting.tenant).filter(state=UploadState.ARRIVING)
         if arriving.count() >= MOST_ARRIVING:
             raise TooManyArrivingError

@@ -32,6 +32,8 @@ from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Limits
 
 logger = logging.getLogger(__name__)
+# A tenant's second check at once gets little processor time while another tenant's first wants it.
+FURTHER_NICE = 10
 CHILD = "control_plane.adapters.uploads.validation_sandbox"
 
 
@@ -89,9 +91,11 @@ def decide(upload: Upload, base: ServedBase) -> None:
 def inspect(upload: Upload, base: ServedBase) -> Verdict:
     """Run the child on the upload's files."""
     folder = Path(upload.folder)
+    # A folder of this attempt alone: the child of a worker that was killed may still write into its own. Later ones
+    # are in use: this worker may have stood still since it claimed the upload.
     for left in folder.glob("unpacked-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    # A folder of this attempt alone: the child of a worker that was killed may still write into its own.
+        if int(left.name.removeprefix("unpacked-")) <= upload.attempts:
+            shutil.rmtree(left, ignore_errors=True)
     into = folder / f"unpacked-{upload.attempts}"
     settings = current()
     request = {
@@ -102,6 +106,7 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
         "limits": asdict(limits_for(base, upload.tenant)),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
+        "nice": FURTHER_NICE if uploads.has_others_running(upload) else 0,
     }
     try:
         child = _run(json.dumps(request), settings.validate_wall_s)

@@ -10,6 +10,7 @@ the disk refused, which says nothing of the files.
 
 import errno
 import json
+import os
 import resource
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 def main() -> None:
     request = json.load(sys.stdin)
+    os.nice(request["nice"])
     limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
     json.dump(validate(request), sys.stdout)
 
