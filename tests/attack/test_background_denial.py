@@ -37,12 +37,13 @@ from control_plane.fleet import actions as fleet
 from control_plane.fleet.models import EngineHost, HostState, Placement
 from control_plane.http import egress
 from control_plane.jobs import claims
-from control_plane.jobs.models import Claimable, Turn
+from control_plane.jobs.models import Claimable, Queue, Turn
 from control_plane.reports import exports
 from control_plane.reports.models import Export, Grain
 from control_plane.usage.sums import last_days
 from control_plane.webhooks import actions as webhooks
 from control_plane.webhooks import delivery
+from control_plane.webhooks.events import publish
 from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
 from lora_engine.wire import engine_pb2 as pb
 
@@ -303,6 +304,36 @@ def test_messages_of_one_tenant_at_once(acme: Any, globex: Any, settings: Any) -
     (theirs,) = registered(globex)
     messages(theirs)
     assert sending() == "hooks0.globex"
+
+
+def test_a_slot_with_nothing_to_do_writes_nothing(acme: Any, host: Any, django_assert_max_num_queries: Any) -> None:
+    """A thousand of them beside another tenant's work would each hold the lock that its next job needs."""
+    for endpoint in registered(acme, 5):
+        messages(endpoint, 3)
+    received(acme, 5)
+    placed(acme, host, 5)
+    ordered(acme, 3)
+    takes = (delivery.claim_next, uploads.claim_next, fleet.claim_next, exports._claim_next)
+    for take in takes:
+        while take():
+            pass
+    before = list(Queue.objects.order_by("pk").values_list("name", "chosen_at"))
+    assert len(before) == 4
+    for take in takes:
+        with django_assert_max_num_queries(4):
+            assert take() is None
+    assert list(Queue.objects.order_by("pk").values_list("name", "chosen_at")) == before
+
+
+def test_an_event_to_many_endpoints_asks_for_as_many_slots_as_a_tenant_may_have(
+    acme: Any, queue: Any, committing: Any, settings: Any
+) -> None:
+    allow(settings, tenant_deliveries=2)
+    registered(acme, 20)
+    with committing():
+        publish(acme.tenant, EventType.VERSION_READY, {})
+    assert queue.names() == ["deliver_next"] * 2
+    assert Delivery.objects.count() == 20
 
 
 @pytest.mark.usefixtures("endpoint_answers")

@@ -232,9 +232,11 @@ def claim_next() -> Placement | None:
 
     What a worker reports after another has claimed the placement, or it was queued anew, is ignored.
     """
-    most = current().tenant_stagings
+    line = turns.Line("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
+    if not line.is_open():
+        return None
     with transaction.atomic():
-        placement = turns.choose("staging", _waiting(), _staging(), most=most, tenant="version__tenant_id")
+        placement = line.choose()
         if placement is None:
             return None
         # One that is under a claim still was begun by a worker that died: that attempt goes on.

@@ -8,8 +8,9 @@ most, and not at all while a slot is free.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, Model, QuerySet
@@ -21,30 +22,46 @@ M = TypeVar("M", bound=Model)
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def choose(
-    queue: str, waiting: QuerySet[M], running: QuerySet[Any], *, most: int, tenant: str = "tenant_id"
-) -> M | None:
-    """The job that is next, locked; the first of its tenant's in the order of `waiting`. None if none may begin.
+@dataclass(frozen=True)
+class Line(Generic[M]):
+    """The jobs of a queue: `waiting`, each tenant's in the order in which they are taken, and `running`."""
 
-    Inside the transaction that then claims it: until that ends, nobody else chooses in this queue.
-    """
-    if not waiting.exists():
-        return None
-    _lock(queue)
-    chosen = _next_tenant(queue, waiting, running, most, tenant)
-    if chosen is None:
-        return None
-    _take_turn(queue, chosen)
-    return waiting.filter(**{tenant: chosen}).select_for_update(of=("self",)).first()
+    queue: str
+    waiting: QuerySet[M]
+    running: QuerySet[Any]
+    most: int
+    tenant: str = "tenant_id"
 
+    def is_open(self) -> bool:
+        """Whether a job may begin. Asked before the transaction: a slot with nothing to do holds up nobody."""
+        return bool(self._free_tenants())
 
-def _next_tenant(queue: str, waiting: QuerySet[M], running: QuerySet[Any], most: int, tenant: str) -> UUID | None:
-    count: dict[UUID, int] = dict(running.order_by().values_list(tenant).annotate(count=Count("pk")))
-    tenants: list[UUID] = list(waiting.order_by().values_list(tenant, flat=True).distinct())
-    free = [pk for pk in tenants if count.get(pk, 0) < most]
-    turns = Turn.objects.filter(queue=queue, tenant__in=free).values_list("tenant_id", "began_at")
-    began: dict[UUID, datetime] = dict(turns if len(free) > 1 else [])
-    return min(free, key=lambda pk: (count.get(pk, 0), began.get(pk, NEVER)), default=None)
+    def choose(self) -> M | None:
+        """The job that is next, locked. None if none may begin.
+
+        Inside the transaction that then claims it: until that ends, nobody else chooses in this queue.
+        """
+        _lock(self.queue)
+        chosen = self._next_tenant()
+        if chosen is None:
+            return None
+        _take_turn(self.queue, chosen)
+        return self.waiting.filter(**{self.tenant: chosen}).select_for_update(of=("self",)).first()
+
+    def _free_tenants(self) -> dict[UUID, int]:
+        """Those that may begin another job, with how many they have running."""
+        tenants: list[UUID] = list(self.waiting.order_by().values_list(self.tenant, flat=True).distinct())
+        if not tenants:
+            return {}
+        counted = self.running.order_by().values_list(self.tenant).annotate(count=Count("pk"))
+        count: dict[UUID, int] = dict(counted)
+        return {pk: count.get(pk, 0) for pk in tenants if count.get(pk, 0) < self.most}
+
+    def _next_tenant(self) -> UUID | None:
+        free = self._free_tenants()
+        turns = Turn.objects.filter(queue=self.queue, tenant__in=free).values_list("tenant_id", "began_at")
+        began: dict[UUID, datetime] = dict(turns if len(free) > 1 else [])
+        return min(free, key=lambda pk: (free[pk], began.get(pk, NEVER)), default=None)
 
 
 def _lock(queue: str) -> None:

@@ -126,9 +126,10 @@ def write_next() -> bool:
 
 def _claim_next() -> Export | None:
     """After some attempts it has failed."""
-    while True:
+    line = turns.Line("exports", _waiting(), _running(), TENANT_EXPORTS)
+    while line.is_open():
         with transaction.atomic():
-            export = turns.choose("exports", _waiting(), _running(), most=TENANT_EXPORTS)
+            export = line.choose()
             if export is None:
                 return None
             export.attempts += 1
@@ -138,6 +139,7 @@ def _claim_next() -> Export | None:
                 export.save(update_fields=["state", "attempts"])
                 return export
             _end(export, ExportState.FAILED)
+    return None
 
 
 def _waiting() -> QuerySet[Export]:

@@ -102,6 +102,7 @@ def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
         event = Event.objects.create(tenant=acting.tenant, type=EventType.TEST, data=data)
         _wake(endpoint)
         delivery = queue(event, endpoint)
+        enqueue("webhooks.deliver_next")
         _audit(acting, "test", endpoint)
     return delivery
 

@@ -62,8 +62,11 @@ def claim_next() -> Delivery | None:
     A claim is longer than a try can take, so it is not renewed.
     """
     now = timezone.now()
+    line = turns.Line("webhooks", _ready(now), _sending(), current().tenant_deliveries)
+    if not line.is_open():
+        return None
     with transaction.atomic():
-        endpoint = turns.choose("webhooks", _ready(now), _sending(), most=current().tenant_deliveries)
+        endpoint = line.choose()
         if endpoint is None:
             return None
         Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk).update(tried_at=now)

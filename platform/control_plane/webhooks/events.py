@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.audit.models import AuditEvent
+from control_plane.config import current
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
 from control_plane.writes import enqueue
@@ -46,6 +47,9 @@ def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: 
         event = Event.objects.create(tenant=tenant, type=kind, data=data, occasion=occasion)
         for endpoint in asking:
             queue(event, endpoint)
+        # As many slots as a tenant may have: each asks for the next when it has sent something.
+        for _ in asking[: current().tenant_deliveries]:
+            enqueue("webhooks.deliver_next")
     return event
 
 
@@ -65,8 +69,7 @@ def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed
 
 
 def queue(event: Event, endpoint: Endpoint) -> Delivery:
-    delivery = Delivery.objects.create(
+    """Whoever calls it asks for the slot that sends it."""
+    return Delivery.objects.create(
         tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
     )
-    enqueue("webhooks.deliver_next")
-    return delivery

@@ -144,9 +144,10 @@ def claim_next() -> tuple[Upload, ServedBase] | None:
     if base is None:
         _tell_that_they_wait()
         return None
-    while True:
+    line = turns.Line("validation", _waiting(), _validating(), current().tenant_validations)
+    while line.is_open():
         with transaction.atomic():
-            upload = turns.choose("validation", _waiting(), _validating(), most=current().tenant_validations)
+            upload = line.choose()
             if upload is None:
                 return None
             if upload.attempts < MOST_ATTEMPTS:
@@ -156,6 +157,7 @@ def claim_next() -> tuple[Upload, ServedBase] | None:
                 return upload, base
             move_upload(upload, UploadState.REFUSED, GIVEN_UP)
             forget_after_commit(upload)
+    return None
 
 
 def _waiting() -> QuerySet[Upload]:
