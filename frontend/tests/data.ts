@@ -116,6 +116,7 @@ export const version: Version = {
   created_at: AT,
   created_by: "ada@example.org",
   error: null,
+  overflowed_at: null,
   kept_until: null,
   report: validReport,
   placements: [placement],

@@ -480,6 +480,13 @@ def test_a_failure_in_the_middle_is_an_event(client: OpenAI, engine: FakeEngine)
         client.chat.completions.create(model="support", messages=say("break 8"))
 
 
+def test_an_overflow_is_the_adapters_fault(client: OpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        client.chat.completions.create(model="support", messages=say("overflow now"))
+    assert caught.value.code == "adapter_overflow"
+    assert "Train it smaller." in str(caught.value)
+
+
 def test_an_engine_that_dies_and_returns(
     client: OpenAI, engine: FakeEngine, engine_thread: FakeEngineThread, web: WebProcess
 ) -> None:

@@ -170,7 +170,8 @@ async def test_errors_of_a_generation(socket: ClientConnection) -> None:
     await generate(socket, "bad", "x", temperature=9)
     await generate(socket, "refused", "fail overloaded")
     await generate(socket, "broken", "break 3")
-    frames = await collect(socket, {"unknown", "foreign", "bad", "refused", "broken"})
+    await generate(socket, "overflowed", "overflow now")
+    frames = await collect(socket, {"unknown", "foreign", "bad", "refused", "broken", "overflowed"})
     codes = {name: received[-1]["error"]["code"] for name, received in frames.items()}
     assert codes == {
         "unknown": "model_not_found",
@@ -178,6 +179,7 @@ async def test_errors_of_a_generation(socket: ClientConnection) -> None:
         "bad": "invalid_value",
         "refused": "overloaded",
         "broken": "device_error",
+        "overflowed": "adapter_overflow",
     }
     assert frames["bad"][-1]["error"]["param"] == "temperature"
     assert [frame["seq"] for frame in frames["broken"] if "seq" in frame] == list(range(1, len(frames["broken"])))

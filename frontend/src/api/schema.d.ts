@@ -2872,6 +2872,11 @@ export interface components {
             readonly kept_until: string | null;
             num_parameters: number;
             number: number;
+            /**
+             * Format: date-time
+             * @description When a request first ended with adapter_overflow: its weights are too large.
+             */
+            overflowed_at: string | null;
             placements: components["schemas"]["Placement"][];
             rank: number;
             report: components["schemas"]["Report"];
@@ -2913,6 +2918,11 @@ export interface components {
             readonly kept_until: string | null;
             num_parameters: number;
             number: number;
+            /**
+             * Format: date-time
+             * @description When a request first ended with adapter_overflow: its weights are too large.
+             */
+            overflowed_at: string | null;
             rank: number;
             state: components["schemas"]["VersionState"];
             targets: string[];

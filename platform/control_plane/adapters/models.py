@@ -66,7 +66,7 @@ class ImmutableVersionError(RuntimeError):
 class AdapterVersion(models.Model):
     """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
-    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at"})
+    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
@@ -88,6 +88,9 @@ class AdapterVersion(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
     archived_at = models.DateTimeField(null=True, blank=True)
+    overflowed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the model's numbers first overflowed with it."
+    )
 
     objects = TenantQuerySet["AdapterVersion"].as_manager()
 

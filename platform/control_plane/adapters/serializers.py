@@ -81,6 +81,9 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     error = ProblemSerializer(allow_null=True)
+    overflowed_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a request first ended with adapter_overflow: its weights are too large."
+    )
     kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:

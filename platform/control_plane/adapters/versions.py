@@ -86,6 +86,18 @@ def mark_version_failed(
     return version
 
 
+def mark_version_overflowed(version: AdapterVersion) -> None:
+    """A request ended because the model's numbers overflowed with it. The first time is kept."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.overflowed_at is not None:
+            return
+        version.overflowed_at = timezone.now()
+        version.save(update_fields=["overflowed_at"])
+        audit.record(SYSTEM, "version.overflow", version, tenant=version.tenant, label=label_of(version))
+        tell_adapter(version.adapter)
+
+
 def unarchive_version(version: AdapterVersion, actor: Actor) -> None:
     """Make an archived version one that is to be placed. Does nothing to others. Its caller has locked the adapter."""
     if version.state != VersionState.ARCHIVED:

@@ -12,12 +12,15 @@ from django.db import transaction
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import Adapter, AdapterVersion
+from control_plane.adapters.versions import mark_version_overflowed
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import watermark
 from control_plane.usage.models import Outcome, UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.writes import announce
+
+OVERFLOW = "adapter_overflow"  # as the engine says it
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,15 @@ def record_events(ended: Sequence[Ended]) -> int:
         UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
         for row in rows:
             announce(row.tenant_id, "usage.tick", partial(request_json, row))
+        transaction.on_commit(partial(_mark_overflowed, rows), robust=True)
     return len(rows)
+
+
+def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
+    """Afterwards, since the ledger must not wait for whoever is at the version."""
+    overflowed = {row.version.pk for row in rows if row.error_code == OVERFLOW and row.version}
+    for version in AdapterVersion.objects.filter(pk__in=overflowed, overflowed_at=None) if overflowed else ():
+        mark_version_overflowed(version)
 
 
 def record_event(**ended: Any) -> bool:

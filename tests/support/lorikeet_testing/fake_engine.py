@@ -352,6 +352,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         elif self._breaks(request, command, argument):
             error = pb.EngineError(code="device_error", message="The device failed.", fix="Send the request again.")
             step.finished.append(self._finished(request, "failed", error))
+        elif command == "overflow":
+            error = pb.EngineError(code="adapter_overflow", message="Its numbers grew.", fix="Train it smaller.")
+            step.finished.append(self._finished(request, "failed", error))
         elif command != "hang":
             self._emit(request, step)
             if request.emitted >= max(plan.num_tokens for plan in request.plans):

@@ -60,7 +60,7 @@ def steering(submit: pb.Submit) -> tuple[str, str]:
     """The command in the last message and its argument, or ("", "")."""
     last = submit.chat.messages[-1].content if submit.WhichOneof("prompt") == "chat" else prompt_text(submit)
     command, _, argument = last.partition(" ")
-    return (command, argument) if command in {"say", "words", "fail", "break", "hang"} else ("", "")
+    return (command, argument) if command in {"say", "words", "fail", "break", "overflow", "hang"} else ("", "")
 
 
 def words(digest: str, prompt: str, choice: int, count: int) -> str:

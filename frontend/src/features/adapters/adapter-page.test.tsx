@@ -70,6 +70,14 @@ describe("adapter page", () => {
     await waitFor(() => expect(back).toBe(true));
   });
 
+  it("warns of a version whose requests overflowed, and of no other", async () => {
+    serve(adapter({}, [version(2), version(1, { overflowed_at: AT })]));
+    const { user } = openConsole("/t/acme/adapters/support?version=1");
+    expect(await screen.findByText("adapter_overflow")).toBeVisible();
+    await user.click(screen.getByRole("link", { name: /v2/ }));
+    await waitFor(() => expect(screen.queryByText("adapter_overflow")).not.toBeInTheDocument());
+  });
+
   it("explains why a version that is in use stays", async () => {
     serve(adapter());
     const { user } = openConsole("/t/acme/adapters/support?version=1");

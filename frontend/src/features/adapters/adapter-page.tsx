@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { Archive, MessagesSquare, Rocket, Upload } from "lucide-react";
+import { Archive, MessagesSquare, Rocket, TriangleAlert, Upload } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterDetail, Version, VersionSummary } from "@/api/types";
@@ -184,11 +184,29 @@ function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: Ve
           </>
         }
       />
+      {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-32" />}
       {data && <Sections version={data} />}
     </Card>
+  );
+}
+
+function Overflowed({ at }: { at: string }) {
+  return (
+    <div role="status" className="mx-4 mt-4 flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm">
+      <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
+      <div className="min-w-0">
+        <p className="font-medium text-amber-text">
+          Overflows since <Ago at={at} />
+        </p>
+        <p className="mt-0.5 text-ink-2">
+          With this version the model’s numbers grew too large and requests ended with <code className="font-mono text-xs">adapter_overflow</code>. Train or
+          export it with smaller weights or a smaller lora_alpha, and upload it as a new version.
+        </p>
+      </div>
+    </div>
   );
 }
 
