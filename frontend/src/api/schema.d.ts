@@ -2721,6 +2721,7 @@ export interface components {
             latency: components["schemas"]["Latency"];
             name: string;
             prompt_tokens: number;
+            /** @description By an engine, or before any engine had them. */
             refused: number;
             requests: number;
             tenant: string;

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from control_plane.refusals.models import Refusal
+from control_plane.refusals.models import DailyRefusals, Refusal
 from control_plane.writes import announce
 
 KEPT = timedelta(days=30)
@@ -61,8 +62,20 @@ def add(counts: Mapping[Reason, Count]) -> None:
                 model=count.model[:200],
                 param=count.param[:100],
             )
+        _add_days(ordered)
         for tenant_id in {reason.tenant_id for reason in counts}:
             announce(tenant_id, "refusals.updated", dict)
+
+
+def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
+    days: Counter[tuple[UUID, date]] = Counter()
+    for reason, count in ordered:
+        days[reason.tenant_id, _time(reason.minute * 60).date()] += count.count
+    found = sorted(days.items(), key=lambda item: (str(item[0][0]), item[0][1]))
+    rows = [DailyRefusals(tenant_id=tenant, start=day) for (tenant, day), _ in found]
+    DailyRefusals.objects.bulk_create(rows, ignore_conflicts=True)
+    for (tenant, day), number in found:
+        DailyRefusals.objects.filter(tenant_id=tenant, start=day).update(count=F("count") + number)
 
 
 def forget(now: datetime | None = None) -> int:

@@ -40,3 +40,21 @@ class Refusal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.count} x {self.code}"
+
+
+class DailyRefusals(models.Model):
+    """How many of a tenant's requests were refused on a day: kept when the rows by minute are forgotten."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    start = models.DateField(help_text="UTC.")
+    count = models.PositiveBigIntegerField(default=0)
+
+    objects = TenantQuerySet["DailyRefusals"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "start"], name="refusals_once_per_tenant_and_day")]
+        indexes = [models.Index(fields=["start"], name="refusals_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start}: {self.count}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from django.db.models import QuerySet, Sum
 
 from control_plane.adapters.models import Adapter
 from control_plane.prices.periods import Period, periods
+from control_plane.refusals.models import DailyRefusals
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome, Series
 from control_plane.usage.sums import Span, Sums, as_of, latency, overall, percentiles, summed
@@ -50,17 +51,18 @@ def operator_report(span: Span) -> dict[str, Any]:
     by_day = summed(days, prices, ("start",))
     parts = summed(span.of(DailyTotals.objects.all()), prices, ("tenant_id", "outcome"))
     totals = Sums.total(by_day.values())
-    tenants = _tenants(parts, span)
+    refused = refusals_by_tenant(span)
+    tenants = _tenants(parts, span, refused)
     return {
         "first": span.first,
         "last": span.last,
         "as_of": as_of(),
         "currency": prices[-1].price.currency if prices[-1].price else None,
         "totals": totals.json(),
-        "outcomes": _outcomes(parts),
+        "outcomes": _outcomes(parts, refused),
         "latency": latency(latencies),
         "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
-        "tenants": len({tenant for tenant, _ in parts}),
+        "tenants": len({tenant for tenant, _ in parts} | refused.keys()),
         "by_tenant": [row.json(totals) for row in tenants],
         "top_adapters": _top_adapters(span, prices, totals),
     }
@@ -70,8 +72,16 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _outcomes(parts: Parts) -> dict[str, int]:
+def refusals_by_tenant(span: Span) -> Counter[UUID]:
+    """Requests that were refused before any engine had them: these are not in the ledger."""
+    rows = span.of(DailyRefusals.objects.all()).order_by().values_list("tenant_id").annotate(Sum("count"))
+    return Counter(dict(rows))
+
+
+def _outcomes(parts: Parts, refused: Counter[UUID]) -> dict[str, int]:
+    """However a request ended. Refused: by an engine, or before any had it."""
     counts = dict.fromkeys(Outcome.values, 0)
+    counts[Outcome.REFUSED] = refused.total()
     for (_, outcome), sums in parts.items():
         counts[outcome] += sums.requests
     return counts
@@ -82,12 +92,15 @@ def _most(sums: dict[UUID, Sums], count: int) -> list[tuple[UUID, Sums]]:
     return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
 
 
-def _tenants(parts: Parts, span: Span) -> list[TenantRow]:
+def _tenants(parts: Parts, span: Span, refused: Counter[UUID]) -> list[TenantRow]:
     sums: defaultdict[UUID, Sums] = defaultdict(Sums)
     ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
     for (tenant, outcome), part in parts.items():
         sums[tenant].add(part)
         ended[tenant, outcome] += part.requests
+    for tenant, count in refused.items():
+        sums[tenant].add(Sums())  # also one of whom nothing but refusals is known
+        ended[tenant, Outcome.REFUSED] += count
     most = _most(sums, MOST_TENANTS)
     known = Tenant.objects.in_bulk([tenant for tenant, _ in most])
     waits = _latency_by_tenant(span, list(known))

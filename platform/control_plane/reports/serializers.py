@@ -33,7 +33,7 @@ class StatementSerializer(serializers.Serializer[Any]):
 class TenantUsageSerializer(TotalsSerializer):
     tenant = serializers.CharField()
     name = serializers.CharField()
-    refused = serializers.IntegerField()
+    refused = serializers.IntegerField(help_text="By an engine, or before any engine had them.")
     failed = serializers.IntegerField()
     device_share = serializers.FloatField(help_text="Of the devices' time in this span, 0 to 1.")
     latency = LatencySerializer()

@@ -37,6 +37,7 @@ UNAUDITED = {
     "usage_storageday": "measured by the worker",
     "usage_watermark": "how far the sums go",
     "refusals_refusal": "counts of what was refused",
+    "refusals_dailyrefusals": "counts of what was refused",
     "transcripts_transcript": "follows from the tenant's choice to record, and from its days",
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",

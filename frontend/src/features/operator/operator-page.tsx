@@ -57,10 +57,11 @@ function Report({ report }: { report: OperatorReport }) {
   const { totals, outcomes, currency } = report;
   const tokens = totals.prompt_tokens + totals.completion_tokens;
   const bad = outcomes.failed + outcomes.refused;
+  const asked = Object.values(outcomes).reduce((sum, count) => sum + count, 0);
   return (
     <>
       <Stats>
-        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, totals.requests)} failed or refused`} />
+        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, asked)} failed or refused`} />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note={`${number(report.tenants)} tenants`} />
         <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />

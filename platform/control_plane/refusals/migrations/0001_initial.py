@@ -5,35 +5,52 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('keys', '0002_rotation'),
-        ('tenants', '0002_invitation'),
+        ("keys", "0002_rotation"),
+        ("tenants", "0002_invitation"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Refusal',
+            name="Refusal",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('endpoint', models.CharField(choices=[('chat.completions', 'Chat'), ('completions', 'Completions')], max_length=32)),
-                ('status', models.PositiveSmallIntegerField()),
-                ('code', models.CharField(max_length=64)),
-                ('limit', models.CharField(blank=True, help_text='Which limit, if it was one.', max_length=32)),
-                ('model', models.CharField(blank=True, help_text='Asked for by the last of them.', max_length=200)),
-                ('param', models.CharField(blank=True, help_text='At fault in the last of them.', max_length=100)),
-                ('minute', models.DateTimeField()),
-                ('count', models.PositiveBigIntegerField(default=0)),
-                ('last_at', models.DateTimeField()),
-                ('identity', models.CharField(max_length=240, unique=True)),
-                ('api_key', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='keys.apikey')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "endpoint",
+                    models.CharField(
+                        choices=[("chat.completions", "Chat"), ("completions", "Completions")], max_length=32
+                    ),
+                ),
+                ("status", models.PositiveSmallIntegerField()),
+                ("code", models.CharField(max_length=64)),
+                ("limit", models.CharField(blank=True, help_text="Which limit, if it was one.", max_length=32)),
+                ("model", models.CharField(blank=True, help_text="Asked for by the last of them.", max_length=200)),
+                ("param", models.CharField(blank=True, help_text="At fault in the last of them.", max_length=100)),
+                ("minute", models.DateTimeField()),
+                ("count", models.PositiveBigIntegerField(default=0)),
+                ("last_at", models.DateTimeField()),
+                ("identity", models.CharField(max_length=240, unique=True)),
+                (
+                    "api_key",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="keys.apikey"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
-                'indexes': [models.Index(fields=['tenant', '-id'], name='refusals_recent_by_tenant'), models.Index(fields=['minute'], name='refusals_by_age')],
+                "ordering": ["-id"],
+                "indexes": [
+                    models.Index(fields=["tenant", "-id"], name="refusals_recent_by_tenant"),
+                    models.Index(fields=["minute"], name="refusals_by_age"),
+                ],
             },
         ),
     ]

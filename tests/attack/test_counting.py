@@ -1,0 +1,80 @@
+"""Every request is counted somewhere, once, and billed by the rule that docs/api.md states."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.apps import apps
+from lorikeet_testing.platform_fixtures import Org
+
+from control_plane.refusals import actions as refusals
+from control_plane.refusals.actions import Count, Reason
+from control_plane.refusals.models import DailyRefusals, Refusal
+from control_plane.reports.operator import operator_report
+from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.aggregation import aggregate
+from control_plane.usage.sums import last_days
+
+pytestmark = pytest.mark.django_db
+
+
+def refuse(org: Org, count: int, *, code: str = "rate_limit_exceeded", at: float | None = None) -> None:
+    at = at or time.time()
+    reason = Reason(org.tenant.pk, None, "completions", 429, code, "", int(at // 60))
+    refusals.add({reason: Count(count, at, "support")})
+
+
+def ended(org: Org, outcome: str, number: int, **counts: int) -> None:
+    record_event(
+        request_id=f"{org.tenant.slug}-{outcome}-{number}",
+        tenant=org.tenant,
+        model="support",
+        endpoint="completions",
+        outcome=outcome,
+        created_at=datetime.now(UTC),
+        counts=Counts(**counts),
+    )
+
+
+def rows(report: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {row["tenant"]: (row["refused"], row["failed"]) for row in report["by_tenant"]}
+
+
+def test_the_operators_report_counts_refusals_wherever_they_happened(acme: Org, globex: Org) -> None:
+    refuse(acme, 31)
+    refuse(acme, 4, code="no_ready_host")
+    refuse(globex, 2)  # of this tenant nothing else is known
+    ended(acme, "refused", 1)
+    ended(acme, "failed", 1)
+    ended(acme, "finished", 1, prompt_tokens=3, completion_tokens=5)
+    aggregate()
+    report = operator_report(last_days(7))
+    assert report["outcomes"] == {"finished": 1, "aborted": 0, "failed": 1, "refused": 38}
+    assert rows(report) == {"acme": (36, 1), "globex": (2, 0)}
+    assert report["tenants"] == 2
+
+
+def test_it_still_does_when_the_rows_by_minute_are_forgotten(acme: Org) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=40)
+    refuse(acme, 7, at=long_ago.timestamp())
+    refuse(acme, 1)
+    refusals.forget()
+    assert Refusal.objects.count() == 1
+    assert operator_report(last_days(90))["outcomes"]["refused"] == 8
+    assert operator_report(last_days(7))["outcomes"]["refused"] == 1
+
+
+def test_an_installation_that_runs_already_keeps_its_counts(acme: Org, globex: Org) -> None:
+    refuse(acme, 5)
+    refuse(acme, 2, code="no_ready_host")
+    refuse(globex, 1)
+    before = sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count"))
+    DailyRefusals.objects.all().delete()
+    importlib.import_module("control_plane.refusals.migrations.0003_days_so_far").add_up(apps, None)
+    assert sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count")) == before
+    refuse(acme, 1)
+    assert sum(DailyRefusals.objects.values_list("count", flat=True)) == 9
