@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('adapters', '0006_upload_claim'),
+        ('adapters', '0007_content_once_per_base'),
     ]
 
     operations = [
