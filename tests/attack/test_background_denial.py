@@ -33,11 +33,12 @@ from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.adapters.uploads.resumable import begin_resumable
 from control_plane.celery import app
-from control_plane.fleet import actions as fleet
-from control_plane.fleet.models import EngineHost, HostState, Placement
+from control_plane.fleet.models import EngineHost, HostState
 from control_plane.http import egress
 from control_plane.jobs import claims
 from control_plane.jobs.models import Claimable, Queue, Turn
+from control_plane.placements import actions as placements
+from control_plane.placements.models import Placement
 from control_plane.reports import exports
 from control_plane.reports.models import Export, Grain
 from control_plane.usage.sums import last_days
@@ -200,14 +201,14 @@ def placed(org: Any, host: EngineHost, number: int = 1) -> None:
 
 def stage() -> str | None:
     """The tenant whose version a slot brings to a host."""
-    placement = fleet.claim_next()
+    placement = placements.claim_next()
     return placement.version.tenant.slug if placement else None
 
 
 def staged(slug: str) -> None:
     row = Placement.objects.filter(claims.claimed(), version__tenant__slug=slug).first()
     assert row is not None
-    fleet.record_stage_event(row, pb.StageEvent(phase=pb.StageEvent.READY), "boot-1", 0.0)
+    placements.record_stage_event(row, pb.StageEvent(phase=pb.StageEvent.READY), "boot-1", 0.0)
 
 
 def test_staging_takes_turns(acme: Any, globex: Any, host: EngineHost, settings: Any) -> None:
@@ -227,7 +228,7 @@ def test_a_host_that_hangs_does_not_hold_every_slot(acme: Any, globex: Any, host
     allow(settings, tenant_stagings=100)
     placed(acme, host, 10)
     begun = [stage() for _ in range(5)]
-    assert begun == ["acme"] * fleet.HOST_STAGINGS + [None] * (5 - fleet.HOST_STAGINGS)
+    assert begun == ["acme"] * placements.HOST_STAGINGS + [None] * (5 - placements.HOST_STAGINGS)
     other = EngineHost.objects.create(name="other", address="unix:/x", state=HostState.ONLINE)
     placed(acme, other)
     assert stage() == "acme"
@@ -242,9 +243,9 @@ def test_a_killed_workers_staging_is_taken_over(acme: Any, host: EngineHost) -> 
 
 def test_progress_that_is_written_leaves_the_claim(acme: Any, host: EngineHost) -> None:
     placed(acme, host)
-    placement = fleet.claim_next()
+    placement = placements.claim_next()
     assert placement is not None
-    fleet.record_stage_event(placement, pb.StageEvent(phase=pb.StageEvent.DOWNLOADING), "boot-1", 1.0)
+    placements.record_stage_event(placement, pb.StageEvent(phase=pb.StageEvent.DOWNLOADING), "boot-1", 1.0)
     assert Placement.objects.filter(claims.claimed(), claim=placement.claim).exists()
 
 
@@ -259,9 +260,7 @@ def registered(org: Any, number: int = 1) -> list[Endpoint]:
 def messages(endpoint: Endpoint, number: int = 1) -> None:
     for _ in range(number):
         event = Event.objects.create(tenant=endpoint.tenant, type=EventType.VERSION_READY, data={})
-        Delivery.objects.create(
-            tenant=endpoint.tenant, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
-        )
+        Delivery.objects.create(tenant=endpoint.tenant, endpoint=endpoint, event=event, next_attempt_at=timezone.now())
 
 
 def sending() -> str | None:
@@ -313,7 +312,7 @@ def test_a_slot_with_nothing_to_do_writes_nothing(acme: Any, host: Any, django_a
     received(acme, 5)
     placed(acme, host, 5)
     ordered(acme, 3)
-    takes = (delivery.claim_next, uploads.claim_next, fleet.claim_next, exports._claim_next)
+    takes = (delivery.claim_next, uploads.claim_next, placements.claim_next, exports._claim_next)
     for take in takes:
         while take():
             pass
@@ -633,6 +632,7 @@ def test_the_child_of_a_lost_claim_is_killed(acme: Any, host: Any, monkeypatch: 
 
 def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any, host: Any, monkeypatch: Any) -> None:
     """While the database is away nobody can be told anything: the worker counts for itself."""
+
     def away(*_: Any, **__: Any) -> None:
         raise OperationalError("away")
 
@@ -655,4 +655,3 @@ def test_turns_are_of_one_queue(acme: Any, globex: Any, host: Any) -> None:
     Turn.objects.create(queue="staging", tenant=globex.tenant, began_at=timezone.now())
     assert begin() == "acme"
     assert set(Turn.objects.values_list("queue", "tenant__slug")) == {("staging", "globex"), ("validation", "acme")}
-

@@ -27,7 +27,7 @@ from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
-from control_plane.fleet import actions, tasks
+from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.base_model import served_base
 from control_plane.fleet.base_model_actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.blocking_client import engine_calls
@@ -35,10 +35,12 @@ from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import FileLease
-from control_plane.fleet.models import BaseModel, EngineHost, Phase, Placement
+from control_plane.fleet.models import BaseModel, EngineHost, Phase
 from control_plane.fleet.watcher import FleetWatcher
 from control_plane.gateway.admission import admit
-from control_plane.placements.restage import restage_version
+from control_plane.placements import actions, tasks
+from control_plane.placements.actions import restage_version
+from control_plane.placements.models import Placement
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +63,7 @@ def names(settings: Any) -> Callable[..., None]:
     def configure(*names: str) -> None:
         hosts = {name: f"unix:/nowhere/{name}.sock" for name in names}
         settings.LORIKEET = current().model_copy(update={"engine_hosts": hosts})
-        actions.sync_hosts(configured_endpoints())
+        fleet_actions.sync_hosts(configured_endpoints())
 
     return configure
 
@@ -73,7 +75,7 @@ def engines(tmp_path: Path, settings: Any) -> Iterator[SimpleNamespace]:
     two = FakeEngineThread(f"unix:{tmp_path}/two.sock", Behaviour(base_digest=OTHER), base_model="another")
     hosts = {"one": one.engine.address, "two": two.engine.address}
     settings.LORIKEET = current().model_copy(update={"engine_hosts": hosts})
-    actions.sync_hosts(configured_endpoints())
+    fleet_actions.sync_hosts(configured_endpoints())
     yield SimpleNamespace(one=one, two=two)
     one.close()
     two.close()
@@ -83,7 +85,7 @@ def see(*names: str) -> None:
     """What the watcher does when it meets hosts."""
     for name in names:
         with engine_calls(configured_endpoints()[name]) as calls:
-            actions.record_boot(name, calls.describe())
+            fleet_actions.record_boot(name, calls.describe())
 
 
 def restart(thread: FakeEngineThread, digest: str) -> None:
@@ -122,11 +124,11 @@ def shown(org: Org) -> dict[str, str | None]:
 
 def test_at_the_first_start_it_is_that_of_the_first_host_by_name_not_by_time(names: Any, acme: Org) -> None:
     names("zeta", "alpha")
-    actions.record_boot("alpha", describe(OTHER))
+    fleet_actions.record_boot("alpha", describe(OTHER))
     assert served_base() is None
     assert shown(acme) == {"zeta": None, "alpha": "base_model_undecided"}
     assert acme.client().get("/api/operator/base-model").status_code == 403
-    actions.record_boot("zeta", describe())
+    fleet_actions.record_boot("zeta", describe())
     base = served_base()
     assert base is not None and (base.name, base.digest) == ("fake-base", BASE_DIGEST)
     assert shown(acme) == {"zeta": None, "alpha": FOREIGN}
@@ -135,14 +137,14 @@ def test_at_the_first_start_it_is_that_of_the_first_host_by_name_not_by_time(nam
 
 def test_it_outlives_every_restart_in_any_order(names: Any) -> None:
     names("one", "two")
-    actions.record_boot("one", describe())
+    fleet_actions.record_boot("one", describe())
     names("two", "one")  # also another order in the settings
     for boot in ("a", "b"):
-        actions.record_boot("two", describe(OTHER, boot))
-        actions.record_boot("one", describe(OTHER, boot))
+        fleet_actions.record_boot("two", describe(OTHER, boot))
+        fleet_actions.record_boot("one", describe(OTHER, boot))
         base = served_base()
         assert base is not None and base.digest == BASE_DIGEST
-    actions.sync_hosts({})
+    fleet_actions.sync_hosts({})
     assert served_base() is not None, "also without any host"
 
 
@@ -151,24 +153,24 @@ def test_the_same_weights_with_another_tokenizer(
     names: Any, acme: Org, first: str, second: str, reason: str | None
 ) -> None:
     names("one", "two")
-    actions.record_boot("one", describe(text_digest=first))
-    actions.record_boot("two", describe(text_digest=second))  # "": an engine of an earlier version does not say it
+    fleet_actions.record_boot("one", describe(text_digest=first))
+    fleet_actions.record_boot("two", describe(text_digest=second))  # "": an older engine does not say it
     assert shown(acme)["two"] == (reason and "other_tokenizer")
-    actions.record_boot("one", describe(text_digest="t1"))
+    fleet_actions.record_boot("one", describe(text_digest="t1"))
     assert BaseModel.objects.get().text_digest == "t1"
 
 
 def test_the_smallest_host_bounds_what_adapters_may_be(names: Any) -> None:
     names("one", "two")
-    actions.record_boot("one", describe())
+    fleet_actions.record_boot("one", describe())
     small = describe(boot="small")
     small.max_lora_rank = 16
-    actions.record_boot("two", small)
+    fleet_actions.record_boot("two", small)
     base = served_base()
     assert base is not None and base.max_lora_rank == 16
     foreign = describe(OTHER)
     foreign.max_lora_rank = 1
-    actions.record_boot("two", foreign)
+    fleet_actions.record_boot("two", foreign)
     base = served_base()
     assert base is not None and base.max_lora_rank == 64
 
@@ -382,7 +384,7 @@ def test_the_same_model_saved_anew_keeps_its_adapters_if_the_operator_says_so(
 
 def test_adapters_cannot_be_kept_for_a_model_of_other_shapes(names: Any) -> None:
     names("one")
-    actions.record_boot("one", describe())
+    fleet_actions.record_boot("one", describe())
     wider = describe(OTHER, geometry=pb.BaseGeometry(num_layers=2, hidden_size=128))
     with pytest.raises(AdaptersDoNotFitError):
         set_base_model(actor=SYSTEM, description=wider, keep_adapters=True)
@@ -475,8 +477,8 @@ def decide() -> BaseModel | None:
 
 def test_a_new_version_goes_on_with_what_is_served(names: Any, acme: Org) -> None:
     names("alpha", "beta")
-    actions.record_boot("alpha", describe(OTHER))
-    actions.record_boot("beta", describe())
+    fleet_actions.record_boot("alpha", describe(OTHER))
+    fleet_actions.record_boot("beta", describe())
     BaseModel.objects.all().delete()
     version = add_version(acme.tenant, "support")
     old = add_version(acme.tenant, "old")

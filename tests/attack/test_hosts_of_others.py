@@ -11,8 +11,9 @@ from lorikeet_testing.seed import add_version
 
 from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user, set_operator
-from control_plane.fleet import actions, host_events
+from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.models import EngineHost
+from control_plane.placements import host_events
 from control_plane.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
@@ -27,7 +28,7 @@ def digests(host: EngineHost, acme: Org, globex: Org) -> dict[str, str]:
     versions = {org.tenant.slug: add_version(org.tenant, "support") for org in (acme, globex)}
     found = {slug: version.digest for slug, version in versions.items()} | {"": FORGOTTEN}
     tiers = pb.AdapterResidency
-    actions.record_status(
+    fleet_actions.record_status(
         "local",
         pb.HostStatus(
             adapters=[

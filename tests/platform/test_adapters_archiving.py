@@ -28,7 +28,7 @@ from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
-from control_plane.quotas.models import LimitSet
+from control_plane.limits.models import LimitSet
 from control_plane.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

@@ -22,8 +22,9 @@ from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
-from control_plane.fleet.models import EngineHost, Placement
+from control_plane.fleet.models import EngineHost
 from control_plane.jobs import claims
+from control_plane.placements.models import Placement
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
 pytestmark = pytest.mark.django_db

@@ -15,8 +15,9 @@ from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.resolve import resolve_with_canary
 from control_plane.audit.models import AuditEvent
 from control_plane.canaries.judging import Standing, judge_canaries, verdict
-from control_plane.fleet.models import EngineHost, Phase, Placement
+from control_plane.fleet.models import EngineHost, Phase
 from control_plane.gateway.admission import admit
+from control_plane.placements.models import Placement
 from control_plane.tenants.roles import Role
 from control_plane.usage.actions import Counts, record_event
 from control_plane.webhooks.events import FROM_AUDIT

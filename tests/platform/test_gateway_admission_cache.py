@@ -9,11 +9,12 @@ import pytest
 
 from control_plane import single_flight as fresh_module
 from control_plane.db import run_db
-from control_plane.fleet.models import EngineHost, Phase, Placement
+from control_plane.fleet.models import EngineHost, Phase
 from control_plane.gateway.admission_cache import Grants
 from control_plane.keys.actions import revoke_key
 from control_plane.keys.auth import InvalidKeyError
 from control_plane.keys.models import ApiKey
+from control_plane.placements.models import Placement
 from control_plane.single_flight import Fresh
 
 

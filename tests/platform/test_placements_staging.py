@@ -19,12 +19,14 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.config import current
-from control_plane.fleet import actions, tasks
+from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
+from control_plane.fleet.models import EngineHost, HostState, Phase
 from control_plane.keys.models import ApiKey
+from control_plane.placements import actions, tasks
+from control_plane.placements.models import Placement
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
 from control_plane.usage.models import Endpoint as ApiEndpoint
@@ -55,9 +57,9 @@ def endpoint(engine: FakeEngine) -> Endpoint:
 @pytest.fixture
 def host(engine: FakeEngine, endpoint: Endpoint, settings: Any) -> EngineHost:
     settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": engine.address}})
-    actions.sync_hosts(configured_endpoints())
+    fleet_actions.sync_hosts(configured_endpoints())
     with engine_calls(endpoint) as calls:
-        actions.record_boot("local", calls.describe())
+        fleet_actions.record_boot("local", calls.describe())
     return EngineHost.objects.get(name="local")
 
 
@@ -86,7 +88,7 @@ def test_describe_stores_the_geometry(host: EngineHost) -> None:
 
 
 def test_hosts_no_longer_configured_become_inactive(host: EngineHost) -> None:
-    actions.sync_hosts({"other": Endpoint("other", "10.0.0.2:7000")})
+    fleet_actions.sync_hosts({"other": Endpoint("other", "10.0.0.2:7000")})
     assert {h.name: h.active for h in EngineHost.objects.all()} == {"local": False, "other": True}
 
 
@@ -138,7 +140,7 @@ def test_a_permanent_failure_is_final_and_can_be_restaged(
     assert placement.phase == Phase.FAILED
     assert version.state == VersionState.FAILED
     assert version.error is not None and version.error["code"] == "digest_mismatch"
-    actions.restage_version(version)
+    actions.stage_again(version)
     stage_all()
     version.refresh_from_db()
     assert version.state == VersionState.READY
@@ -170,8 +172,8 @@ def test_a_restarted_engine_gets_everything_again(
     thread.stop()
     thread.start()
     with engine_calls(endpoint) as calls:
-        assert actions.record_boot("local", calls.describe())
-        assert not actions.record_boot("local", calls.describe())
+        assert fleet_actions.record_boot("local", calls.describe())
+        assert not fleet_actions.record_boot("local", calls.describe())
     host.refresh_from_db()
     assert not Placement.objects.filter(actions.ready_here()).exists()
     assert actions.requeue_after_boot(host) == 1
@@ -191,7 +193,7 @@ def test_it_stays_callable_while_it_is_staged_again(
     actions.place_version(version)
     assert callable_hosts(version) == []
     stage_all()
-    actions.restage_version(version)
+    actions.stage_again(version)
     assert callable_hosts(version) == ["local"]
     attempt = actions.claim_next()
     assert attempt is not None
@@ -246,11 +248,11 @@ def test_becoming_ready_and_being_placed_wait_for_each_other_in_one_order(
 def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
     actions.place_version(version)
     stage_all()
-    actions.record_status("local", engine.status())
+    fleet_actions.record_status("local", engine.status())
     host.refresh_from_db()
     assert actions.requeue_unobserved(host, timedelta(0)) == 0
     engine.resident.clear()
-    actions.record_status("local", engine.status())
+    fleet_actions.record_status("local", engine.status())
     host.refresh_from_db()
     assert actions.requeue_unobserved(host, timedelta(hours=1)) == 0
     assert callable_hosts(version) == ["local"]
@@ -271,7 +273,7 @@ def test_what_a_dead_worker_had_is_staged_by_another(host: EngineHost, attempt: 
 def test_a_host_that_does_not_answer_is_not_tried(host: EngineHost, version: AdapterVersion) -> None:
     """It would use up the attempts of whatever waits for it, and the slots of other hosts."""
     actions.place_version(version)
-    actions.record_offline("local")
+    fleet_actions.record_offline("local")
     assert actions.claim_next() is None
     EngineHost.objects.update(state=HostState.ONLINE)
     assert actions.claim_next() is not None

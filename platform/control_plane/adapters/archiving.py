@@ -18,12 +18,12 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import ArchivedNotFoundError
+from control_plane.adapters.signals import version_in_use, version_out_of_use
 from control_plane.adapters.storage_limits import require_room_for_contents
 from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
-from control_plane.fleet import actions as fleet
 
 
 class VersionInUseError(LorikeetError):
@@ -113,19 +113,19 @@ def _require_unused(version: AdapterVersion) -> None:
 def _archive(version: AdapterVersion, now: datetime) -> None:
     version.state, version.archived_at = VersionState.ARCHIVED, now
     version.save(update_fields=["state", "archived_at"])
-    fleet.withdraw_version(version)
+    version_out_of_use.send(AdapterVersion, version=version)
 
 
 def _restore(version: AdapterVersion, actor: Actor) -> None:
     unarchive_version(version, actor)
-    fleet.place_version(version)
+    version_in_use.send(AdapterVersion, version=version)
 
 
 def _delete(version: AdapterVersion, actor: Actor) -> None:
     """Its number is never given again."""
     version.state, version.archived_at = VersionState.DELETED, version.archived_at or timezone.now()
     version.save(update_fields=["state", "archived_at"])
-    fleet.withdraw_version(version)
+    version_out_of_use.send(AdapterVersion, version=version)
     Alias.objects.for_tenant(version.tenant).filter(previous=version).update(previous=None)
     audit.record(
         actor, "version.delete", version, tenant=version.tenant, label=label_of(version), digest=version.digest

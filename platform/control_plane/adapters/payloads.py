@@ -9,27 +9,21 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from control_plane.adapters import queries
 from control_plane.adapters.models import Adapter, Upload
-from control_plane.adapters.serializers import AdapterSerializer, StagingSerializer, UploadSerializer
-from control_plane.fleet.models import Placement
+from control_plane.adapters.serializers import AdapterSerializer, UploadSerializer
 
 
 def upload_json(upload: Upload) -> dict[str, Any]:
-    return _plain(UploadSerializer(queries.get_upload(upload.tenant, upload.pk)).data)
+    return plain(UploadSerializer(queries.get_upload(upload.tenant, upload.pk)).data)
 
 
 def adapter_json(adapter: Adapter) -> dict[str, Any]:
     """The adapter with its versions; for an archived one just `{name, status}`."""
     if adapter.archived_at is not None:
         return {"name": adapter.name, "status": queries.AdapterStatus.ARCHIVED.value}
-    return _plain(AdapterSerializer(queries.get_adapter(adapter.tenant, adapter.name)).data)
+    return plain(AdapterSerializer(queries.get_adapter(adapter.tenant, adapter.name)).data)
 
 
-def staging_json(placement: Placement) -> dict[str, Any]:
-    """For a placement loaded with its host, version and the version's adapter."""
-    return _plain(StagingSerializer(placement).data)
-
-
-def _plain(data: Any) -> dict[str, Any]:
+def plain(data: Any) -> dict[str, Any]:
     """Only dicts, lists, strings and numbers, which every channel layer can carry."""
     plain: dict[str, Any] = json.loads(json.dumps(data, cls=JSONEncoder))
     return plain

@@ -21,7 +21,6 @@ from control_plane.adapters.models import (
     VersionState,
 )
 from control_plane.errors import NotFoundError
-from control_plane.fleet.models import Placement
 from control_plane.tenants.models import Tenant
 
 
@@ -182,7 +181,7 @@ def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
         .select_related("adapter", "created_by")
         .prefetch_related(
             Prefetch("aliases", Alias.objects.for_tenant(tenant)),
-            Prefetch("placements", Placement.objects.select_related("host")),
+            "placements__host",
         )
         .filter(adapter=adapter, number=number)
         .first()
@@ -207,6 +206,10 @@ def list_uploads(tenant: Tenant, limit: int = 50) -> list[Upload]:
 
 def _uploads(tenant: Tenant) -> models.QuerySet[Upload]:
     return Upload.objects.for_tenant(tenant).select_related("version", "created_by")
+
+
+def count_active(tenant: Tenant) -> int:
+    return Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True).count()
 
 
 def count_adapters(tenant: Tenant) -> dict[str, int]:

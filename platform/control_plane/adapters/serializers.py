@@ -126,27 +126,6 @@ class AliasTargetSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(min_value=1)
 
 
-class CanaryFormSerializer(AliasTargetSerializer):
-    percent = serializers.IntegerField(min_value=1, max_value=99, help_text="Of the alias's requests.")
-
-
-class VersionStandingSerializer(serializers.Serializer[Any]):
-    """Requests since the canary began; times are medians without the adapter's load."""
-
-    requests = serializers.IntegerField()
-    failed = serializers.IntegerField()
-    first_token_ms = serializers.FloatField(allow_null=True)
-    inter_token_ms = serializers.FloatField(allow_null=True)
-
-
-class CanarySerializer(serializers.Serializer[Any]):
-    """How a canary does beside the alias's own version. Null without a canary."""
-
-    canary = VersionStandingSerializer(allow_null=True)
-    own = VersionStandingSerializer(allow_null=True)
-    least_requests = serializers.IntegerField(help_text="Below so many nothing is judged.")
-
-
 class AdapterSummarySerializer(serializers.Serializer[Any]):
     """An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest."""
 
@@ -196,15 +175,6 @@ class StorageSerializer(serializers.Serializer[Any]):
     limit_bytes = serializers.IntegerField(allow_null=True)
     archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
     adapters = AdapterBytesSerializer(many=True)
-
-
-class StagingSerializer(serializers.Serializer[Any]):
-    """Data of the live event `adapter.staging`."""
-
-    adapter = serializers.CharField(source="version.adapter.name")
-    version = serializers.IntegerField(source="version.number")
-    state = serializers.ChoiceField(choices=VersionState.choices, source="version.state")
-    placement = PlacementSerializer(source="*")
 
 
 class UploadedFileSerializer(serializers.Serializer[Any]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from control_plane.adapters.models import OUT_OF_USE, Adapter, AdapterVersion
-from control_plane.adapters.queries import stored_bytes
+from control_plane.adapters.queries import count_active, stored_bytes
 from control_plane.errors import LorikeetError
-from control_plane.quotas.queries import count_adapters, tenant_limits
+from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.models import Tenant
 
 
@@ -45,7 +45,7 @@ def require_room_for_contents(tenant: Tenant, name: str, sizes: Mapping[str, int
 
 def _require_adapter(tenant: Tenant, name: str, allowed: int) -> None:
     exists = Adapter.objects.for_tenant(tenant).filter(name=name, archived_at__isnull=True).exists()
-    if not exists and count_adapters(tenant) >= allowed:
+    if not exists and count_active(tenant) >= allowed:
         raise StoredLimitError(
             "adapter_limit_reached",
             f"The tenant has {allowed} adapters, which is its limit.",

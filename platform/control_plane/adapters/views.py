@@ -20,8 +20,6 @@ from control_plane.adapters.serializers import (
     AdapterSummarySerializer,
     AliasTargetSerializer,
     ArchivedAdapterSerializer,
-    CanaryFormSerializer,
-    CanarySerializer,
     ModelSerializer,
     StorageSerializer,
     UploadFormSerializer,
@@ -30,11 +28,9 @@ from control_plane.adapters.serializers import (
 )
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads.announced_digests import read_announced
-from control_plane.canaries import judging
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
-from control_plane.placements import restage
-from control_plane.quotas.queries import tenant_limits
+from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
@@ -213,41 +209,6 @@ class AliasView(TenantView):
         return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
 
 
-class CanaryView(AliasView):
-    needs: ClassVar = {
-        "GET": Capability.VIEW,
-        "PUT": Capability.WRITE_ADAPTERS,
-        "DELETE": Capability.WRITE_ADAPTERS,
-    }
-
-    @extend_schema(operation_id="read_canary", responses={200: CanarySerializer, **_NOT_FOUND}, tags=["adapters"])
-    def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """How the canary does beside the alias's own version."""
-        return Response(CanarySerializer(judging.compare(self.principal.tenant, name, alias)).data)
-
-    @extend_schema(
-        operation_id="set_canary",
-        request=CanaryFormSerializer,
-        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
-        tags=["adapters"],
-    )
-    def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
-        form = CanaryFormSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
-        percent = form.validated_data["percent"]
-        aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
-        return self.show(name)
-
-    @extend_schema(operation_id="stop_canary", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
-    def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """All requests go to the alias's own version again."""
-        adapter = queries.get_adapter(self.principal.tenant, name).adapter
-        aliases.stop_canary(acting=self.principal, adapter=adapter, name=alias)
-        return Response(status=204)
-
-
 class RollbackView(AliasView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
@@ -263,23 +224,6 @@ class RollbackView(AliasView):
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
         aliases.roll_back(acting=self.principal, adapter=adapter, name=alias)
         return self.show(name)
-
-
-class RestageView(VersionView):
-    http_method_names = ["post", "options"]
-    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
-
-    @extend_schema(
-        operation_id="restage_version",
-        request=None,
-        responses={202: VersionSerializer, **_CONFLICT},
-        tags=["adapters"],
-    )
-    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Bring this version to every host again."""
-        version = queries.get_version(self.principal.tenant, name, number)
-        restage.restage_version(acting=self.principal, version=version)
-        return self.show(name, number, status=202)
 
 
 class UploadsView(TenantView):

@@ -1,68 +1,24 @@
-"""Every write about hosts and placements, each with its live events after commit."""
+"""Every write about hosts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
-from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
-from control_plane.adapters.payloads import staging_json
-from control_plane.adapters.versions import mark_version_failed, mark_version_ready, mark_version_staging
 from control_plane.audit import actions as audit
-from control_plane.config import current
 from control_plane.fleet import host_status
-from control_plane.fleet.base_model import (
-    Quarantine,
-    ServedBase,
-    described_hosts,
-    quarantine,
-    served_base,
-    serving_hosts,
-    short,
-)
+from control_plane.fleet.base_model import Quarantine, quarantine, served_base
 from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import Endpoint
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, Phase, Placement
-from control_plane.jobs import claims, turns
-from control_plane.writes import announce, enqueue
+from control_plane.fleet.models import EngineHost, HostState
+from control_plane.fleet.signals import quarantined
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
-
-MOST_RETRIED = 50
-LONGEST_RETRY_PAUSE = timedelta(hours=1)
-PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
-# At once on one host: one that hangs must not hold every slot.
-HOST_STAGINGS = 3
-# What a worker reports of a placement; its claim is another column, which is renewed beside.
-REPORTED = (
-    "phase",
-    "bytes_done",
-    "bytes_total",
-    "pool_pages",
-    "error",
-    "attempts",
-    "next_attempt_at",
-    "failures",
-    "failed_boot_id",
-    "boot_id",
-    "updated_at",
-)
-# Slots that are asked for at most for one change: each asks for another when it has done something.
-MOST_SLOTS = 100
-
-
-# -- hosts ---------------------------------------------------------------------
 
 
 def sync_hosts(endpoints: Mapping[str, Endpoint]) -> None:
@@ -94,7 +50,7 @@ def _note_quarantine(host: EngineHost, before: Quarantine | None, *, is_new: boo
     now = quarantine(served_base(), host.description)
     model = {name: host.description.get(name, "") for name in ("base_model", "base_digest", "text_digest")}
     if now is not None:
-        host.placements.all().delete()
+        quarantined.send(EngineHost, host=host)
         if is_new or before is None:
             logger.warning("host %s is in quarantine: %s %s", host.name, now.message, now.fix)
             audit.record(SYSTEM, "host.quarantine", host, tenant=None, reason=now.code, **model)
@@ -114,232 +70,3 @@ def record_status(name: str, status: pb.HostStatus) -> None:
 def record_offline(name: str) -> None:
     """A host stopped answering. Its last status stays, for whoever looks for the cause."""
     EngineHost.objects.filter(name=name).update(state=HostState.OFFLINE)
-
-
-# -- placements ----------------------------------------------------------------
-
-
-def place_version(version: AdapterVersion) -> list[Placement]:
-    """Want ``version`` on every host that serves its base model, and begin staging it where it is not ready.
-
-    Hosts that are offline keep the wish; the reconciler acts on it when they return.
-    """
-    base = served_base()
-    with transaction.atomic():
-        version = lock_version(version)
-        if version.state in OUT_OF_USE:  # archived at this moment
-            return []
-        if base is None or version.base_digest not in base.adapters_of:
-            return []  # `settle_base_model` says so
-        hosts = serving_hosts(base)
-        for host in hosts:
-            Placement.objects.get_or_create(version=version, host=host)
-        # What a worker has in hand goes on there.
-        idle = version.placements.filter(claims.unclaimed(), host__in=hosts)
-        placements = _requeue(idle.exclude(ready_here()))
-        mark_version_staging(version)
-        _stage_after_commit(placements)
-    return placements
-
-
-def restage_version(version: AdapterVersion) -> list[Placement]:
-    """Stage again everywhere, also where it is ready: there it stays callable."""
-    with transaction.atomic():
-        version = lock_version(version)
-        _requeue(version.placements.all())
-        return place_version(version)
-
-
-def withdraw_version(version: AdapterVersion) -> None:
-    """No longer want ``version`` anywhere; hosts forget it once no version of any tenant has its content."""
-    with transaction.atomic():
-        hosts = [placement.host.name for placement in version.placements.select_related("host")]
-        version.placements.all().delete()
-        for host in hosts:
-            enqueue("fleet.drop_unwanted", host, version.digest)
-
-
-def requeue_after_boot(host: EngineHost) -> int:
-    """An engine that restarted has an empty memory: stage again what should be there. How many."""
-    with transaction.atomic():
-        # What is not ready waits for a worker, who finds the new process by itself.
-        ready = Placement.objects.filter(host=host, phase=Phase.READY, version__state__in=PLACED_STATES)
-        placements = _requeue(ready.exclude(boot_id=host.boot_id))
-        _stage_after_commit(placements)
-    return len(placements)
-
-
-def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
-    """Stage again what is marked ready but absent from the host's own report. How many."""
-    resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
-    settled = timezone.now() - grace
-    with transaction.atomic():
-        ready = Placement.objects.filter(host=host, phase=Phase.READY, boot_id=host.boot_id, updated_at__lt=settled)
-        missing = _requeue(ready.exclude(version__digest__in=resident), boot_id="")
-        _stage_after_commit(missing)
-    return len(missing)
-
-
-def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:
-    """Stage again what failed there, once its pause is over or the host was started anew. How many.
-
-    Nobody tells when the cause of a failure is gone. The version stays as it is until it is ready: that it is tried
-    again is no news for its owner.
-    """
-    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now or timezone.now()) | ~Q(failed_boot_id=host.boot_id)
-    states = [*PLACED_STATES, VersionState.FAILED]
-    with transaction.atomic():
-        failed = Placement.objects.filter(due, host=host, phase=Phase.FAILED, version__state__in=states)
-        first = failed.order_by(F("next_attempt_at").asc(nulls_first=True)).values_list("pk", flat=True)[:MOST_RETRIED]
-        placements = _requeue(Placement.objects.filter(pk__in=list(first), phase=Phase.FAILED))
-        _stage_after_commit(placements)
-    return len(placements)
-
-
-def retry_pause(failures: int) -> timedelta:
-    """After so many failures in a row: a minute, two, four, at most an hour."""
-    return min(LONGEST_RETRY_PAUSE, timedelta(minutes=1 << min(failures - 1, 10)))
-
-
-def settle_base_model(base: ServedBase | None) -> int:
-    """Adapters of another base model are neither called nor kept on hosts. How many versions that ends.
-
-    It is undone by itself: when their base model is served again they are placed like new ones.
-    """
-    foreign = [host for host in described_hosts() if base is None or not base.is_served_by(host.description)]
-    Placement.objects.filter(host__in=foreign).delete()
-    if base is None:
-        return 0
-    Placement.objects.exclude(version__base_digest__in=base.adapters_of).delete()
-    others = AdapterVersion.objects.filter(state__in=PLACED_STATES).exclude(base_digest__in=base.adapters_of)
-    found = list(others.select_related("tenant"))
-    for version in found:
-        mark_version_failed(version, of_other_base(version, base), ready_too=True)
-    return len(found)
-
-
-def of_other_base(version: AdapterVersion, base: ServedBase) -> dict[str, str]:
-    return {
-        "code": "other_base_model",
-        "message": f"It was made for the base model {version.base_model} ({short(version.base_digest)}); "
-        f"this installation serves {base.name} ({short(base.digest)}) now.",
-        "fix": f"Upload an adapter that was trained for {base.name}. This one is used again if its model comes back.",
-    }
-
-
-def claim_next() -> Placement | None:
-    """Take a placement for staging, of the tenant whose turn it is. None if there is none to take now.
-
-    What a worker reports after another has claimed the placement, or it was queued anew, is ignored.
-    """
-    line = turns.Line("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
-    if not line.is_open():
-        return None
-    with transaction.atomic():
-        placement = line.choose()
-        if placement is None:
-            return None
-        # One that is under a claim still was begun by a worker that died: that attempt goes on.
-        placement.attempts += placement.claim is None
-        placement.error = None
-        placement.save(update_fields=["attempts", "error", "updated_at"])
-        claims.take(placement)
-    return placement
-
-
-def _waiting() -> QuerySet[Placement]:
-    """Those that nobody has in hand, on hosts that answer."""
-    wanted = Placement.objects.filter(version__state__in=[*PLACED_STATES, VersionState.FAILED])
-    open_ = wanted.exclude(phase__in=[Phase.READY, Phase.FAILED])
-    due = open_.filter(Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now()), claims.unclaimed())
-    busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
-    here = due.filter(host__active=True, host__state=HostState.ONLINE).exclude(host__in=busy.values("host"))
-    return here.select_related("host", "version__adapter", "version__tenant").order_by("updated_at")
-
-
-def _staging() -> QuerySet[Placement]:
-    return Placement.objects.filter(claims.claimed())
-
-
-def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
-    """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready."""
-    with transaction.atomic():
-        if event.phase == pb.StageEvent.READY:
-            lock_version(placement.version)  # before its placement, as whoever places it does
-        if _superseded(placement):
-            return
-        placement.phase = Phase(pb.StageEvent.Phase.Name(event.phase).lower())
-        placement.bytes_done, placement.bytes_total = event.bytes_done, event.bytes_total
-        if placement.phase == Phase.READY:
-            placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
-            placement.error, placement.attempts = None, 0
-            placement.failures, placement.failed_boot_id, placement.next_attempt_at = 0, "", None
-            claims.end(placement)
-        placement.save(update_fields=REPORTED)
-        if placement.phase == Phase.READY:
-            placement.version = mark_version_ready(placement.version)
-        _tell(placement, bytes_per_second)
-
-
-def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: float | None) -> None:
-    """Store why an attempt failed; `pause_s` until the next one, None if there is none.
-
-    A final failure on the last hope makes the version failed.
-    """
-    final = pause_s is None
-    error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
-    with transaction.atomic():
-        lock_version(placement.version)
-        if _superseded(placement):
-            return
-        placement.phase = Phase.FAILED if final else Phase.QUEUED
-        placement.error = error
-        if final:
-            placement.failures += 1
-            placement.failed_boot_id = placement.host.boot_id
-        pause = timedelta(seconds=pause_s) if pause_s is not None else retry_pause(placement.failures)
-        placement.next_attempt_at = timezone.now() + pause
-        placement.save(update_fields=REPORTED)
-        claims.end(placement)
-        hopeful = placement.version.placements.filter(host__active=True).exclude(phase=Phase.FAILED)
-        if final and not hopeful.exists():
-            placement.version = mark_version_failed(placement.version, error)
-        _tell(placement, 0.0)
-
-
-def ready_here() -> Q:
-    """Placements that are ready on the engine process that runs now."""
-    return Q(phase=Phase.READY, boot_id=F("host__boot_id"))
-
-
-def callable_here() -> Q:
-    """Placements that this engine process has had ready, also while they are staged again."""
-    return Q(boot_id=F("host__boot_id")) & ~Q(phase=Phase.FAILED)
-
-
-def _superseded(placement: Placement) -> bool:
-    """Whether it is in other hands, queued anew or gone. Locks it until the transaction ends."""
-    own = Placement.objects.select_for_update().filter(pk=placement.pk, claim=placement.claim)
-    return own.first() is None
-
-
-def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
-    """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
-    found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
-    idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None}
-    again = {"phase": Phase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
-    Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
-    return found
-
-
-def _stage_after_commit(placements: list[Placement]) -> None:
-    for _ in placements[:MOST_SLOTS]:
-        enqueue("fleet.stage_next")
-
-
-def _tell(placement: Placement, bytes_per_second: float) -> None:
-    announce(
-        placement.version.tenant_id,
-        "adapter.staging",
-        lambda: {**staging_json(placement), "bytes_per_second": round(bytes_per_second)},
-    )

@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 
 from control_plane import config
+from control_plane.fleet.errors import HostError
 
 # A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
 MAX_MESSAGE_BYTES = 64 << 20
@@ -69,3 +70,15 @@ def configured_endpoints() -> dict[str, Endpoint]:
         name: Endpoint(name, address, settings.engine_token, settings.engine_tls_ca)
         for name, address in settings.engine_hosts.items()
     }
+
+
+def endpoint_of(host: str) -> Endpoint:
+    """Raises HostError."""
+    endpoint = configured_endpoints().get(host)
+    if endpoint is None:
+        raise HostError(
+            "host_not_configured",
+            f"Engine host {host} is not in this process's settings.",
+            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat.",
+        )
+    return endpoint

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import grpc.aio
 from django.db import DatabaseError
@@ -16,8 +17,9 @@ from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.endpoint import Endpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.host_events import publish_host_status
 from control_plane.fleet.leader_election import Lease
+from control_plane.fleet.models import EngineHost
+from control_plane.fleet.signals import host_changed
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -66,7 +68,7 @@ class HostWatcher:
                 if status.boot_id != self._boot_id:  # another engine answers on this connection
                     await self._booted(await self._client.describe())
                 await run_db(actions.record_status, self.name, status)
-                await run_db(publish_host_status, self.name)
+                await run_db(partial(host_changed.send, EngineHost, name=self.name))
 
     async def _booted(self, description: pb.EngineDescription) -> None:
         """A connection breaks when an engine restarts, so a boot is always seen at the start of a new one."""
@@ -81,7 +83,7 @@ class HostWatcher:
         if self._online is not False:
             self._online = False
             await run_db(actions.record_offline, self.name)
-            await run_db(publish_host_status, self.name)
+            await run_db(partial(host_changed.send, EngineHost, name=self.name))
 
 
 class FleetWatcher:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
-from control_plane.fleet.actions import callable_here
 from control_plane.fleet.base_model import ServedBase, served_base, serving_hosts
-from control_plane.fleet.models import Placement
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
+from control_plane.placements.actions import callable_here
+from control_plane.placements.models import Placement
 from control_plane.quotas.queries import PrincipalLimits, limits_of
 from control_plane.slo.queries import Targets, targets_of
 from control_plane.tenants.roles import Capability

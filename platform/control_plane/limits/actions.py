@@ -10,8 +10,8 @@ from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.keys.models import ApiKey
+from control_plane.limits.models import LimitSet
 from control_plane.limits.values import Limits
-from control_plane.quotas.models import LimitSet
 from control_plane.tenants.models import Tenant
 from control_plane.writes import announce
 

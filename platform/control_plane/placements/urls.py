@@ -2,10 +2,14 @@
 
 from django.urls import path
 
-from control_plane.placements import host_views as views
+from control_plane.placements import host_views
+from control_plane.placements.views import RestageView
 
-urlpatterns = [path("hosts", views.HostsView.as_view(), name="hosts")]
+urlpatterns = [
+    path("hosts", host_views.HostsView.as_view(), name="hosts"),
+    path("adapters/<str:name>/versions/<int:number>/restage", RestageView.as_view(), name="version-restage"),
+]
 operator_urlpatterns = [
-    path("hosts", views.OperatorHostsView.as_view(), name="operator-hosts"),
-    path("base-model", views.OperatorBaseModelView.as_view(), name="base-model"),
+    path("hosts", host_views.OperatorHostsView.as_view(), name="operator-hosts"),
+    path("base-model", host_views.OperatorBaseModelView.as_view(), name="base-model"),
 ]

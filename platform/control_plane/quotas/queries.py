@@ -1,4 +1,4 @@
-"""Reading limits, and what the ledger says was used of them."""
+"""What binds a caller, and what the ledger says was used of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from uuid import UUID
 
 from django.db.models import F, Q, QuerySet, Sum
 
-from control_plane.adapters.models import Adapter
 from control_plane.keys.models import ApiKey
+from control_plane.limits.models import LimitSet
 from control_plane.limits.values import UNLIMITED, Limits
 from control_plane.quotas.limiter_interface import EPOCH, Period, Scope, Spent
-from control_plane.quotas.models import LimitSet
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyTotals, DailyUsage, UsageEvent, Watermark
 
@@ -45,21 +44,6 @@ def limits_of(tenant: Tenant, key: ApiKey | None) -> PrincipalLimits:
     rows = LimitSet.objects.for_tenant(tenant).filter(Q(api_key=None) | Q(api_key=key))
     found = {row.api_key_id: row.limits for row in rows}
     return PrincipalLimits(found.get(None, UNLIMITED), found.get(key.pk, UNLIMITED) if key else UNLIMITED)
-
-
-def tenant_limits(tenant: Tenant) -> Limits:
-    row = LimitSet.objects.for_tenant(tenant).filter(api_key=None).first()
-    return row.limits if row else UNLIMITED
-
-
-def key_limits(tenant: Tenant) -> dict[UUID, Limits]:
-    """Of every key that has some."""
-    rows = LimitSet.objects.for_tenant(tenant).exclude(api_key=None)
-    return {row.api_key_id: row.limits for row in rows if row.api_key_id is not None}
-
-
-def count_adapters(tenant: Tenant) -> int:
-    return Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True).count()
 
 
 def spending(tenant_id: UUID | str, scopes: Iterable[str], period: Period) -> list[Spent]:

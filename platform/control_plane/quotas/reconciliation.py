@@ -11,9 +11,9 @@ from collections import defaultdict
 
 from django.db.models import Q
 
+from control_plane.limits.models import LimitSet
 from control_plane.quotas.limiter_factory import with_limiter
 from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Period, Spent, period_of
-from control_plane.quotas.models import LimitSet
 from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.events import publish_quota

@@ -12,18 +12,13 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils import timezone
 
-from control_plane.adapters.queries import stored_bytes
+from control_plane.adapters.queries import count_active, stored_bytes
 from control_plane.keys.models import ApiKey
+from control_plane.limits.queries import key_limits, tenant_limits
 from control_plane.limits.values import UNLIMITED, Counted, Limits
 from control_plane.quotas.limiter_factory import with_limiter
 from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Reading, Scope, Spent, period_of
-from control_plane.quotas.queries import (
-    OF_TENANT,
-    count_adapters,
-    key_limits,
-    spending,
-    tenant_limits,
-)
+from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
@@ -58,7 +53,7 @@ def standing(tenant: Tenant) -> dict[str, Any]:
         scope.name: _Scope(scope.limits, reading if _is_counted(scope, of_tenant) else None, each)
         for scope, reading, each in zip(scopes, readings or [None] * len(scopes), spent, strict=True)
     }
-    stored = {"adapters": count_adapters(tenant), "storage_bytes": stored_bytes(tenant)}
+    stored = {"adapters": count_active(tenant), "storage_bytes": stored_bytes(tenant)}
     whole = by_name[OF_TENANT]
     return {
         "counters_reachable": readings is not None,

@@ -15,8 +15,8 @@ from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
+from control_plane.limits.queries import tenant_limits
 from control_plane.limits.values import Limits
-from control_plane.quotas.queries import tenant_limits
 from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
 from control_plane.quotas.usage_against_limits import find_key, standing
 from control_plane.tenants.models import Tenant

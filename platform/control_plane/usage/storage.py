@@ -47,7 +47,5 @@ def _count(tenant_id: UUID, hour: datetime, size: int) -> bool:
             return True
         later = days.filter(pk=day.pk, last_hour__lt=hour)
         return bool(
-            later.update(
-                byte_hours=F("byte_hours") + size, measured_hours=F("measured_hours") + 1, last_hour=hour
-            )
+            later.update(byte_hours=F("byte_hours") + size, measured_hours=F("measured_hours") + 1, last_hour=hour)
         )

@@ -1,10 +1,18 @@
-"""The aggregator and the hourly look at storage, as beat runs them."""
+"""Recovery, the aggregator and the hourly look at storage, as beat runs them."""
 
 from __future__ import annotations
 
+import logging
+
 from celery import shared_task
 
+from control_plane.fleet.endpoint import endpoint_of
+from control_plane.fleet.errors import HostError
+from control_plane.fleet.models import EngineHost, HostState
 from control_plane.usage import aggregation, storage
+from control_plane.usage.recovery import recover_usage
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task(name="usage.aggregate")
@@ -17,3 +25,13 @@ def aggregate() -> None:
 def measure_storage() -> None:
     """Count the present hour of every tenant's storage, unless it has been counted."""
     storage.measure()
+
+
+@shared_task(name="fleet.pull_usage")
+def pull_usage() -> None:
+    """Collect usage that no web process acknowledged, for instance because it was killed."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        try:
+            recover_usage(endpoint_of(host.name))
+        except HostError as failure:
+            logger.warning("usage of %s was not collected: %s", host.name, failure)

@@ -18,13 +18,13 @@ from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.locks import lock_claimed, lock_upload
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.payloads import upload_json
+from control_plane.adapters.signals import version_in_use
 from control_plane.adapters.storage_limits import require_room, require_room_for_contents
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
-from control_plane.fleet import actions as fleet
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.jobs import claims, turns
 from control_plane.tenants.models import Tenant
@@ -234,7 +234,7 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
         unarchive_version(version, uploader_of(locked))
         locked.version, locked.report = version, dict(report)
         move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
-        fleet.place_version(version)
+        version_in_use.send(AdapterVersion, version=version)
         tell_adapter(adapter)
         forget_after_commit(locked)
     return True

@@ -26,7 +26,7 @@ from control_plane.adapters.uploads import spool
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase
 from control_plane.jobs import claims
-from control_plane.quotas.queries import tenant_limits
+from control_plane.limits.queries import tenant_limits
 from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Limits

@@ -1,4 +1,4 @@
-"""Staging, reconciling and collecting usage: jobs that talk to engine hosts outside any request."""
+"""Staging versions on hosts, and bringing what hosts hold towards what they should hold."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from celery import shared_task
 
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
-from control_plane.fleet import actions, host_status
+from control_plane.fleet import host_status
+from control_plane.fleet.actions import sync_hosts
 from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
 from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import Endpoint, configured_endpoints
+from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, Placement
+from control_plane.fleet.models import EngineHost, HostState
 from control_plane.jobs import claims
-from control_plane.usage.recovery import recover_usage
+from control_plane.placements import actions
+from control_plane.placements.models import Placement
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -59,7 +61,7 @@ def pause_before_retry(retries: int, failure: HostError) -> float:
 
 def stage(placement: Placement) -> None:
     """One attempt. Raises the ``HostError`` it ended with."""
-    endpoint = endpoint_of(placement.host)
+    endpoint = endpoint_of(placement.host.name)
     base = served_base()
     with engine_calls(endpoint) as engine:
         description = engine.describe()
@@ -126,17 +128,6 @@ def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageA
         ) from error
 
 
-def endpoint_of(host: EngineHost) -> Endpoint:
-    endpoint = configured_endpoints().get(host.name)
-    if endpoint is None:
-        raise HostError(
-            "host_not_configured",
-            f"Engine host {host.name} is not in this process's settings.",
-            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat.",
-        )
-    return endpoint
-
-
 @shared_task(name="fleet.drop_unwanted")
 def drop_unwanted(host_name: str, digest: str) -> None:
     """Let a host forget content that no version wants there any more."""
@@ -145,14 +136,14 @@ def drop_unwanted(host_name: str, digest: str) -> None:
     host = EngineHost.objects.get(name=host_name)
     if host.state != HostState.ONLINE:
         return  # a host that does not answer would take up the slots of those that do
-    with engine_calls(endpoint_of(host)) as engine:
+    with engine_calls(endpoint_of(host.name)) as engine:
         engine.drop(digest)
 
 
 @shared_task(name="fleet.reconcile")
 def reconcile(host_name: str = "") -> None:
     """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
-    actions.sync_hosts(configured_endpoints())
+    sync_hosts(configured_endpoints())
     base = served_base()
     actions.settle_base_model(base)
     place_missing(base)
@@ -172,13 +163,3 @@ def place_missing(base: ServedBase | None) -> None:
         wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
         for version in wanted.filter(base_digest__in=base.adapters_of if base else ()).exclude(placements__host=host):
             actions.place_version(version)
-
-
-@shared_task(name="fleet.pull_usage")
-def pull_usage() -> None:
-    """Collect usage that no web process acknowledged, for instance because it was killed."""
-    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
-        try:
-            recover_usage(endpoint_of(host))
-        except HostError as failure:
-            logger.warning("usage of %s was not collected: %s", host.name, failure)

@@ -1,0 +1,9 @@
+"""What hosts come to, for whoever is interested: this package imports nobody above it."""
+
+from django.dispatch import Signal
+
+host_changed = Signal()
+"""`name`: its status was written."""
+
+quarantined = Signal()
+"""`host`: it is not to be used, in the transaction that finds so."""

@@ -1,0 +1,15 @@
+from django.apps import AppConfig
+
+
+class PlacementsConfig(AppConfig):
+    name = "control_plane.placements"
+
+    def ready(self) -> None:
+        from control_plane.adapters.signals import version_in_use, version_out_of_use
+        from control_plane.fleet.signals import host_changed, quarantined
+        from control_plane.placements import receivers
+
+        version_in_use.connect(receivers.place)
+        version_out_of_use.connect(receivers.withdraw)
+        quarantined.connect(receivers.clear_host)
+        host_changed.connect(receivers.tell_consoles)

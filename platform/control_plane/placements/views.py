@@ -1,0 +1,35 @@
+"""Staging a version again, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters import queries
+from control_plane.adapters.serializers import VersionSerializer
+from control_plane.adapters.views import VersionView
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.placements import actions
+from control_plane.tenants.roles import Capability
+
+_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class RestageView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restage_version",
+        request=None,
+        responses={202: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Bring this version to every host again."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        actions.restage_version(acting=self.principal, version=version)
+        return self.show(name, number, status=202)
