@@ -43,6 +43,7 @@ class EngineConfig:
     fair_slack: float = 0.1  # share of the pool's tokens, priced as output
     starvation_s: float = 10.0
     tenant_max_running: int = 0  # 0 = no cap
+    min_prefill_share: float = 0.0625  # of a step's tokens, whatever the objectives between tokens; 1 = enforce none
     cluster_adapters: int = 8
     lorax_active: int = 1024
     lorax_cycle_s: float = 2.0

@@ -37,6 +37,7 @@ from .scheduling.gate import Gate
 from .scheduling.modes import PRISTINE, Applied, Batch, MergeReport, modes
 from .scheduling.observation import Observation, QueueReport, WaitingRequest
 from .scheduling.orders import PolicyContext, orders
+from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.reclaim import Reclaimer
 from .scheduling.scheduler import Scheduler, StepPlan, too_large_for_host
 from .scheduling.sequence import RequestState, Sequence, State, Timeline
@@ -105,6 +106,7 @@ class Engine:
             prefetch=config.prefetch,
             step_tokens=config.step_tokens,
             max_running=config.max_running,
+            min_prefill_share=config.min_prefill_share,
             clock=clock,
         )
         self.forecast = self.scheduler.forecast
@@ -209,6 +211,10 @@ class Engine:
 
     def merge_report(self) -> MergeReport:
         return MergeReport(self._merged.digest if self._merged else PRISTINE, self._merges, self._merged_steps)
+
+    def prefill_budget_report(self) -> PrefillBudgetReport:
+        """What is done for objectives of the time between tokens."""
+        return self.scheduler.prefill_budget.report
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""

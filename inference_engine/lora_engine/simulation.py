@@ -217,6 +217,7 @@ class SimulatedEngine:
             prefetch=self.config.prefetch,
             step_tokens=self.config.step_tokens,
             max_running=self.config.max_running,
+            min_prefill_share=self.config.min_prefill_share,
             clock=self.clock,
         )
         self.forecast = self.scheduler.forecast

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .orders import Order
+from .prefill_budget import PrefillBudget
 from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
@@ -55,14 +56,17 @@ class Forecast:
         room: Callable[[], Room],
         host_load_s: Callable[[str], float | None],
         step_tokens: int,
+        cost: StepCost,
+        prefill_budget: PrefillBudget,
     ) -> None:
         """``host_load_s``: seconds to copy an adapter from host memory, 0 on the device, None if it is on disk."""
-        self.cost = StepCost()
+        self.cost = cost
         self.disk_load_s = 0.5
         self._order = order
         self._room = room
         self._host_load_s = host_load_s
         self._step_tokens = step_tokens
+        self._prefill_budget = prefill_budget
         self._steps = 0
         self._ends: list[tuple[int, int]] = []  # expected last step of each running sequence, and its arrival
         self._end_of: dict[Sequence, int] = {}
@@ -145,7 +149,8 @@ class Forecast:
         fitting = min(room.slots, int(room.tokens / self._mean_prompt(sequence)))
         decoding = min(running + max(0, fitting), running + ahead.sequences)
         released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
-        steps = max(released, prompt / max(1.0, self._step_tokens - decoding), 1.0)
+        share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
+        steps = max(released, prompt / max(1.0, share), 1.0)
         if not released:  # with nobody to wait for, its step is shared by the prompts that come with it
             prompt += self._prompts_per_step
         step = self.cost.seconds(Work(decoding, 0, self._context))

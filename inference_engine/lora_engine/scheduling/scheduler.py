@@ -25,9 +25,10 @@ from lora_engine.request import RequestError
 from .decoders import Decoders
 from .forecast import Forecast, Room
 from .orders import Order, Outcome
+from .prefill_budget import PrefillBudget
 from .reclaim import Reclaimer
 from .sequence import Chunk, Sequence, State
-from .step_cost import Work
+from .step_cost import StepCost, Work
 
 
 @dataclass(slots=True)
@@ -65,13 +66,17 @@ class Scheduler:
         prefetch: int,
         step_tokens: int,
         max_running: int,
+        min_prefill_share: float,
         clock: Callable[[], float],
     ) -> None:
         self.waiting = order
         self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
         self._decoders = Decoders(geometry.page_tokens)
         self._others: dict[Sequence, None] = {}  # running sequences that are not among the decoders
-        self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens)
+        self._max_running = min(max_running, step_tokens)  # each has a token in every step
+        cost = StepCost()
+        self.prefill_budget = PrefillBudget(cost, step_tokens, min_prefill_share)
+        self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens, cost, self.prefill_budget)
         self._allocator = allocator
         self._geometry = geometry
         self._residency = residency
@@ -80,7 +85,6 @@ class Scheduler:
         self._source = source
         self._prefetch = prefetch
         self._step_tokens = step_tokens
-        self._max_running = min(max_running, step_tokens)  # each has a token in every step
         self._clock = clock
 
     def schedule(self) -> StepPlan:
@@ -137,11 +141,15 @@ class Scheduler:
         plan.chunks.update(self._decoders.chunks)
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
         budget -= len(self._decoders)
-        others = sorted(self._others, key=lambda s: s.remaining > 1)
-        for sequence in others:
+        decodes = [sequence for sequence in self._others if sequence.remaining <= 1]
+        prefills = [sequence for sequence in self._others if sequence.remaining > 1]
+        for sequence in decodes:
+            budget -= self._continue(sequence, plan, budget)
+        self.prefill_budget.begin_step(plan.work)
+        for sequence in prefills:
             budget -= self._continue(sequence, plan, budget)
         self.waiting.stepped()
-        served = [chunk for sequence in others if (chunk := plan.chunks.get(sequence))]
+        served = [chunk for sequence in decodes + prefills if (chunk := plan.chunks.get(sequence))]
         self.waiting.served(served)
         for chunk in served:
             self._keep_decoding(chunk)
@@ -156,13 +164,21 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan a running sequence's next tokens; how many they are."""
-        tokens = min(len(sequence.token_ids) - sequence.num_computed, budget)
+        tokens = min(sequence.remaining, budget)
         if not tokens or sequence not in self.running:
             return 0  # nothing left this step, or it gave way to another meanwhile
-        if (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
+        if sequence.remaining > 1:
+            tokens = self.prefill_budget.take(tokens)
+        if not tokens or (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
             return 0
-        plan.add(sequence, tokens)
+        self._add(plan, sequence, tokens)
         return tokens
+
+    def _add(self, plan: StepPlan, sequence: Sequence, tokens: int) -> Chunk:
+        chunk = plan.add(sequence, tokens)
+        if chunk.samples:
+            self.prefill_budget.decodes(sequence)
+        return chunk
 
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give ``sequence`` pages for its next ``tokens``, pre-empting if need be; False if it gave way itself."""
@@ -183,7 +199,8 @@ class Scheduler:
 
         def attempt(sequence: Sequence) -> Outcome:
             nonlocal budget
-            if budget <= 0 or len(self.running) >= self._max_running:
+            running = len(self.running)
+            if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_admit(running):
                 return Outcome.FULL
             if sequence.pending:
                 return Outcome.BUSY
@@ -204,9 +221,9 @@ class Scheduler:
 
     def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan the first tokens of a sequence that just entered; how many they are."""
-        tokens = min(sequence.remaining, budget)
+        tokens = self.prefill_budget.take(min(sequence.remaining, budget))
         sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
-        self.waiting.served((plan.add(sequence, tokens),))
+        self.waiting.served((self._add(plan, sequence, tokens),))
         return tokens
 
     def _try_to_enter(self, sequence: Sequence) -> Outcome:
@@ -332,6 +349,7 @@ class Scheduler:
         if not self._decoders.remove(sequence):
             del self._others[sequence]
         self.waiting.left(sequence)
+        self.prefill_budget.left(sequence)
         self.forecast.left(sequence)
         self.remember_prefix(sequence)
         self._prefixes.release(sequence.pages)

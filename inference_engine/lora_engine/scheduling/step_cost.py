@@ -103,5 +103,10 @@ class StepCost:
     def seconds(self, work: Work) -> float:
         return self._cost.predict((1.0, work.decoding, work.prompt_tokens, work.context_tokens))
 
+    def sequences_within(self, seconds: float, context_each: float) -> float:
+        """How many sequences a step of nothing but decoding may have, of so many cached tokens each."""
+        constant, sequence, _prompt, context = self._cost.rates
+        return float((seconds - constant) / max(sequence + context * context_each, 1e-9))
+
     def observe(self, work: Work, seconds: float) -> None:
         self._cost.observe((1.0, work.decoding, work.prompt_tokens, work.context_tokens), seconds)

@@ -43,6 +43,7 @@ _HELP = {
     "fair_slack": "lead another tenant may gain on one whose request does not fit, as a share of the pool",
     "starvation_s": "seconds a request may be passed by others before nobody passes it",
     "tenant_max_running": "sequences of one tenant in a batch, where the request names no other cap; 0 has none",
+    "min_prefill_share": "share of a step's tokens left to prefill by objectives between tokens; 1 enforces none",
     "cluster_adapters": "adapters in a batch from which the clustered order prefers those",
     "lorax_active": "adapters that the lorax order serves at a time",
     "lorax_cycle_s": "seconds after which the lorax order lets another adapter in",

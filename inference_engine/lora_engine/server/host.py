@@ -23,6 +23,7 @@ from lora_engine.request import (
 )
 from lora_engine.scheduling.modes import MergeReport
 from lora_engine.scheduling.observation import QueueReport
+from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -72,6 +73,7 @@ class Snapshot:
     resident: tuple[Resident, ...]
     queue: QueueReport
     merging: MergeReport
+    prefill_budget: PrefillBudgetReport
 
 
 class EngineHost:
@@ -284,7 +286,7 @@ class EngineHost:
             self._answer(live, step, item, record)
 
     def _answer(self, live: Live, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
-        self.metrics.count(item)
+        self.metrics.count(item, live.submit.slo.inter_token_ms)
         error = error_message(item.error) if item.error else None
         if item.error:
             log.info("%s: %s", item.usage.outcome, item.error.message, extra=_context(live, item.error))
@@ -358,6 +360,10 @@ class EngineHost:
                 merges=snapshot.merging.merges,
                 merged_steps=snapshot.merging.merged_steps,
             ),
+            prefill_budget=pb.PrefillBudget(
+                objective_ms=snapshot.prefill_budget.objective_s * 1000,
+                limited_steps=snapshot.prefill_budget.limited_steps,
+            ),
         )
 
     async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
@@ -404,6 +410,7 @@ def _snapshot(engine: EngineLike) -> Snapshot:
         tuple(engine.resident_adapters()),
         engine.queue_report(),
         engine.merge_report(),
+        engine.prefill_budget_report(),
     )
 
 

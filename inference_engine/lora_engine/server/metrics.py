@@ -72,24 +72,31 @@ class HostMetrics:
         self.errors = Counter("lora_engine_errors_total", "Requests that ended with an error, by its code.")
         self.prompt_tokens = Counter("lora_engine_prompt_tokens_total", "Prompt tokens of requests that ended.")
         self.completion_tokens = Counter("lora_engine_completion_tokens_total", "Generated tokens.")
+        self.inter_token = Counter(
+            "lora_engine_inter_token_objectives_total", "Requests with an objective between tokens, by whether it held."
+        )
         self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
         self.first_token = Histogram("lora_engine_first_token_seconds", "From submission to the first token.")
         self.queue = Histogram("lora_engine_queue_seconds", "From submission to the first step.")
         self.status = pb.HostStatus()
 
-    def count(self, finished: RequestFinished) -> None:
+    def count(self, finished: RequestFinished, inter_token_ms: int = 0) -> None:
+        """``inter_token_ms``: the request's objective, 0 for none."""
         usage = finished.usage
         self.requests.add(1, outcome=usage.outcome)
         if finished.error is not None:
             self.errors.add(1, code=finished.error.code)
         self.prompt_tokens.add(usage.prompt_tokens)
         self.completion_tokens.add(usage.completion_tokens)
+        if inter_token_ms and usage.outcome == "finished" and usage.completion_tokens > 1:
+            mean = usage.decode_ms / (usage.completion_tokens - 1)
+            self.inter_token.add(1, kept="yes" if mean <= inter_token_ms else "no")
         if usage.completion_tokens:
             self.first_token.observe(usage.first_token_ms / 1000)
             self.queue.observe(usage.queue_ms / 1000)
 
     def text(self) -> str:
-        totals = (self.requests, self.errors, self.prompt_tokens, self.completion_tokens, self.stages)
+        totals = (self.requests, self.errors, self.prompt_tokens, self.completion_tokens, self.inter_token, self.stages)
         lines = [line for metric in (*totals, self.first_token, self.queue) for line in metric.lines()]
         return "\n".join([*lines, *_status_lines(self.status)]) + "\n"
 
@@ -108,6 +115,9 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
         yield from _gauge(name, text, getattr(status.forecast, part))
     yield from _gauge("merges", "Adapters merged into the second set of weights.", status.merging.merges)
     yield from _gauge("merged_steps", "Steps that ran on merged weights.", status.merging.merged_steps)
+    prefill = status.prefill_budget
+    yield from _gauge("inter_token_objective_ms", "Objective between tokens that steps keep to.", prefill.objective_ms)
+    yield from _gauge("prefill_limited_steps", "Steps whose prefill was cut for it.", prefill.limited_steps)
     yield from _tenant_lines(status)
     yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
     for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):

@@ -467,7 +467,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -483,6 +483,7 @@ class HostStatus(_message.Message):
     REFUSED_EARLY_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
     MERGING_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_BUDGET_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -498,7 +499,16 @@ class HostStatus(_message.Message):
     refused_early: int
     forecast: ForecastAccuracy
     merging: Merging
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ...) -> None: ...
+    prefill_budget: PrefillBudget
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ...) -> None: ...
+
+class PrefillBudget(_message.Message):
+    __slots__ = ("objective_ms", "limited_steps")
+    OBJECTIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    objective_ms: float
+    limited_steps: int
+    def __init__(self, objective_ms: _Optional[float] = ..., limited_steps: _Optional[int] = ...) -> None: ...
 
 class Merging(_message.Message):
     __slots__ = ("adapter_digest", "merges", "merged_steps")

@@ -36,6 +36,7 @@ from lora_engine.request import (
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.modes import MergeReport
 from lora_engine.scheduling.observation import QueueReport, Reason, TenantShare, WaitingRequest
+from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
@@ -130,6 +131,9 @@ class LetterEngine:
 
     def merge_report(self) -> MergeReport:
         return MergeReport("sha256:merged", 3, 90)
+
+    def prefill_budget_report(self) -> PrefillBudgetReport:
+        return PrefillBudgetReport(0.025, 17)
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]

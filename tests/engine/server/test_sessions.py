@@ -312,6 +312,8 @@ async def test_metrics_tell_what_happened(client, host):
     assert 'lora_engine_requests_total{outcome="finished"} 1' in text
     assert 'lora_engine_requests_total{outcome="refused"} 1' in text
     assert 'lora_engine_errors_total{code="' in text
+    assert "lora_engine_inter_token_objective_ms 25" in text
+    assert "lora_engine_prefill_limited_steps 17" in text
     assert "lora_engine_completion_tokens_total 8" in text
     assert 'lora_engine_pool_pages{kind="free"} 9' in text
     assert 'lora_engine_first_token_seconds_bucket{le="+Inf"}' in text

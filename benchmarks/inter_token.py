@@ -1,0 +1,138 @@
+"""Objectives for the time between tokens on one GPU: what they do for their tenant, and what they cost the others.
+
+    python benchmarks/inter_token.py --out benchmarks/results/inter_token.jsonl [--objective-ms 30 20] [--seconds 25]
+
+Llama-3.1-8B shape, random weights. A chat tenant always has 16 requests of 256 + 200 tokens; others always have 64 of
+2,048 + 64. The same engine runs them without an objective, with each, and without one again; the first fifth of each
+run is left out. Attainment is the share of chat requests whose mean time between tokens is within the objective.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from offline_throughput import build_engine
+from rows import Rows
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.request import GenerationRequest, SamplingParams, Slo
+
+CHAT, OTHERS = (16, 256, 200), (64, 2048, 64)  # requests at once, prompt, output
+
+
+class Load:
+    """Keeps each tenant's number of requests in the engine, and notes when every token came."""
+
+    def __init__(self, engine: Engine, label: str, objective_ms: int) -> None:
+        self.engine, self._label, self._objective_ms = engine, label, objective_ms
+        self._rnd = random.Random(3)
+        self._sent = 0
+        self.live: dict[str, set[str]] = {"chat": set(), "others": set()}
+        self.sent_at: dict[str, float] = {}
+        self.times: dict[str, list[float]] = {}
+        self.done: dict[str, float] = {}
+
+    def refill(self) -> None:
+        for tenant, (at_once, prompt, output) in (("chat", CHAT), ("others", OTHERS)):
+            while len(self.live[tenant]) < at_once:
+                self._sent += 1
+                name = f"{self._label} {tenant} {self._sent}"
+                tokens = [self._rnd.randrange(self.engine.model_config.vocab_size) for _ in range(prompt)]
+                slo = Slo(inter_token_ms=self._objective_ms if tenant == "chat" else 0)
+                sampling = SamplingParams(max_tokens=output, ignore_eos=True)
+                self.engine.add_request(GenerationRequest(name, tokens, sampling, tenant=tenant, slo=slo))
+                self.live[tenant].add(name)
+                self.sent_at[name] = time.perf_counter()
+
+    def step(self) -> None:
+        output = self.engine.step()
+        now = time.perf_counter()
+        for delta in output.deltas:
+            self.times.setdefault(delta.request_id, []).append(now)
+        for end in output.finished:
+            for names in self.live.values():
+                names.discard(end.request_id)
+            if end.usage.outcome == "finished":
+                self.done[end.request_id] = now
+
+    def run(self, seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            self.refill()
+            self.step()
+
+    def end(self) -> None:
+        for names in list(self.live.values()):
+            for name in list(names):
+                self.engine.abort(name)
+        while self.engine.has_work():
+            self.step()
+
+
+def measure(engine: Engine, rows: Rows, case: str, objective_ms: int, against: list[int], seconds: float) -> None:
+    """``against``: the objectives that attainment is judged by."""
+    load = Load(engine, case, objective_ms)
+    began, limited = time.perf_counter(), engine.prefill_budget_report().limited_steps
+    load.run(seconds)
+    warm, stop = began + seconds / 5, time.perf_counter()
+    report = engine.prefill_budget_report()
+    load.end()
+    counted = [name for name, at in load.done.items() if load.sent_at[name] >= warm and at <= stop]
+    chat = [load.times[name] for name in counted if " chat " in name]
+    gaps = np.array([1e3 * (b - a) for times in chat for a, b in pairwise(times)])
+    means = np.array([1e3 * (times[-1] - times[0]) / (len(times) - 1) for times in chat])
+    first = np.array([load.times[name][0] - load.sent_at[name] for name in counted if " others " in name])
+    ended = sum(" others " in name and warm <= at <= stop for name, at in load.done.items())
+    limited = report.limited_steps - limited
+    settings = {"objective_ms": objective_ms, "chat_requests": len(chat), "limited_steps": limited}
+    for metric, value, unit in (
+        *((f"attainment_of_{one}_ms", float((means <= one).mean()), "") for one in against),
+        ("p50_inter_token_ms", float(np.percentile(gaps, 50)), "ms"),
+        ("p99_inter_token_ms", float(np.percentile(gaps, 99)), "ms"),
+        ("p99_mean_of_a_request_ms", float(np.percentile(means, 99)), "ms"),
+        ("others_requests_per_s", ended / (stop - warm), "1/s"),
+        ("others_p50_first_token_s", float(np.percentile(first, 50)), "s"),
+        ("others_p99_first_token_s", float(np.percentile(first, 99)), "s"),
+    ):
+        rows.add(case, metric, value, unit, settings=settings)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--model", default="llama-3.1-8b")
+    parser.add_argument("--objective-ms", type=int, nargs="+", default=[30, 20])
+    parser.add_argument("--seconds", type=float, default=25.0, help="of each run")
+    arguments = parser.parse_args()
+    config = EngineConfig(
+        model=Path("random"), device="cuda", max_context=4096, max_running=96, step_tokens=4096, prefix_cache=False,
+        admission="all",
+    )  # fmt: skip
+    started = time.perf_counter()
+    engine = build_engine(arguments.model, config, LoadedAdapters())
+    print(f"engine up in {time.perf_counter() - started:.1f} s", flush=True)
+    warm_up = Load(engine, "warm-up", 0)
+    warm_up.run(5.0)
+    warm_up.end()
+    torch.cuda.synchronize()
+    rows = Rows(arguments.out, "inter_token", arguments.model, chat=CHAT, others=OTHERS, seconds=arguments.seconds)
+    objectives = arguments.objective_ms
+    measure(engine, rows, "no objective", 0, objectives, arguments.seconds)
+    for objective in objectives:
+        measure(engine, rows, f"objective {objective} ms", objective, [objective], arguments.seconds)
+    measure(engine, rows, "no objective again", 0, objectives, arguments.seconds)
+    engine.check()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO", format="%(message)s")
+    main()

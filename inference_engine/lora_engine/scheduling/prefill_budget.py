@@ -1,0 +1,140 @@
+"""How many prompt tokens a step may have, so that running sequences keep their tenants' time between tokens.
+
+Every decoding sequence gets its token when the step ends, so the time between tokens is the time of a step. While a
+sequence with an objective decodes, prefill gets what the calibrated step cost leaves of that objective, and no sequence
+is admitted that would make the steps after its prefill too long (Sarathi-Serve, OSDI 2024, chooses its chunk size from
+such an objective too, once and for all). Prefill always gets a floor, so that no prompt starves. An objective that its
+own sequences and that floor would break is not enforced: it cannot be met, and must not cost the others anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from .sequence import Sequence
+from .step_cost import StepCost, Work
+
+HEADROOM = 0.85  # the share of an objective that is planned for; the rest is for errors of the prediction
+PREFILL_TILE = 64  # a shortened prefill chunk is a multiple of so many tokens: a tile of the attention kernels
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillBudgetReport:
+    """The objective between tokens that is enforced now, in seconds (0: none); steps whose prefill it cut so far."""
+
+    objective_s: float = 0.0
+    limited_steps: int = 0
+
+
+class PrefillBudget:
+    """Asked in each step for its allowance, then for each prefill chunk and each sequence to admit."""
+
+    def __init__(self, cost: StepCost, step_tokens: int, floor: float) -> None:
+        """``floor``: share of a step's tokens that prefill always gets; 1 enforces no objective."""
+        self._cost = cost
+        self._enforced = floor < 1
+        self._floor_tokens = max(PREFILL_TILE, _whole_tiles(step_tokens * floor))
+        self._objective_of: dict[Sequence, float] = {}
+        self._decoding_with: Counter[float] = Counter()  # decoding sequences by their objective in seconds
+        # Of the current step:
+        self._objective = math.inf
+        self._seconds_left = math.inf
+        self._floor_left = 0
+        self._max_sequences = math.inf
+        self._limited = False
+        self._limited_steps = 0
+
+    @property
+    def report(self) -> PrefillBudgetReport:
+        enforced = self._objective_of and self._objective < math.inf
+        return PrefillBudgetReport(self._objective if enforced else 0.0, self._limited_steps)
+
+    # Which objectives count.
+
+    def decodes(self, sequence: Sequence) -> None:
+        """The sequence samples its first token in this step: from the next step on its objective counts."""
+        objective = sequence.request.slo.inter_token_ms / 1000
+        if objective and self._enforced and sequence not in self._objective_of:
+            self._objective_of[sequence] = objective
+            self._decoding_with[objective] += 1
+
+    def left(self, sequence: Sequence) -> None:
+        objective = self._objective_of.pop(sequence, None)
+        if objective is not None:
+            self._decoding_with[objective] -= 1
+            if not self._decoding_with[objective]:
+                del self._decoding_with[objective]
+
+    # A step.
+
+    def begin_step(self, decoding: Work) -> None:
+        """``decoding``: what the step does for decoding sequences."""
+        self._limited = False
+        self._objective = self._attainable_objective(decoding)
+        limit = HEADROOM * self._objective
+        self._seconds_left, self._max_sequences = math.inf, math.inf
+        if limit < math.inf:
+            self._seconds_left = limit - self._cost.seconds(decoding)
+            self._floor_left = self._floor_tokens
+            self._max_sequences = self._cost.sequences_within(limit, _context_each(decoding))
+
+    def take(self, tokens: int) -> int:
+        """How many of a prompt's next ``tokens`` are in this step's chunk; they are taken from the allowance."""
+        if self._seconds_left == math.inf:
+            return tokens
+        allowed = self._tokens_left()
+        if allowed < tokens:
+            self._limit()
+            tokens = _whole_tiles(allowed)
+        self._seconds_left -= tokens * self._cost.prompt_token
+        self._floor_left -= tokens
+        return tokens
+
+    def may_admit(self, running: int) -> bool:
+        """Whether another sequence may begin its prefill in this step, beside ``running`` ones."""
+        if running < self._max_sequences and self._tokens_left() >= PREFILL_TILE:
+            return True
+        self._limit()
+        return False
+
+    # Forecasts.
+
+    def expected_tokens(self, decoding: Work, most: float) -> float:
+        """Of at most ``most`` prompt tokens, those that a step beside ``decoding`` would have."""
+        objective = self._attainable_objective(decoding)
+        if objective == math.inf:
+            return most
+        seconds = HEADROOM * objective - self._cost.seconds(decoding)
+        return min(most, max(_whole_tiles(self._tokens_in(seconds)), self._floor_tokens))
+
+    def _limit(self) -> None:
+        self._limited_steps += not self._limited
+        self._limited = True
+
+    def _tokens_left(self) -> float:
+        return max(self._tokens_in(self._seconds_left), self._floor_left, 0)
+
+    def _tokens_in(self, seconds: float) -> float:
+        return math.inf if seconds == math.inf else seconds // max(self._cost.prompt_token, 1e-9)
+
+    def _attainable_objective(self, decoding: Work) -> float:
+        """The shortest objective that its own sequences beside the floor would keep; infinite without one."""
+        if not self._cost.calibrated:
+            return math.inf
+        each = _context_each(decoding)
+        for objective in sorted(self._decoding_with):
+            # Those with a shorter objective, which is out of reach, decode beside it all the same.
+            count = sum(n for other, n in self._decoding_with.items() if other <= objective)
+            if self._cost.seconds(Work(count, self._floor_tokens, count * each)) <= HEADROOM * objective:
+                return objective
+        return math.inf
+
+
+def _whole_tiles(tokens: float) -> int:
+    return int(tokens) // PREFILL_TILE * PREFILL_TILE
+
+
+def _context_each(decoding: Work) -> float:
+    return decoding.context_tokens / decoding.decoding if decoding.decoding else 0.0
