@@ -33,22 +33,22 @@ def test_adapter_version_alias_and_base(acme: Any, ready_version: Any) -> None:
         ("support@v2", second),
         ("support@beta", second),
     ]:
-        resolved = resolve_model(acme.tenant, name)
+        resolved = resolve_model(acme.tenant, name)[0]
         assert (resolved.kind, resolved.version, resolved.digest) == (ModelKind.ADAPTER, version, version.digest)
         assert resolved.display_name == name
         assert resolved.adapter == version.adapter
-    base = resolve_model(acme.tenant, "fake-base")
+    base = resolve_model(acme.tenant, "fake-base")[0]
     assert (base.kind, base.version, base.adapter, base.digest) == (ModelKind.BASE, None, None, "")
 
 
 def test_first_ready_version_is_live_and_later_ones_wait(acme: Any, ready_version: Any, committing: Any) -> None:
     first, second = ready_version(acme), ready_version(acme, seed=1)
-    assert resolve_model(acme.tenant, "support").version == first
+    assert resolve_model(acme.tenant, "support")[0].version == first
     answer = acme.client().post(acme.path("adapters/support/versions/2/promote"))
     assert answer.json()["aliases"] == ["live"]
-    assert resolve_model(acme.tenant, "support").version == second
+    assert resolve_model(acme.tenant, "support")[0].version == second
     acme.client().post(acme.path("adapters/support/versions/1/promote"))
-    assert resolve_model(acme.tenant, "support").version == first
+    assert resolve_model(acme.tenant, "support")[0].version == first
 
 
 def test_one_query_for_an_adapter(acme: Any, ready_version: Any) -> None:
@@ -118,7 +118,7 @@ def test_archived(acme: Any, ready_version: Any, committing: Any) -> None:
     assert acme.client().get(acme.path("adapters")).json() == []
     again = ready_version(acme)
     assert again.number == 1
-    assert resolve_model(acme.tenant, "support").version == again
+    assert resolve_model(acme.tenant, "support")[0].version == again
 
 
 def test_model_list(acme: Any, ready_version: Any, upload: Any) -> None:

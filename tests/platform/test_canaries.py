@@ -12,7 +12,7 @@ from lorikeet_testing.peft_files import adapter_files
 from control_plane.access.actor import ActorKind
 from control_plane.adapters.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.adapters.resolve import resolve_with_canary
+from control_plane.adapters.resolve import resolve_model
 from control_plane.audit.models import AuditEvent
 from control_plane.canaries.judging import Standing, judge_canaries, verdict
 from control_plane.fleet.models import EngineHost, Phase
@@ -51,14 +51,14 @@ def served(version: AdapterVersion, times: int, *, outcome: str = "finished", fi
 def test_a_share_of_requests_always_the_same_ones(acme: Any, two: Any) -> None:
     first, second = two
     start_canary(acting=acme.principal(), version=second, name="live", percent=20)
-    model, canary = resolve_with_canary(acme.tenant, "support")
+    model, canary = resolve_model(acme.tenant, "support")
     assert (model.version, canary.model.version) == (first, second)
     assert canary.model.display_name == "support"
     ids = [f"req_{number}" for number in range(5000)]
     taken = [name for name in ids if canary.takes(name)]
     assert 0.18 < len(taken) / len(ids) < 0.22
     assert taken == [name for name in ids if canary.takes(name)]
-    assert resolve_with_canary(acme.tenant, "support@v1")[1] is None, "a pinned version stays what it is"
+    assert resolve_model(acme.tenant, "support@v1")[1] is None, "a pinned version stays what it is"
 
 
 def test_admission_of_one_request(acme: Any, two: Any, host: EngineHost) -> None:

@@ -16,7 +16,7 @@ from control_plane.access.principal import Principal
 from control_plane.audit.models import AuditEvent
 from control_plane.errors import LorikeetError
 from control_plane.keys import secret as key_secret
-from control_plane.keys.auth import aauthenticate_key, authenticate_key
+from control_plane.keys.auth import authenticate_key
 from control_plane.keys.last_used import LastUsed
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.roles import Capability, Role
@@ -124,11 +124,6 @@ def test_a_late_batch_does_not_go_back_in_time(acme: Any) -> None:
     uses.flush()
     key.refresh_from_db()
     assert key.last_used_at == later
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_from_the_event_loop() -> None:
-    assert await aauthenticate_key("lk_abcdefgh_nothing") is None
 
 
 def rotate(org: Any, key: ApiKey, grace_s: int = 3600, role: Role = Role.OWNER) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from django.middleware.csrf import CsrfViewMiddleware
-from rest_framework.authentication import BaseAuthentication
+from rest_framework.authentication import BaseAuthentication, CSRFCheck
 from rest_framework.request import Request
 
 from control_plane.access.session import session_user
@@ -22,14 +21,9 @@ class CsrfError(ForbiddenError):
         )
 
 
-class _CsrfCheck(CsrfViewMiddleware):
-    def _reject(self, request: HttpRequest, reason: str) -> str:
-        return reason
-
-
 def enforce_csrf(request: HttpRequest) -> None:
     """Raises CsrfError unless a state-changing request proves that it comes from our own pages."""
-    check = _CsrfCheck(lambda _request: HttpResponse())
+    check = CSRFCheck(lambda _request: HttpResponse())
     check.process_request(request)
     reason = check.process_view(request, _no_view, (), {})
     if reason is not None:

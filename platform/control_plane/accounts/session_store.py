@@ -13,5 +13,5 @@ _FORM = re.compile(r"[a-z0-9]{32}")
 
 
 class SessionStore(db.SessionStore):
-    def _validate_session_key(self, key: str | None) -> bool:
-        return key is not None and _FORM.fullmatch(key) is not None
+    def __init__(self, session_key: str | None = None) -> None:
+        super().__init__(session_key if session_key is not None and _FORM.fullmatch(session_key) else None)

@@ -86,12 +86,7 @@ class ModelNotReadyError(LorikeetError):
         self.retry_after_s = retry_after_s
 
 
-def resolve_model(tenant: Tenant, name: str) -> ResolvedModel:
-    """`resolve_with_canary` without its canary."""
-    return resolve_with_canary(tenant, name)[0]
-
-
-def resolve_with_canary(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
+def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
     """`support`, `support@v7`, `support@alias`, or the base model's own name.
 
     Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).

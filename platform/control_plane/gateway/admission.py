@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from control_plane.access.principal import Principal
-from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_with_canary
+from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_model
 from control_plane.fleet.base_model import ServedBase, served_base, serving_hosts
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
@@ -64,7 +64,7 @@ def authenticate(token: str | None) -> Principal:
 
 def admit(principal: Principal, model: str) -> Admission:
     """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
-    resolved, canary = resolve_with_canary(principal.tenant, model)
+    resolved, canary = resolve_model(principal.tenant, model)
     base = served_base()
     hosts = _ready_hosts(resolved, base)
     canary_hosts = _ready_hosts(canary.model, base) if canary else ()

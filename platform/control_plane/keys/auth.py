@@ -7,7 +7,6 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from control_plane.access.principal import Principal
-from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.bearer import bearer_token
 from control_plane.http.connections import prove, tenant_holder
@@ -41,11 +40,6 @@ def authenticate_key(secret: str) -> Principal | None:
         return None
     last_used.note(key)
     return Principal.of_key(key)
-
-
-async def aauthenticate_key(secret: str) -> Principal | None:
-    """`authenticate_key` for the event loop."""
-    return await run_db(authenticate_key, secret)
 
 
 class ApiKeyAuthentication(BaseAuthentication):

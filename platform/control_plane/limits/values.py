@@ -16,8 +16,6 @@ class Counted(StrEnum):
     CONCURRENCY = "concurrency"
 
 
-PASS_WITHIN_A_MINUTE = frozenset({Counted.REQUESTS_PER_MINUTE, Counted.TOKENS_PER_MINUTE, Counted.CONCURRENCY})
-BUDGETS = (Counted.TOKENS_PER_DAY, Counted.TOKENS_PER_MONTH)
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,6 @@ class Limits:
         """Whether the limiter has anything to do."""
         return any(self.of(limit) is not None for limit in Counted)
 
-    @property
-    def budgeted(self) -> bool:
-        """Whether there is a limit by day or month, which the ledger must be read for."""
-        return any(self.of(limit) is not None for limit in BUDGETS)
-
 
 NAMES = tuple(field.name for field in fields(Limits))
-KEY_NAMES = NAMES[:6]
 UNLIMITED = Limits()
