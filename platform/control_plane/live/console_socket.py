@@ -134,7 +134,7 @@ class ConsoleConsumer(HeldSocket):
 
 def parse(text: str | None) -> dict[str, Any]:
     """A JSON object of reasonable size, else an empty one."""
-    if text is None or len(text) > LONGEST_MESSAGE:
+    if text is None or len(text.encode()) > LONGEST_MESSAGE:
         return {}
     try:
         return read_object(text)

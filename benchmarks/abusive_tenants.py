@@ -1,0 +1,315 @@
+"""One tenant, or stranger, that abuses the platform beside one that behaves: first tokens and uploads of the latter.
+
+    python benchmarks/abusive_tenants.py [--dry] [--seconds 30] [--only heads --only chats]
+
+A web process over SQLite with its workers inside, as `make run` has it, with a scripted engine of 64 places and 50
+steps a second. The well-behaved tenant streams a short chat five times a second, on a connection that it keeps, and
+uploads a small adapter every two seconds: first alone, then while one of these goes on:
+
+    heads      200 connections that send headers without end
+    bodies     100 connections that post 4 MiB to /v1 without a key, and 40 that send 8 MiB to /api/session
+    logins     40 sign-ins at once with wrong passwords, all the time
+    frames     20 websockets of a tenant that send `resume` with 60,000 ids, and 20 strangers' with frames of 1 MiB
+    chats      64 threads of one tenant that ask for 128 choices of 512 tokens each, and again when refused
+    reads      16 threads of one tenant that read the longest lists and reports there are
+    webhooks, uploads    as in background_fairness.py
+
+The abuser is another process at the lowest priority, because in earnest it would have a machine of its own. It tells
+how often it was answered, and how, so that a flood that never came is seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from background_fairness import Client, commit, cpu_name, flood_uploads, flood_webhooks, owner
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "abusive_tenants.jsonl"
+
+import httpx  # noqa: E402
+from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread  # noqa: E402
+from lorikeet_testing.web import WebProcess  # noqa: E402
+
+CHAT_EVERY_S, UPLOAD_EVERY_S = 0.2, 2.0
+WARM_UP_S = 3.0
+
+
+# -- the abuser ---------------------------------------------------------------------
+
+
+class Abuser:
+    """What it needs to know, and what it was answered."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url, self.key = url, key
+        self.port = int(url.rpartition(":")[2])
+        self.bearer = {"Authorization": f"Bearer {key}"}
+        self.answers: Counter[str] = Counter()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def send(self, head: str, piece: bytes, times: int, outcome: str) -> None:
+        """Send `head`, then `piece` so many times or until the server has enough of it."""
+        try:
+            with self.connect() as connection:
+                connection.sendall(head.encode())
+                for _ in range(times):
+                    connection.sendall(piece)
+                self.answers[f"{outcome} {connection.recv(4096)[9:12].decode(errors='replace') or 'closed'}"] += 1
+        except OSError as error:
+            self.answers[f"{outcome} {type(error).__name__}"] += 1
+
+    def call(self, method: str, path: str, **options: Any) -> None:
+        try:
+            with httpx.Client(trust_env=False, timeout=120) as http:
+                self.answers[str(http.request(method, self.url + path, **options).status_code)] += 1
+        except httpx.HTTPError as error:
+            self.answers[type(error).__name__] += 1
+
+
+def heads(abuser: Abuser, _: int) -> None:
+    abuser.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x" * 65_536, 2000, "head")
+
+
+def bodies(abuser: Abuser, index: int) -> None:
+    path, size = ("/v1/chat/completions", 4) if index < 100 else ("/api/session", 8)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    abuser.send(f"{head}Content-Length: {size << 20}\r\n\r\n", b" " * (1 << 20), size, "body")
+
+
+def logins(abuser: Abuser, index: int) -> None:
+    login = {"email": f"somebody{index}@example.org", "password": "not the password"}
+    abuser.call("POST", "/api/session", json=login)
+
+
+def frames(abuser: Abuser, index: int) -> None:
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = (
+        "GET /ws/inference HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+    )
+    if index < 20:
+        ids = {f"{number:x}": 0 for number in range(60_000)}
+        message = json.dumps({"type": "resume", "session": "x.y", "after": ids}).encode()
+        abuser.send(f"{head}Authorization: Bearer {abuser.key}\r\n\r\n", frame(message), 20, "socket")
+    else:
+        abuser.send(f"{head}\r\n", frame(b"x" * (1 << 20)), 20, "socket")
+
+
+def frame(payload: bytes) -> bytes:
+    """Masked with zeros."""
+    return b"\x81\xff" + len(payload).to_bytes(8, "big") + bytes(4) + payload
+
+
+def chats(abuser: Abuser, _: int) -> None:
+    message = {"role": "user", "content": "words 512"}
+    request = {"model": "support", "messages": [message], "n": 128, "max_tokens": 512}
+    abuser.call("POST", "/v1/chat/completions", json=request, headers=abuser.bearer)
+
+
+def reads(abuser: Abuser, index: int) -> None:
+    paths = ("requests?limit=1000", "usage", "usage.csv", "adapters?limit=1000", "uploads?limit=1000", "hosts")
+    abuser.call("GET", f"/api/tenants/acme/{paths[index % len(paths)]}", headers=abuser.bearer)
+
+
+BY_THREADS: dict[str, tuple[Callable[[Abuser, int], None], int]] = {
+    "heads": (heads, 200),
+    "bodies": (bodies, 140),
+    "logins": (logins, 40),
+    "frames": (frames, 40),
+    "chats": (chats, 64),
+    "reads": (reads, 16),
+}
+BY_JOBS = {"webhooks": flood_webhooks, "uploads": flood_uploads}
+
+
+def abuse(kind: str, url: str, key: str) -> None:
+    """The abuser's process: until its standard input ends; then it prints how it was answered."""
+    act, threads = BY_THREADS[kind]
+    abuser, over = Abuser(url, key), threading.Event()
+
+    def go_on(index: int) -> None:
+        while not over.is_set():
+            act(abuser, index)
+
+    for index in range(threads):
+        threading.Thread(target=go_on, args=(index,), daemon=True).start()
+    sys.stdin.read()
+    over.set()
+    print(json.dumps(abuser.answers), flush=True)
+    os._exit(0)
+
+
+def at_lowest_priority() -> None:
+    os.setsid()
+    os.nice(19)
+    with suppress(OSError):  # Linux shares the processor among sessions first
+        Path("/proc/self/autogroup").write_text("19")
+
+
+# -- the tenant that behaves --------------------------------------------------------
+
+
+class Good:
+    """Its first tokens and uploads, in seconds."""
+
+    def __init__(self, web: WebProcess) -> None:
+        self.uploader = Client(web, "globex")
+        self.http = httpx.Client(base_url=web.url, headers=web.tenants["globex"].bearer, trust_env=False, timeout=120)
+        self._seed = 0
+
+    def measure(self, seconds: float) -> dict[str, list[float]]:
+        until = time.monotonic() + seconds
+        found: dict[str, list[float]] = {"first_token_s": [], "upload_s": []}
+        threads = [
+            threading.Thread(target=_every, args=(CHAT_EVERY_S, until, self.first_token, found["first_token_s"])),
+            threading.Thread(target=_every, args=(UPLOAD_EVERY_S, until, self.upload, found["upload_s"])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+    def first_token(self) -> float:
+        message = {"role": "user", "content": "words 5"}
+        request = {"model": "sql", "messages": [message], "stream": True}
+        began = time.perf_counter()
+        with self.http.stream("POST", "/v1/chat/completions", json=request) as answer:
+            assert answer.status_code == 200, answer.read()
+            lines = answer.iter_lines()
+            next(line for line in lines if '"content":"' in line.replace('"content":""', ""))
+            took = time.perf_counter() - began
+            for _ in lines:
+                pass
+        return took
+
+    def upload(self) -> float:
+        self._seed += 1
+        return self.uploader.timed_upload(self._seed)
+
+
+def _every(pause_s: float, until: float, act: Callable[[], float], found: list[float]) -> None:
+    while time.monotonic() < until:
+        began = time.monotonic()
+        found.append(act())
+        time.sleep(max(0.0, began + pause_s - time.monotonic()))
+
+
+def measure(kind: str, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        address = f"unix:{name}/engine.sock"
+        engine = FakeEngineThread(address, Behaviour(steps_per_second=50))
+        settings = {"LORIKEET_WEBHOOK_ALLOW_PRIVATE": "1"}
+        web = WebProcess(Path(name) / "var", f"local={address}", settings, installation={})
+        web.seed()
+        web.start()
+        try:
+            web.wait_until_ready("support")
+            web.wait_until_ready("sql", tenant="globex")
+            good = Good(web)
+            good.measure(WARM_UP_S)
+            alone = good.measure(seconds)
+            beside, answers = beside_abuse(kind, web, good, seconds)
+            return {"alone": alone, "beside": beside, "answers": answers, "web_mib": peak_mib(web)}
+        finally:
+            web.kill()
+            engine.close()
+
+
+def beside_abuse(kind: str, web: WebProcess, good: Good, seconds: float) -> tuple[dict[str, list[float]], Any]:
+    if kind in BY_JOBS:
+        answers: dict[str, Any] = {}
+        flooding = threading.Thread(target=lambda: answers.update(BY_JOBS[kind](owner(web, "acme"), 20)))
+        flooding.start()
+        time.sleep(WARM_UP_S)
+        beside = good.measure(seconds)
+        flooding.join()
+        return beside, answers
+    command = [sys.executable, __file__, "--abuse", kind, "--url", web.url, "--key", web.tenants["acme"].key]
+    abuser = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=at_lowest_priority
+    )
+    time.sleep(WARM_UP_S)
+    beside = good.measure(seconds)
+    return beside, json.loads(abuser.communicate()[0])
+
+
+def peak_mib(web: WebProcess) -> int:
+    assert web.process is not None
+    status = Path(f"/proc/{web.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
+
+
+def report(kind: str, found: dict[str, Any], dry: bool) -> None:
+    for metric in ("first_token_s", "upload_s"):
+        alone, beside = found["alone"][metric], found["beside"][metric]
+        row = {
+            "workload": "abusive tenant",
+            "model": None,
+            "system": "lorikeet",
+            "case": kind,
+            "metric": f"p99_{metric}_beside",
+            "value": round(p99(beside), 4),
+            "unit": "s",
+            "floor": round(p99(alone), 4),
+            "gpu": None,
+            "gpus": 0,
+            "commit": os.environ.get("LORIKEET_COMMIT") or commit(),
+            "date": time.strftime("%Y-%m-%d"),
+            "settings": {
+                "cpu": cpu_name(),
+                "cores": os.cpu_count(),
+                "load_1m": round(os.getloadavg()[0], 1),
+                "samples": [len(alone), len(beside)],
+                "median_alone_s": round(statistics.median(alone), 4),
+                "median_beside_s": round(statistics.median(beside), 4),
+                "times_alone": round(p99(beside) / p99(alone), 2),
+                "abuser_was_answered": found["answers"],
+                "web_process_peak_mib": found["web_mib"],
+            },
+        }
+        print(json.dumps(row), flush=True)
+        if not dry:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
+    parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
+    parser.add_argument("--dry", action="store_true", help="print only")
+    parser.add_argument("--abuse", choices=list(BY_THREADS), help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--key", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.abuse:
+        abuse(asked.abuse, asked.url, asked.key)
+    for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
+        report(kind, measure(kind, asked.seconds), asked.dry)
+
+
+if __name__ == "__main__":
+    main()
