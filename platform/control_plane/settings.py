@@ -253,7 +253,7 @@ SPECTACULAR_SETTINGS = {
         "KeyScope": "control_plane.keys.serializers.SCOPES",
         "ModelKind": "control_plane.adapters.serializers.MODEL_KINDS",
         "Outcome": "control_plane.usage.models.Outcome",
-        "Phase": "control_plane.fleet.models.Phase",
+        "Phase": "control_plane.fleet.models.StagingPhase",
         "Role": "control_plane.tenants.roles.Role",
         "UploadState": "control_plane.adapters.models.UploadState",
         "VersionState": "control_plane.adapters.models.VersionState",

@@ -28,8 +28,8 @@ from control_plane.db import run_db
 from lora_engine.peft_format import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    AdapterLimits,
     FormatError,
-    Limits,
     SafetensorsFile,
     UploadError,
     ValidationReport,
@@ -43,7 +43,7 @@ ADAPTER = adapter_files()
 
 def unpacked(folder: Path, name: str, archive: bytes) -> dict[str, bytes]:
     (folder / name).write_bytes(archive)
-    into = unpack_upload({name: folder / name}, folder / "out", Limits(max_bytes=64 << 20))
+    into = unpack_upload({name: folder / name}, folder / "out", AdapterLimits(max_bytes=64 << 20))
     contents = {file: (into / file).read_bytes() for file in (CONFIG_FILE, WEIGHTS_FILE)}
     for file in contents:
         (into / file).unlink()
@@ -249,9 +249,7 @@ def test_ignored_members_of_a_tar_gz_have_a_limit(tmp_path: Path) -> None:
     assert time.process_time() - began < 5
 
 
-def test_ignored_members_that_hardly_compress_have_a_limit_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ignored_members_that_hardly_compress_have_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lora_engine.peft_format.upload.MAX_IGNORED_BYTES", 1 << 20)
     assert unpacked(tmp_path, "a.tar.gz", tar_gz_of(ADAPTER | {"log": os.urandom(900_000)})) == ADAPTER
     error = refused(tmp_path, "b.tar.gz", tar_gz_of(ADAPTER | {"optimizer.pt": os.urandom(2 << 20)}))
@@ -313,7 +311,7 @@ def decide(folder: Path, files: dict[str, bytes], **more: Any) -> dict[str, Any]
     for index, content in enumerate(files.values()):
         (folder / str(index)).write_bytes(content)
     paths = {name: str(folder / str(index)) for index, name in enumerate(files)}
-    limits, geometry = asdict(Limits(max_bytes=64 << 20)), asdict(GEOMETRY)
+    limits, geometry = asdict(AdapterLimits(max_bytes=64 << 20)), asdict(GEOMETRY)
     return validate({"files": paths, "into": str(folder / "out"), "limits": limits, "geometry": geometry, **more})
 
 

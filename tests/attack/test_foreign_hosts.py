@@ -35,7 +35,7 @@ from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import FileLease
-from control_plane.fleet.models import BaseModel, EngineHost, Phase
+from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
 from control_plane.fleet.watcher import FleetWatcher
 from control_plane.gateway.admission import admit
 from control_plane.placements import actions, tasks
@@ -422,7 +422,7 @@ def test_a_host_that_starts_anew_gets_what_failed_there(engines: SimpleNamespace
     version, placement = fail_for_good(acme, engines)
     stage_all()
     placement.refresh_from_db()
-    assert placement.phase == Phase.FAILED, "not while nothing has changed"
+    assert placement.phase == StagingPhase.FAILED, "not while nothing has changed"
     restart(engines.one, BASE_DIGEST)
     see("one")
     stage_all()
@@ -442,7 +442,7 @@ def test_what_failed_is_tried_again_after_growing_pauses(
         Placement.objects.update(next_attempt_at=clock)
         stage_all()
         placement.refresh_from_db()
-        assert placement.phase == Phase.FAILED and placement.next_attempt_at is not None
+        assert placement.phase == StagingPhase.FAILED and placement.next_attempt_at is not None
         pauses.append(placement.next_attempt_at - clock)
     assert pauses == [timedelta(minutes=minutes) for minutes in (2, 4, 8, 16, 32, 60, 60, 60, 60)]
     assert AuditEvent.objects.count() == events, "that it failed again is no news for anybody"
@@ -461,7 +461,8 @@ def test_many_failures_are_tried_a_few_at_a_time(
     see("one")
     host = EngineHost.objects.get(name="one")
     versions = [add_version(acme.tenant, f"a{number}") for number in range(5)]
-    Placement.objects.bulk_create([Placement(version=version, host=host, phase=Phase.FAILED) for version in versions])
+    failed = [Placement(version=version, host=host, phase=StagingPhase.FAILED) for version in versions]
+    Placement.objects.bulk_create(failed)
     assert [actions.requeue_failed(host) for _ in range(3)] == [3, 2, 0]
 
 
@@ -486,7 +487,7 @@ def test_a_new_version_goes_on_with_what_is_served(names: Any, acme: Org) -> Non
     AdapterVersion.objects.filter(pk=version.pk).update(state=VersionState.READY)
     add_version(acme.tenant, "third")
     beta = EngineHost.objects.get(name="beta")
-    Placement.objects.create(version=old, host=beta, phase=Phase.READY, boot_id=beta.boot_id)
+    Placement.objects.create(version=old, host=beta, phase=StagingPhase.READY, boot_id=beta.boot_id)
     row = decide()
     assert row is not None
     assert row.digest == BASE_DIGEST, "that of most adapters"

@@ -28,7 +28,7 @@ from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.uploads.validation_sandbox import validate
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, Limits, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTER = adapter_files(rank=2)
@@ -56,7 +56,7 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
             {
                 "files": {name: str(folder / str(index)) for index, name in enumerate(files)},
                 "into": str(into),
-                "limits": asdict(Limits(max_bytes=64 << 20)),
+                "limits": asdict(AdapterLimits(max_bytes=64 << 20)),
                 "geometry": asdict(GEOMETRY),
             }
         )

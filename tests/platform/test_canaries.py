@@ -15,7 +15,7 @@ from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.resolve import resolve_model
 from control_plane.audit.models import AuditEvent
 from control_plane.canaries.judging import Standing, judge_canaries, verdict
-from control_plane.fleet.models import EngineHost, Phase
+from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission import admit
 from control_plane.placements.models import Placement
 from control_plane.tenants.roles import Role
@@ -63,12 +63,12 @@ def test_a_share_of_requests_always_the_same_ones(acme: Any, two: Any) -> None:
 
 def test_admission_of_one_request(acme: Any, two: Any, host: EngineHost) -> None:
     first, second = two
-    Placement.objects.update(phase=Phase.READY, boot_id=host.boot_id)
+    Placement.objects.update(phase=StagingPhase.READY, boot_id=host.boot_id)
     start_canary(acting=acme.principal(), version=second, name="live", percent=50)
     admission = admit(acme.principal(), "support")
     versions = {admission.for_request(f"req_{number}").model.version for number in range(40)}
     assert versions == {first, second}
-    Placement.objects.filter(version=second).update(phase=Phase.FAILED)
+    Placement.objects.filter(version=second).update(phase=StagingPhase.FAILED)
     admission = admit(acme.principal(), "support")
     assert {admission.for_request(f"req_{number}").model.version for number in range(40)} == {first}, (
         "a canary that is on no host takes nothing"

@@ -9,7 +9,7 @@ import pytest
 
 from control_plane import single_flight as fresh_module
 from control_plane.db import run_db
-from control_plane.fleet.models import EngineHost, Phase
+from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission_cache import Grants
 from control_plane.keys.actions import revoke_key
 from control_plane.keys.auth import InvalidKeyError
@@ -123,7 +123,7 @@ async def test_a_host_that_comes_is_used_at_once(acme: Any, ready_version: Any, 
     ours = Grants()
     await run_db(lambda: ready_version(acme))
     hosts = EngineHost.objects.filter(active=True)
-    await run_db(lambda: Placement.objects.update(phase=Phase.READY))
+    await run_db(lambda: Placement.objects.update(phase=StagingPhase.READY))
     await run_db(lambda: hosts.update(boot_id=""))
     caller = await ours.caller((await run_db(acme.key))[1])
     assert not (await ours.admission(caller, "support")).hosts

@@ -23,7 +23,7 @@ from control_plane.quotas.queries import OF_TENANT, limits_of, spending
 from control_plane.tenants.roles import Role
 from control_plane.usage import aggregation
 from control_plane.usage.actions import Counts, record_event
-from control_plane.webhooks.actions import Settings, create_endpoint
+from control_plane.webhooks.actions import WebhookSettings, create_endpoint
 from control_plane.webhooks.models import Event
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -153,7 +153,7 @@ def test_standing_when_counters_are_away(acme: Any, settings: Any) -> None:
 
 
 def test_reconciling_lifts_counters_and_warns_once(acme: Any, fresh_counters: MemoryLimiter, queue: Any) -> None:
-    create_endpoint(acting=acme.principal(), settings=Settings("https://hooks.example.org/x", "", [], True))
+    create_endpoint(acting=acme.principal(), settings=WebhookSettings("https://hooks.example.org/x", "", [], True))
     set_tenant_limits(actor=SYSTEM, tenant=acme.tenant, limits=Limits(tokens_per_day=100))
     use(acme, 85)
     assert [reconciliation.reconcile(), reconciliation.reconcile()] == [1, 1]

@@ -23,7 +23,7 @@ from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import Endpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, Phase
+from control_plane.fleet.models import EngineHost, HostState, StagingPhase
 from control_plane.keys.models import ApiKey
 from control_plane.placements import actions, tasks
 from control_plane.placements.models import Placement
@@ -95,11 +95,11 @@ def test_hosts_no_longer_configured_become_inactive(host: EngineHost) -> None:
 def test_staging_makes_a_version_ready_and_live(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
     (placement,) = actions.place_version(version)
     version.refresh_from_db()
-    assert (version.state, placement.phase) == (VersionState.STAGING, Phase.QUEUED)
+    assert (version.state, placement.phase) == (VersionState.STAGING, StagingPhase.QUEUED)
     stage_all()
     placement.refresh_from_db()
     version.refresh_from_db()
-    assert (placement.phase, placement.boot_id, placement.pool_pages) == (Phase.READY, engine.boot_id, 3)
+    assert (placement.phase, placement.boot_id, placement.pool_pages) == (StagingPhase.READY, engine.boot_id, 3)
     assert placement.bytes_done == placement.bytes_total == 1 << 20
     assert version.state == VersionState.READY
     assert Alias.objects.get(adapter=version.adapter).version == version
@@ -114,7 +114,7 @@ def test_a_passing_failure_is_retried(host: EngineHost, version: AdapterVersion,
     (placement,) = actions.place_version(version)
     tasks.stage_next()
     placement.refresh_from_db()
-    assert (placement.phase, placement.attempts) == (Phase.QUEUED, 1)
+    assert (placement.phase, placement.attempts) == (StagingPhase.QUEUED, 1)
     assert placement.next_attempt_at is not None
     assert timezone.now() < placement.next_attempt_at < timezone.now() + timedelta(seconds=5)
     tasks.stage_next()
@@ -126,7 +126,7 @@ def test_a_passing_failure_is_retried(host: EngineHost, version: AdapterVersion,
     }
     stage_all()
     placement.refresh_from_db()
-    assert (placement.phase, placement.error) == (Phase.READY, None)
+    assert (placement.phase, placement.error) == (StagingPhase.READY, None)
 
 
 def test_a_permanent_failure_is_final_and_can_be_restaged(
@@ -137,7 +137,7 @@ def test_a_permanent_failure_is_final_and_can_be_restaged(
     stage_all()
     placement.refresh_from_db()
     version.refresh_from_db()
-    assert placement.phase == Phase.FAILED
+    assert placement.phase == StagingPhase.FAILED
     assert version.state == VersionState.FAILED
     assert version.error is not None and version.error["code"] == "digest_mismatch"
     actions.stage_again(version)
@@ -159,7 +159,7 @@ def test_an_absent_engine_leaves_the_placement_waiting(
     thread.stop()
     tasks.stage_next()
     placement.refresh_from_db()
-    assert placement.phase == Phase.QUEUED
+    assert placement.phase == StagingPhase.QUEUED
     assert placement.error is not None and placement.error["code"] == "engine_unavailable"
 
 
@@ -227,7 +227,7 @@ def test_what_becomes_ready_at_this_moment_is_left_alone(
     assert not while_another_commits(
         lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0), second[again]
     )
-    assert Placement.objects.get().phase == Phase.READY
+    assert Placement.objects.get().phase == StagingPhase.READY
 
 
 @pytest.mark.services
@@ -242,7 +242,7 @@ def test_becoming_ready_and_being_placed_wait_for_each_other_in_one_order(
         lambda: actions.record_stage_event(attempt, ready, engine.boot_id, 0.0),
         lambda: actions.place_version(version),
     )
-    assert Placement.objects.get().phase == Phase.READY
+    assert Placement.objects.get().phase == StagingPhase.READY
 
 
 def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
@@ -267,7 +267,7 @@ def test_what_a_dead_worker_had_is_staged_by_another(host: EngineHost, attempt: 
     assert second is not None
     assert second.attempts == 1, "it is the same attempt"
     actions.record_stage_failure(attempt, HostError("late", "", ""), pause_s=None)
-    assert Placement.objects.get().phase == Phase.QUEUED
+    assert Placement.objects.get().phase == StagingPhase.QUEUED
 
 
 def test_a_host_that_does_not_answer_is_not_tried(host: EngineHost, version: AdapterVersion) -> None:
@@ -421,7 +421,7 @@ def test_a_second_task_for_the_same_placement_changes_nothing(
     actions.record_stage_event(earlier, pb.StageEvent(phase=pb.StageEvent.QUEUED), engine.boot_id, 0.0)
     actions.record_stage_failure(earlier, HostError("late", "", ""), pause_s=None)
     placement.refresh_from_db()
-    assert placement.phase == Phase.READY
+    assert placement.phase == StagingPhase.READY
     tasks.stage_next()
     assert len(engine.stage_calls) == 1
 

@@ -1825,7 +1825,20 @@ export interface components {
             user?: unknown;
         };
         InferenceErrorAnswer: {
-            error: components["schemas"]["InferenceProblem"];
+            error: components["schemas"]["InferenceErrorDetail"];
+        };
+        /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
+        InferenceErrorDetail: {
+            code: string;
+            /** @description What to do. */
+            fix: string;
+            /** @description What happened, and what to do: SDKs show nothing else. */
+            message: string;
+            param: string | null;
+            /** @description OpenAI's coarse class of error. */
+            type: string;
+        } & {
+            [key: string]: unknown;
         };
         /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
         InferenceMessage: {
@@ -1866,19 +1879,6 @@ export interface components {
             data: components["schemas"]["InferenceModelAnswer"][];
             /** @enum {string} */
             object: "list";
-        };
-        /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
-        InferenceProblem: {
-            code: string;
-            /** @description What to do. */
-            fix: string;
-            /** @description What happened, and what to do: SDKs show nothing else. */
-            message: string;
-            param: string | null;
-            /** @description OpenAI's coarse class of error. */
-            type: string;
-        } & {
-            [key: string]: unknown;
         };
         InferencePromptDetails: {
             cached_tokens: number;

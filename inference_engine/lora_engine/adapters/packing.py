@@ -10,10 +10,10 @@ import torch
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
     WEIGHTS_FILE,
+    AdapterLimits,
     AdapterManifest,
     BaseGeometry,
     FormatError,
-    Limits,
     SafetensorsFile,
     inspect_adapter,
 )
@@ -26,7 +26,7 @@ from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
 class Packer(Protocol):
     """Checks and packs adapters for one engine."""
 
-    limits: Limits
+    limits: AdapterLimits
 
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
         """Validate against the base model. Raises ``StageError``."""
@@ -44,7 +44,7 @@ class PoolPacker:
     def __init__(
         self,
         base: BaseGeometry,
-        limits: Limits,
+        limits: AdapterLimits,
         geometry: PoolGeometry,
         targets: TargetShapes,
         dtype: torch.dtype,

@@ -5,7 +5,7 @@ anything. Every public function either returns, or raises ``FormatError`` or ``U
 whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
-from .geometry import TARGETS, BaseGeometry, Limits
+from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
 from .modules import ModuleLora
@@ -18,10 +18,10 @@ __all__ = [
     "CONFIG_FILE",
     "TARGETS",
     "WEIGHTS_FILE",
+    "AdapterLimits",
     "AdapterManifest",
     "BaseGeometry",
     "FormatError",
-    "Limits",
     "ModuleLora",
     "Problem",
     "SafetensorsFile",

@@ -38,7 +38,7 @@ class BaseGeometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdapterLimits:
     """How large an adapter may be; sizes in bytes."""
 
     max_rank: int = 256

@@ -20,7 +20,7 @@ from .adapter_config import (
     parse_config,
     untargetable_names,
 )
-from .geometry import TARGETS, BaseGeometry, Limits, module_key
+from .geometry import TARGETS, AdapterLimits, BaseGeometry, module_key
 from .identity import WEIGHTS_FILE
 from .modules import ModuleLora, ModuleResolver
 from .patterns import PatternError
@@ -107,10 +107,10 @@ class ValidationReport:
 
 
 def inspect_adapter(
-    folder: Path, geometry: BaseGeometry, limits: Limits | None = None, *, check_finite: bool = True
+    folder: Path, geometry: BaseGeometry, limits: AdapterLimits | None = None, *, check_finite: bool = True
 ) -> ValidationReport:
     """Check the adapter in ``folder`` against the base model. Never raises for what the files contain."""
-    return _Inspection(folder, geometry, limits or Limits()).run(check_finite)
+    return _Inspection(folder, geometry, limits or AdapterLimits()).run(check_finite)
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class _Module:
 class _Inspection:
     """One run over one adapter. Each check adds findings and a line to the report."""
 
-    def __init__(self, folder: Path, geometry: BaseGeometry, limits: Limits) -> None:
+    def __init__(self, folder: Path, geometry: BaseGeometry, limits: AdapterLimits) -> None:
         self._folder = folder
         self._geometry = geometry
         self._limits = limits

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from .geometry import Limits
+from .geometry import AdapterLimits
 from .problems import FormatError, printable
 from .strict_json import StrictJsonError, load_strict
 
@@ -56,9 +56,9 @@ class SafetensorsFile:
         self.metadata = metadata
 
     @classmethod
-    def open(cls, path: Path, limits: Limits | None = None) -> SafetensorsFile:
+    def open(cls, path: Path, limits: AdapterLimits | None = None) -> SafetensorsFile:
         """Parse and check the header. Raises ``FormatError`` that says which rule is broken."""
-        limits = limits or Limits()
+        limits = limits or AdapterLimits()
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limits.max_bytes:
@@ -124,7 +124,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def _read_header(file: BinaryIO, name: str, size: int, limits: Limits) -> tuple[bytes, int]:
+def _read_header(file: BinaryIO, name: str, size: int, limits: AdapterLimits) -> tuple[bytes, int]:
     prefix = file.read(8)
     if len(prefix) < 8:
         raise _broken(f"it has {size} bytes, less than a header")
@@ -147,7 +147,7 @@ def _read_header(file: BinaryIO, name: str, size: int, limits: Limits) -> tuple[
 
 
 def _parse_header(
-    header: bytes, data_start: int, size: int, limits: Limits
+    header: bytes, data_start: int, size: int, limits: AdapterLimits
 ) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     if not header.startswith(b"{"):
         raise _broken("its header is not a JSON object")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from .geometry import Limits
+from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import printable
 from .tar_stream import BLOCK, TarError, TarReader
@@ -51,7 +51,7 @@ class UploadError(Exception):
 
 
 def unpack_upload(
-    files: Mapping[str, Path], into: Path, limits: Limits | None = None, *, notes: list[str] | None = None
+    files: Mapping[str, Path], into: Path, limits: AdapterLimits | None = None, *, notes: list[str] | None = None
 ) -> Path:
     """Put the two PEFT files of an upload into ``into`` (created if absent) and return it.
 
@@ -60,7 +60,7 @@ def unpack_upload(
     and leaves ``into`` without any of the upload's files then.
     """
     into.mkdir(parents=True, exist_ok=True)
-    collector = _Collector(into, limits or Limits(), [] if notes is None else notes)
+    collector = _Collector(into, limits or AdapterLimits(), [] if notes is None else notes)
     try:
         _collect_upload(files, collector)
         collector.finish()
@@ -155,7 +155,7 @@ def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
 class _Collector:
     """Takes offered files, keeps the wanted ones aside by folder, and picks the one adapter at the end."""
 
-    def __init__(self, into: Path, limits: Limits, notes: list[str]) -> None:
+    def __init__(self, into: Path, limits: AdapterLimits, notes: list[str]) -> None:
         self._into = into
         self._limits = limits
         self._notes = notes

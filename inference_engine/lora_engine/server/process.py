@@ -23,7 +23,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.config import ModelConfig, UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
-from lora_engine.peft_format import BaseGeometry, Limits
+from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.text import ChatTemplate, TokenizerError
 from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
@@ -169,7 +169,7 @@ def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
 def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
     packer = PoolPacker(
         base_geometry(loaded),
-        Limits(max_rank=config.max_lora_rank),
+        AdapterLimits(max_rank=config.max_lora_rank),
         loaded.pool.geometry,
         loaded.targets,
         loaded.pool.data.dtype,

@@ -36,7 +36,7 @@ class AdapterStatus(models.TextChoices):
 
 
 @dataclass(frozen=True)
-class AdapterView:
+class AdapterWithVersions:
     """An adapter with what lists and pages say about it. Field names are those of the JSON."""
 
     adapter: Adapter
@@ -150,22 +150,22 @@ def _active(tenant: Tenant) -> models.QuerySet[Adapter]:
     return _with_versions(tenant).filter(archived_at__isnull=True)
 
 
-def _view(adapter: Adapter) -> AdapterView:
-    return AdapterView(adapter, list(adapter.versions.all()), list(adapter.aliases.all()))
+def _view(adapter: Adapter) -> AdapterWithVersions:
+    return AdapterWithVersions(adapter, list(adapter.versions.all()), list(adapter.aliases.all()))
 
 
-def list_adapters(tenant: Tenant) -> list[AdapterView]:
+def list_adapters(tenant: Tenant) -> list[AdapterWithVersions]:
     """All active adapters by name, in three queries whatever their number."""
     return [_view(adapter) for adapter in _active(tenant)]
 
 
-def list_archived(tenant: Tenant) -> list[AdapterView]:
+def list_archived(tenant: Tenant) -> list[AdapterWithVersions]:
     """What can be restored, the latest first."""
     archived = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
     return [_view(adapter) for adapter in archived.order_by("-archived_at")]
 
 
-def get_adapter(tenant: Tenant, name: str) -> AdapterView:
+def get_adapter(tenant: Tenant, name: str) -> AdapterWithVersions:
     """Raises AdapterNotFoundError."""
     adapter = _active(tenant).filter(name=name).first() if NAME_FORM.match(name) else None
     if adapter is None:

@@ -6,9 +6,9 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.adapters.models import NAME, AdapterVersion, UploadState, VersionState
-from control_plane.adapters.queries import AdapterStatus, AdapterView
+from control_plane.adapters.queries import AdapterStatus, AdapterWithVersions
 from control_plane.config import current
-from control_plane.fleet.models import Phase
+from control_plane.fleet.models import StagingPhase
 from control_plane.http.serializers import ProblemSerializer
 
 MODEL_KINDS = ["base", "adapter"]
@@ -21,7 +21,7 @@ def kept_until(archived_at: datetime | None) -> datetime | None:
 
 class PlacementSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(source="host.name")
-    phase = serializers.ChoiceField(choices=Phase.choices)
+    phase = serializers.ChoiceField(choices=StagingPhase.choices)
     bytes_done = serializers.IntegerField()
     bytes_total = serializers.IntegerField()
     attempts = serializers.IntegerField()
@@ -156,7 +156,7 @@ class ArchivedAdapterSerializer(serializers.Serializer[Any]):
     archived_at = serializers.DateTimeField(source="adapter.archived_at")
     kept_until = serializers.SerializerMethodField()
 
-    def get_kept_until(self, view: AdapterView) -> datetime:
+    def get_kept_until(self, view: AdapterWithVersions) -> datetime:
         until = kept_until(view.adapter.archived_at)
         assert until is not None
         return until

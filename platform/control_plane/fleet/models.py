@@ -47,7 +47,7 @@ class EngineHost(models.Model):
         return self.name
 
 
-class Phase(models.TextChoices):
+class StagingPhase(models.TextChoices):
     """The engine's staging phases, by the names of the wire contract in lower case."""
 
     QUEUED = "queued"

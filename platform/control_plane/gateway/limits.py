@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.limits.values import Counted
-from control_plane.quotas.limiter_interface import Reading, Refusal, Scope
+from control_plane.quotas.limiter_interface import OverLimit, Reading, Scope
 from control_plane.quotas.queries import OF_TENANT, PrincipalLimits
 from control_plane.quotas.reservations import LimitExceededError
 from lora_engine.wire import engine_pb2 as pb
@@ -107,7 +107,7 @@ def refused(error: LimitExceededError) -> ApiError:
     )
 
 
-def _passes_soon(refusal: Refusal) -> bool:
+def _passes_soon(refusal: OverLimit) -> bool:
     return refusal.limit not in (Counted.TOKENS_PER_DAY, Counted.TOKENS_PER_MONTH)
 
 

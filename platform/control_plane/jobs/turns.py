@@ -23,7 +23,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Line(Generic[M]):
+class FairQueue(Generic[M]):
     """The jobs of a queue: `waiting`, each tenant's in the order in which they are taken, and `running`."""
 
     queue: str

@@ -26,7 +26,7 @@ from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, described_hosts, served_base, serving_hosts, short
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, Phase
+from control_plane.fleet.models import EngineHost, HostState, StagingPhase
 from control_plane.jobs import claims, turns
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import staging_json
@@ -135,7 +135,7 @@ def requeue_after_boot(host: EngineHost) -> int:
     """An engine that restarted has an empty memory: stage again what should be there. How many."""
     with transaction.atomic():
         # What is not ready waits for a worker, who finds the new process by itself.
-        ready = Placement.objects.filter(host=host, phase=Phase.READY, version__state__in=PLACED_STATES)
+        ready = Placement.objects.filter(host=host, phase=StagingPhase.READY, version__state__in=PLACED_STATES)
         placements = _requeue(ready.exclude(boot_id=host.boot_id))
         _stage_after_commit(placements)
     return len(placements)
@@ -146,8 +146,8 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
     resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
     settled = timezone.now() - grace
     with transaction.atomic():
-        ready = Placement.objects.filter(host=host, phase=Phase.READY, boot_id=host.boot_id, updated_at__lt=settled)
-        missing = _requeue(ready.exclude(version__digest__in=resident), boot_id="")
+        ready = Placement.objects.filter(host=host, phase=StagingPhase.READY, boot_id=host.boot_id)
+        missing = _requeue(ready.filter(updated_at__lt=settled).exclude(version__digest__in=resident), boot_id="")
         _stage_after_commit(missing)
     return len(missing)
 
@@ -161,9 +161,9 @@ def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:
     due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now or timezone.now()) | ~Q(failed_boot_id=host.boot_id)
     states = [*PLACED_STATES, VersionState.FAILED]
     with transaction.atomic():
-        failed = Placement.objects.filter(due, host=host, phase=Phase.FAILED, version__state__in=states)
+        failed = Placement.objects.filter(due, host=host, phase=StagingPhase.FAILED, version__state__in=states)
         first = failed.order_by(F("next_attempt_at").asc(nulls_first=True)).values_list("pk", flat=True)[:MOST_RETRIED]
-        placements = _requeue(Placement.objects.filter(pk__in=list(first), phase=Phase.FAILED))
+        placements = _requeue(Placement.objects.filter(pk__in=list(first), phase=StagingPhase.FAILED))
         _stage_after_commit(placements)
     return len(placements)
 
@@ -204,7 +204,7 @@ def claim_next() -> Placement | None:
 
     What a worker reports after another has claimed the placement, or it was queued anew, is ignored.
     """
-    line = turns.Line("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
+    line = turns.FairQueue("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
     if not line.is_open():
         return None
     with transaction.atomic():
@@ -222,7 +222,7 @@ def claim_next() -> Placement | None:
 def _waiting() -> QuerySet[Placement]:
     """Those that nobody has in hand, on hosts that answer."""
     wanted = Placement.objects.filter(version__state__in=[*PLACED_STATES, VersionState.FAILED])
-    open_ = wanted.exclude(phase__in=[Phase.READY, Phase.FAILED])
+    open_ = wanted.exclude(phase__in=[StagingPhase.READY, StagingPhase.FAILED])
     due = open_.filter(Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now()), claims.unclaimed())
     busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
     here = due.filter(host__active=True, host__state=HostState.ONLINE).exclude(host__in=busy.values("host"))
@@ -240,15 +240,15 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
             lock_version(placement.version)  # before its placement, as whoever places it does
         if _superseded(placement):
             return
-        placement.phase = Phase(pb.StageEvent.Phase.Name(event.phase).lower())
+        placement.phase = StagingPhase(pb.StageEvent.Phase.Name(event.phase).lower())
         placement.bytes_done, placement.bytes_total = event.bytes_done, event.bytes_total
-        if placement.phase == Phase.READY:
+        if placement.phase == StagingPhase.READY:
             placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
             placement.error, placement.attempts = None, 0
             placement.failures, placement.failed_boot_id, placement.next_attempt_at = 0, "", None
             claims.end(placement)
         placement.save(update_fields=REPORTED)
-        if placement.phase == Phase.READY:
+        if placement.phase == StagingPhase.READY:
             placement.version = mark_version_ready(placement.version)
         _tell(placement, bytes_per_second)
 
@@ -264,7 +264,7 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
         lock_version(placement.version)
         if _superseded(placement):
             return
-        placement.phase = Phase.FAILED if final else Phase.QUEUED
+        placement.phase = StagingPhase.FAILED if final else StagingPhase.QUEUED
         placement.error = error
         if final:
             placement.failures += 1
@@ -273,7 +273,7 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
         placement.next_attempt_at = timezone.now() + pause
         placement.save(update_fields=REPORTED)
         claims.end(placement)
-        hopeful = placement.version.placements.filter(host__active=True).exclude(phase=Phase.FAILED)
+        hopeful = placement.version.placements.filter(host__active=True).exclude(phase=StagingPhase.FAILED)
         if final and not hopeful.exists():
             placement.version = mark_version_failed(placement.version, error)
         _tell(placement, 0.0)
@@ -281,12 +281,12 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
 
 def ready_here() -> Q:
     """Placements that are ready on the engine process that runs now."""
-    return Q(phase=Phase.READY, boot_id=F("host__boot_id"))
+    return Q(phase=StagingPhase.READY, boot_id=F("host__boot_id"))
 
 
 def callable_here() -> Q:
     """Placements that this engine process has had ready, also while they are staged again."""
-    return Q(boot_id=F("host__boot_id")) & ~Q(phase=Phase.FAILED)
+    return Q(boot_id=F("host__boot_id")) & ~Q(phase=StagingPhase.FAILED)
 
 
 def _superseded(placement: Placement) -> bool:
@@ -299,7 +299,7 @@ def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
     """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
     found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
     idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None}
-    again = {"phase": Phase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
+    again = {"phase": StagingPhase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
     Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
     return found
 

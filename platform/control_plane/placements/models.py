@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from control_plane.adapters.models import AdapterVersion
-from control_plane.fleet.models import EngineHost, Phase
+from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.jobs.models import Claimable
 
 
@@ -16,7 +16,7 @@ class Placement(Claimable):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     version = models.ForeignKey(AdapterVersion, on_delete=models.CASCADE, related_name="placements")
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="placements")
-    phase = models.CharField(max_length=16, choices=Phase.choices, default=Phase.QUEUED)
+    phase = models.CharField(max_length=16, choices=StagingPhase.choices, default=StagingPhase.QUEUED)
     bytes_done = models.PositiveBigIntegerField(default=0)
     bytes_total = models.PositiveBigIntegerField(default=0)
     pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
@@ -36,7 +36,7 @@ class Placement(Claimable):
         ordering = ["host__name"]
         constraints = [
             models.UniqueConstraint(fields=["version", "host"], name="placement_once_per_host"),
-            models.CheckConstraint(condition=Q(phase__in=Phase.values), name="placement_phase_known"),
+            models.CheckConstraint(condition=Q(phase__in=StagingPhase.values), name="placement_phase_known"),
         ]
         indexes = [models.Index(fields=["phase", "updated_at"], name="placement_by_phase")]
 

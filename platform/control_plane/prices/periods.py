@@ -12,18 +12,18 @@ from control_plane.prices.models import PriceVersion
 
 
 @dataclass(frozen=True)
-class Period:
+class BillingPeriod:
     """Days from `first` on with one price; no price before there was any."""
 
     first: date
     price: PriceVersion | None
 
 
-def periods(first: date, last: date, versions: Sequence[PriceVersion] | None = None) -> list[Period]:
+def periods(first: date, last: date, versions: Sequence[PriceVersion] | None = None) -> list[BillingPeriod]:
     """The stretches of equal price that cover `first` to `last`, in order."""
     known = sorted(versions if versions is not None else PriceVersion.objects.all(), key=_precedence)
     starts = sorted({first} | {version.effective_on for version in known if first < version.effective_on <= last})
-    return [Period(start, price_on(start, known)) for start in starts]
+    return [BillingPeriod(start, price_on(start, known)) for start in starts]
 
 
 def _precedence(version: PriceVersion) -> tuple[date, int]:
@@ -35,7 +35,7 @@ def price_on(day: date, ordered: Sequence[PriceVersion]) -> PriceVersion | None:
     return held[-1] if held else None
 
 
-def period_number(stretches: Sequence[Period], column: str) -> Case:
+def period_number(stretches: Sequence[BillingPeriod], column: str) -> Case:
     """In SQL, the index of the period that the date in `column` falls into."""
     later = reversed(list(enumerate(stretches))[1:])
     cases = [When(**{f"{column}__gte": period.first}, then=Value(index)) for index, period in later]

@@ -68,7 +68,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class OverLimit:
     """Which limit stood in the way longest, and for how long."""
 
     scope: Scope
@@ -83,12 +83,12 @@ class Refusal:
 class Decision:
     """`refusal` is None for a request that may run; then `readings`, one for each scope, include it."""
 
-    refusal: Refusal | None
+    refusal: OverLimit | None
     readings: tuple[Reading, ...]
 
 
 @dataclass(frozen=True)
-class Period:
+class BudgetPeriod:
     """A UTC day and the month it is in, both by the number of their first day since 1970."""
 
     day: int
@@ -115,7 +115,7 @@ class LimiterUnavailableError(Exception):
 class UnknownSpendingError(Exception):
     """The counters do not know what was used in this period: tell them with `raise_to`, then ask again."""
 
-    def __init__(self, period: Period) -> None:
+    def __init__(self, period: BudgetPeriod) -> None:
         super().__init__(f"spending of {period.date} is unknown")
         self.period = period
 
@@ -138,7 +138,7 @@ class Limiter(Protocol):
     async def read(self, tenant: str, scopes: Sequence[Scope]) -> tuple[Reading, ...]:
         """What is used now, without counting anything."""
 
-    async def raise_to(self, tenant: str, period: Period, spent: Iterable[Spent]) -> None:
+    async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
         """Lift counters that know less than the ledger. They never sink: the ledger may be a moment behind."""
 
     async def close(self) -> None: ...
@@ -153,8 +153,8 @@ def months_around(now_ms: int) -> tuple[int, int, int, int]:
     return first, second, third, fourth
 
 
-def period_of(now_ms: int) -> Period:
-    return Period(now_ms // DAY_MS, months_around(now_ms)[1])
+def period_of(now_ms: int) -> BudgetPeriod:
+    return BudgetPeriod(now_ms // DAY_MS, months_around(now_ms)[1])
 
 
 def _first_day(month: int) -> int:

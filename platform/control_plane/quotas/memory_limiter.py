@@ -16,10 +16,10 @@ from control_plane.quotas.limiter_interface import (
     SPAN,
     WIDTH_MS,
     Ask,
+    BudgetPeriod,
     Decision,
-    Period,
+    OverLimit,
     Reading,
-    Refusal,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -35,7 +35,7 @@ class _Lease:
     expires_ms: int
     tokens: int
     bucket: int
-    period: Period
+    period: BudgetPeriod
     scopes: tuple[str, ...]
     choices: int
 
@@ -128,7 +128,7 @@ class MemoryLimiter:
             now = self._now_ms()
             return self._readings(self._tenant(tenant, now), scopes, now)
 
-    async def raise_to(self, tenant: str, period: Period, spent: Iterable[Spent]) -> None:
+    async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
         with self._lock:
             now = self._now_ms()
             state = self._tenant(tenant, now)
@@ -168,14 +168,14 @@ class MemoryLimiter:
         )
 
     @staticmethod
-    def _unknown(tenant: _Tenant, scope: Scope, period: Period) -> bool:
+    def _unknown(tenant: _Tenant, scope: Scope, period: BudgetPeriod) -> bool:
         day, month = (scope.name, period.day), (scope.name, period.month)
         return (scope.limits.tokens_per_day is not None and day not in tenant.by_day) or (
             scope.limits.tokens_per_month is not None and month not in tenant.by_month
         )
 
     @staticmethod
-    def _refusals(tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[Refusal]:
+    def _refusals(tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[OverLimit]:
         window = tenant.windows[scope.name]
         refusals = []
         for limit in Counted:
@@ -183,10 +183,10 @@ class MemoryLimiter:
             requested = ask.of(limit)
             if allowed is not None and used is not None and used + requested > allowed:
                 wait = _wait_ms(limit, window, used + requested - allowed, now)
-                refusals.append(Refusal(scope, limit, allowed, used, requested, wait))
+                refusals.append(OverLimit(scope, limit, allowed, used, requested, wait))
         return refusals
 
-    def _take(self, tenant: _Tenant, ask: Ask, now: int, period: Period) -> None:
+    def _take(self, tenant: _Tenant, ask: Ask, now: int, period: BudgetPeriod) -> None:
         bucket = now // WIDTH_MS
         names = tuple(scope.name for scope in ask.scopes)
         tenant.leases[ask.lease] = _Lease(now + self._lease_ms, ask.tokens, bucket, period, names, ask.choices)

@@ -13,7 +13,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from control_plane.keys.models import ApiKey
 from control_plane.limits.models import LimitSet
 from control_plane.limits.values import UNLIMITED, Limits
-from control_plane.quotas.limiter_interface import EPOCH, Period, Scope, Spent
+from control_plane.quotas.limiter_interface import EPOCH, BudgetPeriod, Scope, Spent
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyTotals, DailyUsage, UsageEvent, Watermark
 
@@ -46,7 +46,7 @@ def limits_of(tenant: Tenant, key: ApiKey | None) -> PrincipalLimits:
     return PrincipalLimits(found.get(None, UNLIMITED), found.get(key.pk, UNLIMITED) if key else UNLIMITED)
 
 
-def spending(tenant_id: UUID | str, scopes: Iterable[str], period: Period) -> list[Spent]:
+def spending(tenant_id: UUID | str, scopes: Iterable[str], period: BudgetPeriod) -> list[Spent]:
     """Tokens of a day and its month by the ledger to its very end: rollups, and the rows that are not in them yet."""
     first, day = EPOCH + timedelta(days=period.month), period.date
     while True:

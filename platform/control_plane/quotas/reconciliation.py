@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from control_plane.limits.models import LimitSet
 from control_plane.quotas.limiter_factory import with_limiter
-from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Period, Spent, period_of
+from control_plane.quotas.limiter_interface import BudgetPeriod, Limiter, LimiterUnavailableError, Spent, period_of
 from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.events import publish_quota
@@ -46,7 +46,7 @@ def _scope(row: LimitSet) -> str:
     return OF_TENANT if row.api_key_id is None else row.api_key_id.hex
 
 
-def _lift(tenant: Tenant, period: Period, spent: list[Spent]) -> None:
+def _lift(tenant: Tenant, period: BudgetPeriod, spent: list[Spent]) -> None:
     async def lift(limiter: Limiter) -> None:
         await limiter.raise_to(str(tenant.pk), period, spent)
 
@@ -56,7 +56,7 @@ def _lift(tenant: Tenant, period: Period, spent: list[Spent]) -> None:
         logger.warning("Budgets of %s were not compared with the ledger: %s", tenant, error)
 
 
-def _tell(tenant: Tenant, row: LimitSet, spent: Spent, period: Period) -> None:
+def _tell(tenant: Tenant, row: LimitSet, spent: Spent, period: BudgetPeriod) -> None:
     day = period.date
     budgets = (
         ("tokens_per_day", row.tokens_per_day, day.isoformat(), spent.day),

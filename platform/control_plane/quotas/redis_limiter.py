@@ -28,11 +28,11 @@ from control_plane.quotas.limiter_interface import (
     SPAN,
     WIDTH_MS,
     Ask,
+    BudgetPeriod,
     Decision,
     LimiterUnavailableError,
-    Period,
+    OverLimit,
     Reading,
-    Refusal,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -292,7 +292,7 @@ class RedisLimiter:
         answer = await self._run(_RESERVE, ask.tenant, _names(ask.scopes), ask.lease, ask.tokens, ask.choices, *limits)
         day, month, scope, limit, wait_ms = answer[:5]
         if scope < 0:
-            raise UnknownSpendingError(Period(day, month))
+            raise UnknownSpendingError(BudgetPeriod(day, month))
         readings = _readings(answer[5:])
         if scope == 0:
             return Decision(None, readings)
@@ -309,7 +309,7 @@ class RedisLimiter:
         names = _names(scopes)
         return _readings(await self._run(_READ, tenant, names, *names))
 
-    async def raise_to(self, tenant: str, period: Period, spent: Iterable[Spent]) -> None:
+    async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
         values = [part for each in spent for part in (each.scope, each.day, each.month)]
         await self._run(_RAISE, tenant, (), period.day, period.month, *values)
 
@@ -348,8 +348,8 @@ def _reading(flat: Sequence[int]) -> Reading:
     )
 
 
-def _refusal(ask: Ask, index: int, limit: Counted, readings: Sequence[Reading], wait_ms: int) -> Refusal:
+def _refusal(ask: Ask, index: int, limit: Counted, readings: Sequence[Reading], wait_ms: int) -> OverLimit:
     scope = ask.scopes[index]
     allowed, used = scope.limits.of(limit), readings[index].used(limit)
     assert allowed is not None and used is not None  # otherwise it could not have refused
-    return Refusal(scope, limit, allowed, used, ask.of(limit), wait_ms)
+    return OverLimit(scope, limit, allowed, used, ask.of(limit), wait_ms)

@@ -20,8 +20,8 @@ from control_plane.quotas.limiter_interface import (
     Decision,
     Limiter,
     LimiterUnavailableError,
+    OverLimit,
     Reading,
-    Refusal,
     Scope,
     UnknownSpendingError,
 )
@@ -36,7 +36,7 @@ MOST_SETTLING = 16
 class LimitExceededError(Exception):
     """The request may not run now. Nothing was counted."""
 
-    def __init__(self, refusal: Refusal, scopes: tuple[Scope, ...], readings: tuple[Reading, ...]) -> None:
+    def __init__(self, refusal: OverLimit, scopes: tuple[Scope, ...], readings: tuple[Reading, ...]) -> None:
         super().__init__(f"{refusal.limit} of {refusal.scope.name}")
         self.refusal, self.scopes, self.readings = refusal, scopes, readings
 

@@ -126,7 +126,7 @@ def write_next() -> bool:
 
 def _claim_next() -> Export | None:
     """After some attempts it has failed."""
-    line = turns.Line("exports", _waiting(), _running(), TENANT_EXPORTS)
+    line = turns.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
     while line.is_open():
         with transaction.atomic():
             export = line.choose()

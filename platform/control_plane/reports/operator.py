@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import QuerySet, Sum
 
 from control_plane.adapters.models import Adapter
-from control_plane.prices.periods import Period, periods
+from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.refusals.models import DailyRefusals
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome, Series
@@ -118,7 +118,7 @@ def _latency_by_tenant(span: Span, tenants: list[UUID]) -> dict[UUID, dict[str, 
     return counts
 
 
-def _top_adapters(span: Span, prices: Sequence[Period], whole: Sums) -> list[dict[str, Any]]:
+def _top_adapters(span: Span, prices: Sequence[BillingPeriod], whole: Sums) -> list[dict[str, Any]]:
     """The database finds which they are; only of those is everything added up."""
     rows = span.of(DailyUsage.objects.all())
     wanted = _most_used(rows)

@@ -12,14 +12,14 @@ from django.db.models import Sum
 from control_plane.errors import LorikeetError
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, storage_micros
-from control_plane.prices.periods import Period, periods
+from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyUsage, StorageDay
 from control_plane.usage.sums import Span, Sums, as_of, summed, today
 
 
 @dataclass(frozen=True)
-class Line:
+class StatementLine:
     """`quantity` tokens or byte-hours of one kind at one price, from `first` to `last`."""
 
     kind: str  # "input" | "cached_input" | "output" | "storage"
@@ -62,20 +62,20 @@ def statement(tenant: Tenant, month: str) -> dict[str, Any]:
     }
 
 
-def _stretches(span: Span) -> list[tuple[Period, date]]:
+def _stretches(span: Span) -> list[tuple[BillingPeriod, date]]:
     """Periods of one price within the month, each with its last day."""
     found = periods(span.first, span.last)
     ends = [period.first - timedelta(days=1) for period in found[1:]]
     return list(zip(found, [*ends, span.last], strict=True))
 
 
-def _lines(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> list[Line]:
-    used = summed(days.of(DailyUsage.objects.for_tenant(tenant)), [Period(days.first, price)], ())[()]
+def _lines(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> list[StatementLine]:
+    used = summed(days.of(DailyUsage.objects.for_tenant(tenant)), [BillingPeriod(days.first, price)], ())[()]
     lines = [_token_line(kind, days, price, used) for kind in ("input", "cached_input", "output")]
     return [line for line in (*lines, _storage_line(tenant, days, price, month)) if line.quantity]
 
 
-def _token_line(kind: str, days: Span, price: PriceVersion, used: Sums) -> Line:
+def _token_line(kind: str, days: Span, price: PriceVersion, used: Sums) -> StatementLine:
     quantities = {
         "input": used.prompt_tokens - used.cached_prompt_tokens,
         "cached_input": used.cached_prompt_tokens,
@@ -83,10 +83,10 @@ def _token_line(kind: str, days: Span, price: PriceVersion, used: Sums) -> Line:
     }
     unit = getattr(price, f"{kind}_per_million")
     quantity = quantities[kind]
-    return Line(kind, days.first, days.last, price.number, unit, quantity, micros(quantity * unit))
+    return StatementLine(kind, days.first, days.last, price.number, unit, quantity, micros(quantity * unit))
 
 
-def _storage_line(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> Line:
+def _storage_line(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> StatementLine:
     stored = days.of(StorageDay.objects.for_tenant(tenant)).aggregate(total=Sum("byte_hours", default=0))["total"]
     amount = storage_micros(price, stored, len(month.days()) * 24)
-    return Line("storage", days.first, days.last, price.number, price.storage_per_gb_month, stored, amount)
+    return StatementLine("storage", days.first, days.last, price.number, price.storage_per_gb_month, stored, amount)

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from control_plane.http.csv_files import lines, safe
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, tokens_cost
-from control_plane.prices.periods import Period, periods
+from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.reports.models import Grain
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyUsage, HourlyUsage
@@ -80,5 +80,5 @@ class UsageTable:
         return (start.isoformat(), *texts, *rest[6:], micros(cost), currency, number)
 
 
-def _price(stretches: Sequence[Period], day: date) -> PriceVersion | None:
+def _price(stretches: Sequence[BillingPeriod], day: date) -> PriceVersion | None:
     return [stretch for stretch in stretches if stretch.first <= day][-1].price

@@ -13,7 +13,7 @@ from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
 from control_plane.prices.money import micros, tokens_cost
-from control_plane.prices.periods import Period, period_number
+from control_plane.prices.periods import BillingPeriod, period_number
 from control_plane.usage.histogram import percentile_us
 from control_plane.usage.models import DailyLatency, DailyTotals, Metric, OverallLatency, OverallTotals, Watermark
 
@@ -66,7 +66,7 @@ COUNTED = ("requests", "prompt_tokens", "cached_prompt_tokens", "completion_toke
 Key = tuple[Any, ...]
 
 
-def summed(rows: QuerySet[M], prices: Sequence[Period], by: Sequence[str]) -> dict[Key, Sums]:
+def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> dict[Key, Sums]:
     """The sums of rollup rows for each combination of the columns `by`; without columns, one sum at `()`."""
     totals: defaultdict[Key, Sums] = defaultdict(Sums)
     if not by:

@@ -26,14 +26,14 @@ REPLAYS = Rate(60, 60)
 
 
 @dataclass(frozen=True)
-class Settings:
+class WebhookSettings:
     url: str
     description: str
     events: list[str]
     active: bool
 
 
-def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
+def create_endpoint(*, acting: Principal, settings: WebhookSettings) -> Endpoint:
     """Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
     _check_url(settings.url)
     with transaction.atomic():
@@ -51,7 +51,7 @@ def create_endpoint(*, acting: Principal, settings: Settings) -> Endpoint:
     return endpoint
 
 
-def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: Settings) -> Endpoint:
+def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookSettings) -> Endpoint:
     """Raises LorikeetError (400) for a URL that may not be called."""
     _check_url(settings.url)
     with transaction.atomic():
@@ -138,7 +138,7 @@ def _wake(endpoint: Endpoint) -> None:
     endpoint.save(update_fields=["rests_until"])
 
 
-def _columns(settings: Settings) -> dict[str, Any]:
+def _columns(settings: WebhookSettings) -> dict[str, Any]:
     return {
         "url": settings.url,
         "description": settings.description,
@@ -148,6 +148,4 @@ def _columns(settings: Settings) -> dict[str, Any]:
 
 
 def _audit(acting: Principal, verb: str, endpoint: Endpoint, **detail: Any) -> None:
-    audit.record(
-        acting.actor, f"webhook.{verb}", endpoint, tenant=acting.tenant, label=endpoint.url[:200], **detail
-    )
+    audit.record(acting.actor, f"webhook.{verb}", endpoint, tenant=acting.tenant, label=endpoint.url[:200], **detail)

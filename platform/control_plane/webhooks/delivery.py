@@ -62,7 +62,7 @@ def claim_next() -> Delivery | None:
     A claim is longer than a try can take, so it is not renewed.
     """
     now = timezone.now()
-    line = turns.Line("webhooks", _ready(now), _sending(), current().tenant_deliveries)
+    line = turns.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
     if not line.is_open():
         return None
     with transaction.atomic():
@@ -125,7 +125,9 @@ def message(delivery: Delivery) -> dict[str, Any]:
 def _note(delivery: Delivery, result: Result) -> None:
     with transaction.atomic():
         # The endpoint first, as in `claim_next`.
-        Endpoint.objects.for_tenant(delivery.tenant).select_for_update(no_key=True).filter(pk=delivery.endpoint_id).first()
+        Endpoint.objects.for_tenant(delivery.tenant).select_for_update(no_key=True).filter(
+            pk=delivery.endpoint_id
+        ).first()
         locked = Delivery.objects.select_for_update(of=("self",)).filter(pk=delivery.pk).first()
         if locked is None:
             return  # deleted with its endpoint

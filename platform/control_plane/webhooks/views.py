@@ -39,10 +39,10 @@ def find(acting: Principal, webhook_id: UUID) -> Endpoint:
     return endpoint
 
 
-def settings_of(request: Request) -> actions.Settings:
+def settings_of(request: Request) -> actions.WebhookSettings:
     body = WebhookSettingsSerializer(data=request.data)
     body.is_valid(raise_exception=True)
-    return actions.Settings(**body.validated_data)
+    return actions.WebhookSettings(**body.validated_data)
 
 
 def with_secret(endpoint: Endpoint, status: int) -> Response:

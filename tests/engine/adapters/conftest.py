@@ -16,7 +16,7 @@ from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.memory.page_pool import PoolGeometry
-from lora_engine.peft_format import TARGETS, Limits, adapter_digest, folder_digests
+from lora_engine.peft_format import TARGETS, AdapterLimits, adapter_digest, folder_digests
 
 POOL = PoolGeometry(GEOMETRY.num_layers, 2, GEOMETRY.num_key_value_heads, GEOMETRY.head_dim)
 SHAPES = TargetShapes({target: GEOMETRY.features(target) for target in TARGETS})
@@ -36,7 +36,7 @@ def make_artifact(tmp_path):
 
 @pytest.fixture
 def packer() -> PoolPacker:
-    return PoolPacker(GEOMETRY, Limits(), POOL, SHAPES, torch.float32, PageableMemory())
+    return PoolPacker(GEOMETRY, AdapterLimits(), POOL, SHAPES, torch.float32, PageableMemory())
 
 
 @pytest.fixture

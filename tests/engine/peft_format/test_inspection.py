@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from lora_engine.peft_format import FormatError, Limits, SafetensorsFile, adapter_digest, inspect_adapter
+from lora_engine.peft_format import AdapterLimits, FormatError, SafetensorsFile, adapter_digest, inspect_adapter
 
 Q0_A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 Q0_B = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
@@ -159,7 +159,7 @@ def test_rank_over_the_limit(tmp_path, geometry, tensors, save):
     report = inspect_adapter(save(tmp_path, tensors(rank=300), r=300), geometry)
     assert codes(report) == {"rank_too_high"}
     assert len(report.problems) == 1
-    assert inspect_adapter(tmp_path, geometry, Limits(max_rank=300)).ok
+    assert inspect_adapter(tmp_path, geometry, AdapterLimits(max_rank=300)).ok
 
 
 def test_transposed_and_unequal_ranks(tmp_path, geometry, tensors, save):
@@ -255,7 +255,8 @@ def test_a_header_full_of_brackets_is_refused_before_it_is_parsed(tmp_path, monk
 
 
 def test_size_limit(tmp_path, geometry, tensors, save):
-    assert codes(inspect_adapter(save(tmp_path, tensors()), geometry, Limits(max_bytes=100))) == {"file_too_large"}
+    problems = codes(inspect_adapter(save(tmp_path, tensors()), geometry, AdapterLimits(max_bytes=100)))
+    assert problems == {"file_too_large"}
 
 
 def test_tensors_are_exact(tmp_path, tensors, save):

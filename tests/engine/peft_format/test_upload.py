@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lora_engine.peft_format import Limits, UploadError, unpack_upload
+from lora_engine.peft_format import AdapterLimits, UploadError, unpack_upload
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BOTH = {CONFIG: b"{}", WEIGHTS: b"weights"}
-SMALL = Limits(max_bytes=1 << 20)
+SMALL = AdapterLimits(max_bytes=1 << 20)
 
 
 def zipped(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -43,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def refusal(upload: Path | dict[str, Path], into: Path, limits: Limits = SMALL) -> UploadError:
+def refusal(upload: Path | dict[str, Path], into: Path, limits: AdapterLimits = SMALL) -> UploadError:
     with pytest.raises(UploadError) as caught:
         unpack_upload(upload if isinstance(upload, dict) else {upload.name: upload}, into, limits)
     assert list(into.iterdir()) == []
@@ -151,7 +151,7 @@ def test_tar_links_and_devices(tmp_path, kind):
 
 
 def test_bombs_end_early(tmp_path):
-    limits = Limits(max_bytes=64 << 20)
+    limits = AdapterLimits(max_bytes=64 << 20)
     big = bytes(60 << 20)
     started = time.monotonic()
     archive = zipped(tmp_path / "a.zip", {CONFIG: b"{}", WEIGHTS: big})

@@ -23,7 +23,7 @@ from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.memory import PoolStats
 from lora_engine.memory.page_pool import PoolGeometry
-from lora_engine.peft_format import TARGETS, Limits
+from lora_engine.peft_format import TARGETS, AdapterLimits
 from lora_engine.request import (
     GenerationRequest,
     RequestError,
@@ -145,7 +145,7 @@ class LetterEngine:
 def make_tiers(root: Path) -> AdapterTiers:
     pool = PoolGeometry(GEOMETRY.num_layers, 2, GEOMETRY.num_key_value_heads, GEOMETRY.head_dim)
     shapes = TargetShapes({target: GEOMETRY.features(target) for target in TARGETS})
-    packer = PoolPacker(GEOMETRY, Limits(), pool, shapes, torch.float32, PageableMemory())
+    packer = PoolPacker(GEOMETRY, AdapterLimits(), pool, shapes, torch.float32, PageableMemory())
     return AdapterTiers(DiskTier(root / "disk", 1 << 24), HostArena(1 << 24), packer)
 
 

@@ -52,8 +52,7 @@ from control_plane.tenants.roles import Role
 from control_plane.transcripts.actions import Taken, set_recording, store
 from control_plane.usage.actions import Counts, record_event
 from control_plane.usage.sums import last_days
-from control_plane.webhooks.actions import Settings as WebhookSettings
-from control_plane.webhooks.actions import create_endpoint, send_test
+from control_plane.webhooks.actions import WebhookSettings, create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch

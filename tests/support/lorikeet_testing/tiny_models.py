@@ -19,8 +19,8 @@ from transformers.models.auto import CONFIG_MAPPING
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.peft_format import (
+    AdapterLimits,
     BaseGeometry,
-    Limits,
     SafetensorsFile,
     adapter_digest,
     folder_digests,
@@ -182,7 +182,7 @@ def adapter_at(name: str, folder: Path) -> Adapter:
 
 def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     """Validate and pack an adapter for ``engine``, as staging does."""
-    report = inspect_adapter(adapter.folder, geometry_of(engine), Limits())
+    report = inspect_adapter(adapter.folder, geometry_of(engine), AdapterLimits())
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
     return pack_adapter(

@@ -144,7 +144,7 @@ def claim_next() -> tuple[Upload, ServedBase] | None:
     if base is None:
         _tell_that_they_wait()
         return None
-    line = turns.Line("validation", _waiting(), _validating(), current().tenant_validations)
+    line = turns.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
     while line.is_open():
         with transaction.atomic():
             upload = line.choose()

@@ -29,7 +29,7 @@ from control_plane.jobs import claims
 from control_plane.limits.queries import tenant_limits
 from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.tenants.models import Tenant
-from lora_engine.peft_format import Limits
+from lora_engine.peft_format import AdapterLimits
 
 logger = logging.getLogger(__name__)
 # A tenant's second check at once gets little processor time while another tenant's first wants it.
@@ -115,11 +115,11 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
     return _read(child, upload)
 
 
-def limits_for(base: ServedBase, tenant: Tenant) -> Limits:
+def limits_for(base: ServedBase, tenant: Tenant) -> AdapterLimits:
     """The strictest of the platform's limits, the engine's and the tenant's."""
     settings = current()
     ranks = [settings.max_lora_rank, base.max_lora_rank, tenant_limits(tenant).max_rank]
-    return Limits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
+    return AdapterLimits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
 
 
 class ValidationCancelledError(RuntimeError):

@@ -44,8 +44,8 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     # Imported after the limits are set: from here on nothing runs without them.
     from lora_engine.peft_format import (
         CONFIG_FILE,
+        AdapterLimits,
         BaseGeometry,
-        Limits,
         UploadError,
         adapter_digest,
         file_digest,
@@ -55,7 +55,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         unpack_upload,
     )
 
-    limits, notes = Limits(**request["limits"]), list[str]()
+    limits, notes = AdapterLimits(**request["limits"]), list[str]()
     files = {name: Path(path) for name, path in request["files"].items()}
     for name, announced in request.get("sha256", {}).items():
         if (found := file_digest(files[name]).removeprefix("sha256:")) != announced:

@@ -99,7 +99,7 @@ class ModelsAnswer(_Form):
     data: list[ModelAnswer]
 
 
-class Problem(BaseModel):
+class ErrorDetail(BaseModel):
     """What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -112,4 +112,4 @@ class Problem(BaseModel):
 
 
 class ErrorAnswer(_Form):
-    error: Problem
+    error: ErrorDetail
