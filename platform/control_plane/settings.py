@@ -212,6 +212,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
     "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},
+    "forget-abandoned": {"task": "usage.forget_abandoned", "schedule": 86_400.0},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
 if not LORIKEET.redis_url:

@@ -521,9 +521,12 @@ def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, 
     assert rows.keys() == engine.journal.keys()
     for request_id, record in engine.journal.items():
         row = rows[request_id]
-        assert row["prompt_tokens"] == record.prompt_tokens
-        assert row["completion_tokens"] == record.completion_tokens
-        assert row["outcome"] == record.outcome
+        if row["outcome"] == "failed":  # billed what arrived: tests/attack/test_died_requests.py
+            assert record.outcome in ("failed", "aborted")  # of a session that broke
+        else:
+            assert row["prompt_tokens"] == record.prompt_tokens
+            assert row["completion_tokens"] == record.completion_tokens
+            assert row["outcome"] == record.outcome
         assert row["queue_ms"] == record.queue_ms
         assert str(row["tenant_id"]).replace("-", "") == record.tenant.replace("-", "")
         assert row["api_key_id"]

@@ -1395,7 +1395,10 @@ export interface components {
             name: string;
             versions_count: number;
         };
-        /** @description Of requests that were answered, by what the engine measured, against the objective as it is now. */
+        /**
+         * @description Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
+         *     failed count as measured and as not met.
+         */
         Attainment: {
             /**
              * Format: double
@@ -2536,6 +2539,8 @@ export interface components {
             /** Format: date-time */
             as_of: string | null;
             days: number;
+            /** @description Requests that broke off or brought nothing. */
+            failed: number;
             first_token: components["schemas"]["Attainment"];
             /** @description Time to the first token. Null = no objective. */
             first_token_ms?: number | null;

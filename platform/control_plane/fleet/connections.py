@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterable, Mapping
 
 import grpc.aio
 
+from control_plane import config
 from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import Endpoint
@@ -25,6 +27,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 HEARTBEAT_S = 1.0
 SILENT_HEARTBEATS = 5
+OVERDUE_S = 3.0
 RETRY_S = 1.0
 
 
@@ -36,6 +39,7 @@ class HostConnection:
         self.status: pb.HostStatus | None = None
         self._resident: frozenset[str] = frozenset()
         self._sent_since_status = 0
+        self._seen_at = self._progress_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -51,7 +55,16 @@ class HostConnection:
 
     @property
     def accepts(self) -> bool:
-        return self.client.connected and not (self.status is not None and self.status.draining)
+        """Whether it should get new requests. One that is late with its heartbeat, or hangs, is asked last."""
+        if not self.client.connected or self.hangs:
+            return False
+        return self.status is None or not (self.status.draining or time.monotonic() - self._seen_at > OVERDUE_S)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has work and made no step for so long that it counts as hung."""
+        busy = self.status is not None and (self.status.running or self.status.waiting or self._sent_since_status)
+        return bool(busy) and time.monotonic() - self._progress_at > config.current().engine_hang_s
 
     def serves(self, base_digest: str) -> bool:
         """False if the engine at the other end has said that it serves another base model."""
@@ -61,7 +74,8 @@ class HostConnection:
         status = self.status
         if status is None:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
-        pending = status.waiting + status.running + self._sent_since_status
+        # What this process has open there counts too: the status of a host that hangs is an old one.
+        pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
         resident = not digest or digest in self._resident
         return HostLoad(self.client.host, pending, status.tokens_per_second, resident)
 
@@ -93,7 +107,11 @@ class HostConnection:
             self._observe(status)
 
     def _observe(self, status: pb.HostStatus) -> None:
-        self.status = status
+        self._seen_at = time.monotonic()
+        before, self.status = self.status, status
+        idle = not (status.running or status.waiting or self._sent_since_status)
+        if before is None or before.boot_id != status.boot_id or before.steps != status.steps or idle:
+            self._progress_at = self._seen_at
         self._sent_since_status = 0
         self._resident = frozenset(adapter.digest for adapter in status.adapters)
 
@@ -128,6 +146,14 @@ class Fleet:
 
     def status(self, host: str) -> pb.HostStatus | None:
         return self._hosts[host].status
+
+    def accepts(self, host: str, base_digest: str) -> bool:
+        """Whether a request for this base model could go there now."""
+        known = self._hosts.get(host)
+        return known is not None and known.accepts and known.serves(base_digest)
+
+    def hangs(self, host: str) -> bool:
+        return self._hosts[host].hangs
 
     async def submit(
         self, submit: pb.Submit, candidates: Iterable[str], model: str, coalescing: Coalescing | None = None

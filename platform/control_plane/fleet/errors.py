@@ -4,6 +4,38 @@ from dataclasses import dataclass
 
 from lora_engine.wire import engine_pb2 as pb
 
+CLIENT_TOO_SLOW = "client_too_slow"
+HUNG = "engine_hung"
+# What another host may well do: nothing of it is the request's own fault.
+ELSEWHERE = frozenset(
+    {
+        "adapter_not_found",
+        "adapter_not_resident",
+        "adapter_too_large_for_host",
+        "artifact_not_found",
+        "artifact_unavailable",
+        "device_error",
+        "disk_error",
+        "disk_tier_damaged",
+        "disk_tier_full",
+        "draining",
+        "engine_disconnected",
+        "engine_error",
+        "engine_stopped",
+        "engine_unavailable",
+        "host_arena_full",
+        HUNG,
+        "journal_unavailable",
+        "other_base_model",
+        "overloaded",
+        "slo_unattainable",
+        "stage_failed",
+        "too_large_for_host",
+    }
+)
+# After these the host may be gone because of the request.
+BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", HUNG})
+
 
 @dataclass(eq=False)
 class HostError(Exception):
@@ -49,7 +81,21 @@ def unavailable(host: str, detail: str = "") -> HostError:
 
 def client_too_slow(tokens: int) -> HostError:
     return HostError(
-        "client_too_slow",
+        CLIENT_TOO_SLOW,
         f"The client stopped reading: {tokens} tokens were waiting for it, so the request was aborted.",
         "Read the stream as it arrives, or ask without streaming.",
     )
+
+
+def stopped(host: str) -> HostError:
+    return HostError(
+        "engine_stopped",
+        f"Engine host {host} was stopped before the request ended.",
+        "Send the request again; another host or the restarted one will serve it.",
+        retry_after_s=1.0,
+    )
+
+
+def hung(host: str, seconds: float) -> HostError:
+    """Only a reason to ask another host: a caller is never told."""
+    return HostError(HUNG, f"Engine host {host} made no step for {seconds:g} s.", "Restart it if it stays so.")

@@ -47,6 +47,7 @@ _STATUS = {
     "no_ready_host": 503,
     "engine_unavailable": 503,
     "engine_disconnected": 503,
+    "engine_stopped": 503,
     "deadline_exceeded": 504,
 }
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

@@ -9,8 +9,10 @@ from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
 
-from control_plane.fleet.coalescing import WHOLE, Chunk, Coalescing
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
+from control_plane.gateway.dispatch import Dispatch
 from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext
@@ -42,6 +44,7 @@ class Generation:
         self._choices = request.choices
         self.reservation: Reservation | None = None
         self._streams: list[OutputStream] = []
+        self._dispatches: list[Dispatch] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,8 +72,16 @@ class Generation:
         reservation = self.reservation
         return rate_headers(reservation.ask.scopes, reservation.readings) if reservation else {}
 
-    def add(self, stream: OutputStream) -> None:
+    def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
+        """`stream` is the dispatch, or what records it."""
+        self._dispatches.append(dispatch)
         self._streams.append(stream)
+
+    def retract(self) -> None:
+        """The request is refused after all: what was sent of it is no usage."""
+        for dispatch in self._dispatches:
+            dispatch.retract()
+        self.close()
 
     def __aiter__(self) -> AsyncIterator[list[Chunk]]:
         # A single prompt, which is nearly every request, goes without the tasks that merging needs.
@@ -86,6 +97,10 @@ class Generation:
                     if chunks := task.result():
                         yield self._renumbered(chunks, index)
                         waiting[asyncio.ensure_future(_next(self._streams[index]))] = index
+        except HostError as failure:
+            for dispatch in self._dispatches:
+                dispatch.give_up(failure)
+            raise
         finally:
             for task in waiting:
                 task.cancel()
@@ -119,12 +134,14 @@ async def begin(
     try:
         for index, submit in enumerate(submits):
             submit.request_id = request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed)
-            stream = await _send(runtime, generation, submit, context)
+            dispatch = Dispatch(runtime, admission, context, _addressed(submit, admission), generation.reservation)
+            await dispatch.begin()
+            stream: OutputStream = dispatch
             if keeps_text:
-                stream = runtime.transcripts.record(stream, principal, submit, context.created_at)
-            generation.add(stream)
+                stream = runtime.transcripts.record(dispatch, principal, submit, context.created_at)
+            generation.add(dispatch, stream)
     except BaseException:
-        generation.close()
+        generation.retract()
         raise
     finally:
         if generation.reservation is not None:
@@ -147,13 +164,12 @@ async def _reserve(
         raise refused(error) from None
 
 
-async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, context: RequestContext) -> OutputStream:
-    admission = generation.admission
-    tenant = admission.principal.tenant
+def _addressed(submit: pb.Submit, admission: Admission) -> pb.Submit:
+    """With who asks and what for."""
+    tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
     submit.base_digest = admission.base_digest
-    targets = admission.targets
     submit.slo.CopyFrom(
         pb.Slo(
             first_token_ms=targets.first_token_ms or 0,
@@ -161,11 +177,4 @@ async def _send(runtime: Runtime, generation: Generation, submit: pb.Submit, con
             weight=tenant.weight,
         )
     )
-    runtime.expect(submit.request_id, context, generation.reservation)
-    coalescing: Coalescing | None = None if context.streamed else WHOLE
-    try:
-        _, stream = await runtime.fleet.submit(submit, admission.hosts, admission.model.display_name, coalescing)
-    except BaseException:
-        runtime.unsent(submit.request_id)
-        raise
-    return stream
+    return submit

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from control_plane import config
@@ -15,7 +16,7 @@ from control_plane.gateway.admission_cache import Grants
 from control_plane.gateway.idempotency import Idempotency, make_answers
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.gateway.recording.transcripts import TranscriptWriter
-from control_plane.gateway.recording.usage import RequestContext, UsageWriter
+from control_plane.gateway.recording.usage import UsageWriter
 from control_plane.gateway.sockets.resume_relay import Handover
 from control_plane.gateway.sockets.session import Sessions
 from control_plane.quotas.limiter_factory import make_limiter
@@ -23,11 +24,23 @@ from control_plane.quotas.reservations import Reservation, Reservations
 from lora_engine.wire import engine_pb2 as pb
 
 
+class Try(Protocol):
+    """One try of an engine request, which ends with one of these."""
+
+    def finished(self, host: str, finished: pb.Finished) -> None:
+        """The engine reports its end."""
+
+    def lost(self) -> None:
+        """Its host is gone."""
+
+
 class Runtime:
     """Made on the running event loop; connects in the background."""
 
     def __init__(self) -> None:
         settings = config.current()
+        self.closing = False  # what runs is cut off by this process itself
+        self._tries: dict[str, Try] = {}
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
@@ -49,35 +62,35 @@ class Runtime:
         self.fleet.start()
         self.handover.start()
 
-    def expect(self, request_id: str, context: RequestContext, reservation: Reservation | None) -> None:
+    def expect(self, engine_id: str, attempt: Try, reservation: Reservation | None) -> None:
         """An engine request is about to be sent."""
-        self.usage.expect(request_id, context)
+        self._tries[engine_id] = attempt
         if reservation is not None:
-            self.reservations.expect(request_id, reservation)
+            self.reservations.expect(engine_id, reservation)
 
-    def unsent(self, request_id: str) -> None:
+    def unsent(self, engine_id: str) -> None:
         """It reached no host."""
-        self.usage.forget(request_id)
-        self.reservations.ended(request_id, 0)
+        self._tries.pop(engine_id, None)
+        self.reservations.ended(engine_id, 0)
 
     def _finished(self, host: str, finished: pb.Finished) -> None:
-        usage = finished.usage
-        self.usage.put(host, finished)
-        self.reservations.ended(finished.request_id, usage.prompt_tokens + usage.completion_tokens)
+        if attempt := self._tries.pop(finished.request_id, None):
+            attempt.finished(host, finished)
 
-    def _lost(self, request_ids: Iterable[str]) -> None:
-        """Their host is gone. If it comes back, its journal tells the ledger what they used."""
-        for request_id in request_ids:
-            self.usage.forget(request_id)
-            self.reservations.ended(request_id, None)
+    def _lost(self, engine_ids: Iterable[str]) -> None:
+        for engine_id in engine_ids:
+            if attempt := self._tries.pop(engine_id, None):
+                attempt.lost()
 
     async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
         await self.fleet.client(host).acknowledge(request_ids)
 
     async def close(self) -> None:
-        """Running requests end with an error; usage that has arrived is stored and acknowledged first."""
+        """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first."""
         await self.handover.close()
         self.sessions.close()
+        self.closing = True
+        self._lost([*self._tries])
         await self.usage.close()
         await self.transcripts.close()
         await self.refusals.close()

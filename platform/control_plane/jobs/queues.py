@@ -44,6 +44,7 @@ QUEUES = (
         (
             "adapters.collect",
             "usage.measure_storage",
+            "usage.forget_abandoned",
             "reports.tend_exports",
             "accounts.clear_sessions",
             "transcripts.forget",

@@ -15,7 +15,7 @@ from django.db.models import Sum
 from control_plane.slo.models import DEFAULT_TARGET, Objective
 from control_plane.tenants.models import Tenant
 from control_plane.usage.histogram import within
-from control_plane.usage.models import DailyLatency, DailyTotals, Metric
+from control_plane.usage.models import DailyLatency, DailyTotals, Metric, Outcome
 from control_plane.usage.sums import Span, as_of, last_days, percentiles
 
 Buckets = dict[int, int]
@@ -44,6 +44,7 @@ def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
     counts = _counts(tenant, span)
     totals = span.of(DailyTotals.objects.for_tenant(tenant)).aggregate(requests=Sum("requests"), queue=Sum("queue_ms"))
     requests = totals["requests"] or 0
+    failed = _failed(tenant, span)
     return {
         "first_token_ms": targets.first_token_ms,
         "inter_token_ms": targets.inter_token_ms,
@@ -52,9 +53,18 @@ def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
         "days": days,
         "as_of": as_of(),
         "requests": requests,
+        "failed": sum(failed.values()),
         "mean_queue_ms": (totals["queue"] or 0) / requests if requests else None,
-        **{metric.value: _metric(counts[metric], targets.of(metric), targets.target, span) for metric in Metric},
+        **{
+            metric.value: _metric(counts[metric], failed, targets.of(metric), targets.target, span) for metric in Metric
+        },
     }
+
+
+def _failed(tenant: Tenant, span: Span) -> dict[date, int]:
+    """Requests by day that broke off or brought nothing, through no fault of the caller's: they met no objective."""
+    rows = span.of(DailyTotals.objects.for_tenant(tenant)).filter(outcome=Outcome.FAILED)
+    return dict(rows.order_by().values_list("start").annotate(Sum("requests")))
 
 
 def _counts(tenant: Tenant, span: Span) -> dict[Metric, dict[date, Buckets]]:
@@ -65,12 +75,14 @@ def _counts(tenant: Tenant, span: Span) -> dict[Metric, dict[date, Buckets]]:
     return counts
 
 
-def _metric(by_day: dict[date, Buckets], limit_ms: int | None, target: float, span: Span) -> dict[str, Any]:
+def _metric(
+    by_day: dict[date, Buckets], failed: dict[date, int], limit_ms: int | None, target: float, span: Span
+) -> dict[str, Any]:
     whole: Buckets = defaultdict(int)
     for buckets in by_day.values():
         for bucket, requests in buckets.items():
             whole[bucket] += requests
-    measured, met = _met(whole, limit_ms)
+    measured, met = _met(whole, sum(failed.values()), limit_ms)
     return {
         "objective_ms": limit_ms,
         "measured": measured,
@@ -78,18 +90,19 @@ def _metric(by_day: dict[date, Buckets], limit_ms: int | None, target: float, sp
         "attainment": _share(met, measured),
         "budget": None if met is None else _budget(measured, met, target),
         "percentiles": percentiles(whole),
-        "by_day": [{"date": day, **_day(by_day.get(day, {}), limit_ms)} for day in span.days()],
+        "by_day": [{"date": day, **_day(by_day.get(day, {}), failed.get(day, 0), limit_ms)} for day in span.days()],
     }
 
 
-def _day(buckets: Buckets, limit_ms: int | None) -> dict[str, Any]:
-    measured, met = _met(buckets, limit_ms)
+def _day(buckets: Buckets, failed: int, limit_ms: int | None) -> dict[str, Any]:
+    measured, met = _met(buckets, failed, limit_ms)
     return {"measured": measured, "attainment": _share(met, measured)}
 
 
-def _met(buckets: Buckets, limit_ms: int | None) -> tuple[int, int | None]:
-    """How many were measured; how many met it, rounded down, so that nothing is claimed that was not measured."""
-    return sum(buckets.values()), None if limit_ms is None else int(within(buckets, limit_ms * 1000))
+def _met(buckets: Buckets, failed: int, limit_ms: int | None) -> tuple[int, int | None]:
+    """How many were measured or failed; how many met it, rounded down, so that nothing is claimed that was not
+    measured."""
+    return sum(buckets.values()) + failed, None if limit_ms is None else int(within(buckets, limit_ms * 1000))
 
 
 def _share(met: int | None, measured: int) -> float | None:

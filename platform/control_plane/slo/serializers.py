@@ -33,7 +33,8 @@ class AttainmentDaySerializer(serializers.Serializer[Any]):
 
 
 class AttainmentSerializer(serializers.Serializer[Any]):
-    """Of requests that were answered, by what the engine measured, against the objective as it is now."""
+    """Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
+    failed count as measured and as not met."""
 
     objective_ms = serializers.IntegerField(allow_null=True)
     measured = serializers.IntegerField()
@@ -49,6 +50,7 @@ class SloSerializer(ObjectiveSerializer):
     days = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     requests = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Requests that broke off or brought nothing.")
     mean_queue_ms = serializers.FloatField(allow_null=True)
     first_token = AttainmentSerializer()
     inter_token = AttainmentSerializer()

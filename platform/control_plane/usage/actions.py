@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import Adapter, AdapterVersion
@@ -16,11 +17,12 @@ from control_plane.adapters.versions import mark_version_overflowed
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import watermark
-from control_plane.usage.models import Outcome, UsageEvent
+from control_plane.usage.models import AbandonedTry, Outcome, UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.writes import announce
 
 OVERFLOW = "adapter_overflow"  # as the engine says it
+ABANDONED_KEPT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,15 @@ class Counts:
     decode_ms: int = 0
     preemptions: int = 0
     device_us: int = 0
+
+    def billed_for(self, received: int) -> Counts:
+        """Of a request that failed or was refused: the output that its caller received, and nothing else."""
+        return replace(self, prompt_tokens=0, cached_prompt_tokens=0, completion_tokens=received)
+
+    def after(self, waited_ms: int) -> Counts:
+        """Of a request that had waited on other hosts before."""
+        first = self.first_token_ms + waited_ms if self.first_token_ms else 0
+        return replace(self, queue_ms=self.queue_ms + waited_ms, first_token_ms=first)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +98,16 @@ def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
     overflowed = {row.version.pk for row in rows if row.error_code == OVERFLOW and row.version}
     for version in AdapterVersion.objects.filter(pk__in=overflowed, overflowed_at=None) if overflowed else ():
         mark_version_overflowed(version)
+
+
+def abandon_tries(engine_ids: Sequence[str]) -> None:
+    """Other hosts were asked after these tries, or the request was refused: they are nobody's usage."""
+    AbandonedTry.objects.bulk_create([AbandonedTry(engine_id=one) for one in engine_ids], ignore_conflicts=True)
+
+
+def forget_abandoned_tries() -> int:
+    """Delete what no journal can bring up any more. Returns how many rows."""
+    return AbandonedTry.objects.filter(created_at__lt=timezone.now() - ABANDONED_KEPT).delete()[0]
 
 
 def record_event(**ended: Any) -> bool:

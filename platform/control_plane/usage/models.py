@@ -263,3 +263,16 @@ class StorageDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.start}"
+
+
+class AbandonedTry(models.Model):
+    """A try of a request after which another host was asked: what its host's journal says of it is billed to nobody."""
+
+    engine_id = models.CharField(primary_key=True, max_length=64)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["created_at"], name="usage_abandoned_by_age")]
+
+    def __str__(self) -> str:
+        return self.engine_id

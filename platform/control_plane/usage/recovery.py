@@ -18,6 +18,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
 from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.models import AbandonedTry, Outcome
 from control_plane.usage.request_ids import Asker
 from lora_engine.wire import engine_pb2 as pb
 
@@ -62,7 +63,9 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     if not records:
         return 0
     with transaction.atomic():
-        new = sum(_record(host, record) for record in records)
+        ids = [record.request_id for record in records]
+        abandoned = set(AbandonedTry.objects.filter(engine_id__in=ids).values_list("engine_id", flat=True))
+        new = sum(_record(host, record) for record in records if record.request_id not in abandoned)
     # Only after the commit: a record acknowledged too early would be lost with this process.
     engine.acknowledge([record.request_id for record in records])
     return new
@@ -76,7 +79,7 @@ def _record(host: str, record: pb.UsageRecord) -> bool:
         return False
     version = _version(tenant, record.adapter_digest)
     return record_event(
-        request_id=record.request_id,
+        request_id=request_ids.of_request(record.request_id),
         tenant=tenant,
         api_key=_key(tenant, asker),
         user=User.objects.filter(pk=asker.user_id).first() if asker.user_id else None,
@@ -89,8 +92,14 @@ def _record(host: str, record: pb.UsageRecord) -> bool:
         outcome=record.outcome,
         error_code=record.error_code,
         created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
-        counts=counts_of(record),
+        counts=_billed(record),
     )
+
+
+def _billed(record: pb.UsageRecord) -> Counts:
+    """What a caller received of a request that failed, its web process has taken along."""
+    counts = counts_of(record)
+    return counts.billed_for(0) if record.outcome in (Outcome.FAILED, Outcome.REFUSED) else counts
 
 
 def _tenant(tenant_id: str) -> Tenant | None:

@@ -3,7 +3,8 @@
 The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
 the engine's journal can still charge it to the right key or member, because the id says which.
 
-``req_<16 random bytes><k|u><key or user><c|t><s|w>``: key or member, chat or text, streamed or whole.
+``req_<16 random bytes><k|u><key or user><c|t><s|w>``: key or member, chat or text, streamed or whole. A second or third
+try of the request, on another host, has ``.2`` or ``.3`` behind that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from control_plane.usage.models import Endpoint
 
 _ENDPOINTS = {Endpoint.CHAT: "c", Endpoint.COMPLETIONS: "t"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
-_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])")
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])(?:\.[2-9])?")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ def parse(request_id: str) -> Asker | None:
     asker = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
     ids = {"key_id": asker} if kind == "k" else {"user_id": asker}
     return Asker(_BY_LETTER[endpoint], streamed == "s", **ids)
+
+
+def of_try(request_id: str, number: int) -> str:
+    """By which an engine knows the request at its first, second ... try."""
+    return request_id if number == 1 else f"{request_id}.{number}"
+
+
+def of_request(engine_id: str) -> str:
+    """The request of which that is a try."""
+    return engine_id.partition(".")[0]
 
 
 def public_part(request_id: str) -> str:

@@ -9,7 +9,7 @@ from celery import shared_task
 from control_plane.fleet.endpoint import endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState
-from control_plane.usage import aggregation, storage
+from control_plane.usage import actions, aggregation, storage
 from control_plane.usage.recovery import recover_usage
 
 logger = logging.getLogger(__name__)
@@ -35,3 +35,9 @@ def pull_usage() -> None:
             recover_usage(endpoint_of(host.name))
         except HostError as failure:
             logger.warning("usage of %s was not collected: %s", host.name, failure)
+
+
+@shared_task(name="usage.forget_abandoned")
+def forget_abandoned() -> None:
+    """Delete tries of requests that no journal can bring up any more."""
+    actions.forget_abandoned_tries()

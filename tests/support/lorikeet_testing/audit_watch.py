@@ -36,6 +36,7 @@ UNAUDITED = {
     "usage_series": "names of what the sums are of",
     "usage_storageday": "measured by the worker",
     "usage_watermark": "how far the sums go",
+    "usage_abandonedtry": "which host was not the one that answered",
     "refusals_refusal": "counts of what was refused",
     "refusals_dailyrefusals": "counts of what was refused",
     "transcripts_transcript": "follows from the tenant's choice to record, and from its days",

@@ -24,6 +24,9 @@ from lora_engine.wire import engine_pb2_grpc
 from lorikeet_testing import script
 
 T = TypeVar("T")
+Outbox = asyncio.Queue[pb.EngineMessage | None]
+"""None breaks the session."""
+FAULTS = frozenset({"die", "cut", "stop", "hang"})
 BASE_DIGEST = "sha256:" + "ba5e" * 16
 PERMANENT_STAGE_FAILURES = frozenset({"digest_mismatch", "invalid_artifact"})
 GEOMETRY = pb.BaseGeometry(
@@ -59,7 +62,7 @@ class Behaviour:
 @dataclass
 class Running:
     submit: pb.Submit
-    outbox: asyncio.Queue[pb.EngineMessage]
+    outbox: Outbox
     plans: list[script.Plan]
     submitted: float
     admitted: float = 0.0
@@ -238,18 +241,19 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
     async def Session(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.EngineMessage]:
         await self._check_token(context)
         self.sessions += 1
-        outbox: asyncio.Queue[pb.EngineMessage] = asyncio.Queue()
+        outbox: Outbox = asyncio.Queue()
         mine: set[str] = set()
         reader = asyncio.create_task(self._read(request_iterator, outbox, mine))
         try:
-            while True:
-                yield await outbox.get()
+            while (message := await outbox.get()) is not None:
+                yield message
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "broken as scripted")
         finally:
             reader.cancel()
             for request_id in mine:
                 self._abort(request_id)
 
-    async def _read(self, requests: Any, outbox: asyncio.Queue[pb.EngineMessage], mine: set[str]) -> None:
+    async def _read(self, requests: Any, outbox: Outbox, mine: set[str]) -> None:
         async for message in requests:
             kind = message.WhichOneof("kind")
             if kind == "hello":
@@ -262,7 +266,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                 self.aborts.append(message.abort.request_id)
                 self._abort(message.abort.request_id)
 
-    def _submit(self, submit: pb.Submit, outbox: asyncio.Queue[pb.EngineMessage]) -> None:
+    def _submit(self, submit: pb.Submit, outbox: Outbox) -> None:
         self.submits.append(submit)
         choices = range(max(1, submit.sampling.n))
         request = Running(submit, outbox, [script.plan(submit, i) for i in choices], time.time())
@@ -278,6 +282,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return pb.EngineError(
                 code=argument, message=f"refused as scripted: {argument}", fix="ask again", retry_after_ms=1500
             )
+        fault = script.fault_of(submit)
+        if fault is not None and fault.at_once and fault.kind not in FAULTS:
+            return pb.EngineError(code=fault.kind, message="Refused as scripted.", fix="Elsewhere.", retry_after_ms=500)
         if error := self._other_base(submit.base_digest):
             return error
         if self.draining:
@@ -324,7 +331,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
     def step(self) -> None:
         """Admit, give every running request one token per choice, send one message per session."""
         self._admit()
-        batches: dict[int, tuple[asyncio.Queue[pb.EngineMessage], pb.StepDeltas]] = {}
+        if any(not request.aborted and self._fault(request, "hang") for request in self.running.values()):
+            return
+        batches: dict[int, tuple[Outbox, pb.StepDeltas]] = {}
         self.steps_sent += 1
         for request in [*self.running.values(), *(r for r in self.waiting.values() if r.aborted)]:
             _, step = batches.setdefault(id(request.outbox), (request.outbox, pb.StepDeltas(step=self.steps_sent)))
@@ -345,10 +354,33 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return request.emitted >= 1
         return command == "break" and request.emitted >= int(argument)
 
+    @staticmethod
+    def _fault(request: Running, kind: str = "") -> script.Fault | None:
+        """Of a request that has come so far."""
+        fault = script.fault_of(request.submit)
+        return fault if fault and request.emitted >= fault.after and kind in ("", fault.kind) else None
+
+    def _break(self, outbox: Outbox, *, keeps_record: bool) -> None:
+        """End a session, as a crash or a network does."""
+        for request in [r for r in [*self.running.values(), *self.waiting.values()] if r.outbox is outbox]:
+            if keeps_record:
+                self._finished(request, "aborted")
+            else:
+                del (self.running if request.request_id in self.running else self.waiting)[request.request_id]
+        outbox.put_nowait(None)
+
     def _advance(self, request: Running, step: pb.StepDeltas) -> None:
         command, argument = script.steering(request.submit)
+        fault = self._fault(request)
         if request.aborted:
             step.finished.append(self._finished(request, "aborted"))
+        elif fault is not None and fault.kind in ("die", "cut"):
+            self._break(request.outbox, keeps_record=fault.kind == "cut")
+        elif fault is not None and fault.kind == "stop":
+            step.finished.append(self._finished(request, "aborted"))
+        elif fault is not None:
+            error = pb.EngineError(code=fault.kind, message="It failed as scripted.", fix="Send it again.")
+            step.finished.append(self._finished(request, "failed", error))
         elif self._breaks(request, command, argument):
             error = pb.EngineError(code="device_error", message="The device failed.", fix="Send the request again.")
             step.finished.append(self._finished(request, "failed", error))

@@ -8,6 +8,18 @@ The last message (or the prompt) may steer it:
 ``fail <code>``        the request is refused with this error code
 ``break <n>``          fails with ``device_error`` after ``n`` tokens
 ``hang``               is accepted and never produces a token
+``tries <faults>``     one fault for each try, parted by spaces; then it answers
+=====================  ==========================================================
+
+A fault is `kind@n`: after ``n`` tokens (0 without) the engine
+
+=====================  ==========================================================
+``die``                ends this session and knows nothing of what ran there
+``cut``                ends this session, and keeps in its journal what ran there
+``stop``               ends the request early although nobody asked for that
+``hang``               makes no further step as long as the request is there
+``ok``                 goes on: no fault
+any error code         fails with it; without ``@n``, refuses the request
 =====================  ==========================================================
 """
 
@@ -24,6 +36,7 @@ VOCABULARY = tuple(
     "compass thunder velvet island ribbon falcon cinder marble willow ember canyon silver "
     "beacon garden shadow crystal rocket pepper bridge".split()
 )
+COMMANDS = frozenset({"say", "words", "fail", "break", "overflow", "hang", "tries"})
 DEFAULT_WORDS = 24
 PIECE = re.compile(r"\s*\S+|\s+")
 
@@ -60,7 +73,31 @@ def steering(submit: pb.Submit) -> tuple[str, str]:
     """The command in the last message and its argument, or ("", "")."""
     last = submit.chat.messages[-1].content if submit.WhichOneof("prompt") == "chat" else prompt_text(submit)
     command, _, argument = last.partition(" ")
-    return (command, argument) if command in {"say", "words", "fail", "break", "overflow", "hang"} else ("", "")
+    return (
+        (command, argument) if command in {"say", "words", "fail", "break", "overflow", "hang", "tries"} else ("", "")
+    )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong at one try of a request."""
+
+    kind: str
+    after: int
+    at_once: bool
+
+
+def fault_of(submit: pb.Submit) -> Fault | None:
+    """At this try, whose number the engine reads from the request's id."""
+    command, argument = steering(submit)
+    if command != "tries":
+        return None
+    number = int(submit.request_id.partition(".")[2] or 1)
+    faults = argument.split()
+    if number > len(faults) or faults[number - 1] == "ok":
+        return None
+    kind, at, after = faults[number - 1].partition("@")
+    return Fault(kind, int(after or 0), at_once=not at)
 
 
 def words(digest: str, prompt: str, choice: int, count: int) -> str:

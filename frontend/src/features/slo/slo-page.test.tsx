@@ -26,6 +26,7 @@ const slo = {
   days: 30,
   as_of: "2026-05-04T10:00:00Z",
   requests: 1000,
+  failed: 3,
   mean_queue_ms: 12.5,
   first_token: metric,
   inter_token: { ...metric, objective_ms: null, met: null, attainment: null, budget: null },
@@ -36,6 +37,7 @@ describe("objectives", () => {
     server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json(slo)));
     openConsole("/t/acme/slo");
     expect(await screen.findByText("98.5%")).toBeVisible();
+    expect(screen.getByText("3 failed and met no objective")).toBeVisible();
     expect(screen.getByText("overdrawn")).toBeVisible();
     expect(screen.getByText("15 missed of 10 allowed")).toBeVisible();
     expect(screen.getByText("No objective set")).toBeVisible();

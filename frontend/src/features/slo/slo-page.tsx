@@ -59,7 +59,7 @@ function Report({ slo }: { slo: Slo }) {
       <Stats>
         <Stat label="Weight" value={slo.weight} note="beside other tenants; set by the operator" />
         <Stat label="Target" value={share(slo.target)} note="of requests should meet each objective" />
-        <Stat label="Requests" value={short(slo.requests)} />
+        <Stat label="Requests" value={short(slo.requests)} note={slo.failed ? `${short(slo.failed)} failed and met no objective` : undefined} />
         <Stat label="Mean time in the queue" value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)} note="before the engine took them" />
       </Stats>
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />

@@ -7,22 +7,20 @@ cannot store, or dies with, is collected from the engine's journal later; the le
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.usage.actions import Ended, record_events
+from control_plane.usage.actions import Ended, abandon_tries, record_events
 from control_plane.usage.models import Endpoint
-from control_plane.usage.recovery import counts_of
-from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +43,23 @@ class RequestContext:
 
 @dataclass(frozen=True)
 class _Entry:
+    """A try that is over: what it adds to the ledger, or that it adds nothing; whether its engine keeps a record."""
+
     host: str
-    finished: pb.Finished
-    context: RequestContext
+    engine_id: str
+    ended: Ended | None = None
+    abandoned: bool = False
+    acknowledge: bool = False
 
 
 Acknowledge = Callable[[str, list[str]], Awaitable[object]]
 
 
 class UsageWriter:
-    """``expect`` before a request is submitted, ``put`` for every end that an engine reports."""
+    """Takes what each request really used, once it is known."""
 
     def __init__(self, acknowledge: Acknowledge) -> None:
         self._acknowledge = acknowledge
-        self._contexts: OrderedDict[str, RequestContext] = OrderedDict()
         self._entries: list[_Entry] = []
         self._flusher = Flusher("usage-writer", GATHER_S, self._write_all)
 
@@ -69,20 +70,21 @@ class UsageWriter:
         """Write what is there, then stop."""
         await self._flusher.close()
 
-    def expect(self, request_id: str, context: RequestContext) -> None:
-        self._contexts[request_id] = context
-        if len(self._contexts) > MOST_WAITING:
-            self._contexts.popitem(last=False)
+    def put(self, host: str, engine_id: str, ended: Ended, *, reported: bool) -> None:
+        """A request is over. ``reported``: by its engine, which keeps its record until that is acknowledged."""
+        self._add(_Entry(host, engine_id, ended=ended, acknowledge=reported))
 
-    def forget(self, request_id: str) -> None:
-        """No end of this request will be reported here."""
-        self._contexts.pop(request_id, None)
+    def abandon(self, host: str, engine_id: str, *, reported: bool) -> None:
+        """Another host was asked after this try."""
+        self._add(_Entry(host, engine_id, abandoned=True, acknowledge=reported))
 
-    def put(self, host: str, finished: pb.Finished) -> None:
-        """Called by the sessions for every finished request."""
-        context = self._contexts.pop(finished.request_id, None)
-        if context is not None and len(self._entries) < MOST_WAITING:
-            self._entries.append(_Entry(host, finished, context))
+    def acknowledge(self, host: str, engine_id: str) -> None:
+        """The engine reports the end of a try that is accounted for already."""
+        self._add(_Entry(host, engine_id, acknowledge=True))
+
+    def _add(self, entry: _Entry) -> None:
+        if len(self._entries) < MOST_WAITING:
+            self._entries.append(entry)
             self._flusher.wake()
 
     async def _write_all(self) -> bool:
@@ -101,7 +103,8 @@ class UsageWriter:
     async def _acknowledge_all(self, batch: list[_Entry]) -> None:
         by_host: defaultdict[str, list[str]] = defaultdict(list)
         for entry in batch:
-            by_host[entry.host].append(entry.finished.request_id)
+            if entry.acknowledge:
+                by_host[entry.host].append(entry.engine_id)
         for host, request_ids in by_host.items():
             try:
                 await self._acknowledge(host, request_ids)
@@ -112,24 +115,6 @@ class UsageWriter:
 
 def store(batch: list[_Entry]) -> None:
     """One transaction for the whole batch."""
-    record_events([_ended(entry) for entry in batch])
-
-
-def _ended(entry: _Entry) -> Ended:
-    context, usage = entry.context, entry.finished.usage
-    return Ended(
-        request_id=entry.finished.request_id,
-        tenant=context.principal.tenant,
-        api_key=context.principal.api_key,
-        user=context.principal.user,
-        adapter=context.model.adapter,
-        version=context.model.version,
-        model=context.model.display_name,
-        endpoint=context.endpoint,
-        streamed=context.streamed,
-        host=entry.host,
-        outcome=usage.outcome,
-        error_code=entry.finished.error.code,
-        created_at=context.created_at,
-        counts=counts_of(usage),
-    )
+    with transaction.atomic():
+        abandon_tries([entry.engine_id for entry in batch if entry.abandoned])
+        record_events([entry.ended for entry in batch if entry.ended is not None])

@@ -1,0 +1,320 @@
+"""One prompt of a client's request on its way through the hosts.
+
+Until something of the answer has been handed out to the caller, a host that drains, breaks or hangs costs nothing: the
+next one is asked. A streamed answer is handed out from its first token on, a whole one at its end. However many hosts
+it took, the request is one row of the ledger, and settles its reservation once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Self
+
+from django.db import Error as StorageError
+from prometheus_client import Counter
+
+from control_plane import config
+from control_plane.errors import LorikeetError
+from control_plane.fleet import errors
+from control_plane.fleet.coalescing import WHOLE, Chunk
+from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, HostError
+from control_plane.gateway.admission import Admission
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.recording.transcripts import OutputStream
+from control_plane.gateway.recording.usage import RequestContext
+from control_plane.gateway.runtime import Runtime
+from control_plane.quotas.reservations import Reservation
+from control_plane.usage import request_ids
+from control_plane.usage.actions import Counts, Ended
+from control_plane.usage.models import Outcome
+from control_plane.usage.recovery import counts_of
+from lora_engine.wire import engine_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+MOST_TRIES = 3
+# A request that broke two hosts may be why they broke.
+MOST_BROKEN = 2
+# How often, within the time after which a host counts as hung, a request looks whether its own does.
+LOOKS = 4
+RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
+
+
+class HostTry:
+    """The request on one host. It is over when the engine reported its end, or the host was lost."""
+
+    def __init__(self, dispatch: Dispatch, engine_id: str) -> None:
+        self._dispatch = dispatch
+        self.engine_id, self.host = engine_id, ""
+        self.sent_at = time.monotonic()
+        self.stream: OutputStream | None = None
+        self.report: pb.Finished | None = None
+        self.is_lost = False
+
+    def finished(self, host: str, finished: pb.Finished) -> None:
+        self.host, self.report = host, finished
+        self._dispatch.ended(self)
+
+    def lost(self) -> None:
+        self.is_lost = True
+        self._dispatch.ended(self)
+
+    @property
+    def failure(self) -> HostError | None:
+        """Why it brought no answer, if it is over and did not."""
+        if self.is_lost:
+            return errors.disconnected(self.host)
+        if self.report is None or self.report.usage.outcome == Outcome.FINISHED:
+            return None
+        if self.report.usage.outcome == Outcome.ABORTED:
+            return errors.stopped(self.host)
+        return HostError.from_wire(self.report.error)
+
+    def close(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+
+class Dispatch:
+    """Iterate for lists of chunks; ``usage`` is set at the end. Leaving it early aborts the request."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        admission: Admission,
+        context: RequestContext,
+        submit: pb.Submit,
+        reservation: Reservation | None,
+    ) -> None:
+        self.usage: pb.UsageRecord | None = None
+        self._runtime, self._admission, self._context = runtime, admission, context
+        self._submit, self._reservation = submit, reservation
+        self._tries: list[HostTry] = []
+        self._broken = 0
+        self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
+        self._handed_out = 0  # tokens
+        self._began = False  # something was handed out
+        self._stopping = False  # the caller wants no more
+        self._settled = False  # the ledger knows, or will not be told
+
+    async def begin(self) -> None:
+        """Send it to a first host. Raises ``HostError`` if none takes it."""
+        await self._send(self._admission.hosts)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Chunk]:
+        while True:
+            try:
+                chunks = await self._read()
+            except HostError as failure:
+                if await self._go_elsewhere(failure):
+                    continue
+                if failure.code == CLIENT_TOO_SLOW:
+                    self._leave()
+                else:
+                    self._fail(failure)
+                raise
+            if not chunks:
+                raise StopAsyncIteration
+            self._began = True
+            self._handed_out += sum(chunk.tokens for chunk in chunks)
+            return chunks
+
+    def abort(self) -> None:
+        """Ask for an early end; what was made until then, and its usage, still come."""
+        self._stopping = True
+        if (stream := self._now.stream) is not None:
+            stream.abort()
+
+    def close(self) -> None:
+        """The caller is gone. Idempotent; needs no await."""
+        if not self._stopping and (failure := self._now.failure) is not None:
+            self._fail(failure)  # it had failed, and nobody has read that
+        self._stopping = True
+        self._now.close()
+
+    def give_up(self, failure: HostError) -> None:
+        """Another prompt of the same request failed, and the caller is told so."""
+        self._fail(failure)
+        self.close()
+
+    def retract(self) -> None:
+        """The request was refused after all: this is no usage of anybody."""
+        if not self._settled:
+            self._settled = self._stopping = True
+            self._abandon(self._now)
+
+    # -- reading -------------------------------------------------------------------
+
+    @property
+    def _now(self) -> HostTry:
+        return self._tries[-1]
+
+    async def _read(self) -> list[Chunk]:
+        """What is to be handed out next; empty at the end."""
+        if self._context.streamed:
+            chunks = await self._output()
+            if not chunks:
+                self._require_answer()
+            return chunks
+        while more := await self._output():
+            self._gathered += more
+        self._require_answer()
+        chunks, self._gathered = self._gathered, []
+        return chunks
+
+    def _require_answer(self) -> None:
+        """An engine that stops ends what it runs early although nobody asked for that."""
+        if not self._stopping and (failure := self._now.failure) is not None:
+            raise failure
+
+    async def _output(self) -> list[Chunk]:
+        """The host's next chunks; until something was handed out, of another host if this one hangs."""
+        hangs_after = config.current().engine_hang_s
+        while not self._began:
+            try:
+                async with asyncio.timeout(hangs_after / LOOKS):
+                    return await anext(self._stream, [])
+            except TimeoutError:
+                if self._runtime.fleet.hangs(self._now.host):
+                    await self._go_elsewhere(errors.hung(self._now.host, hangs_after))
+        return await anext(self._stream, [])
+
+    @property
+    def _stream(self) -> OutputStream:
+        stream = self._now.stream
+        assert stream is not None
+        return stream
+
+    # -- sending -------------------------------------------------------------------
+
+    async def _send(self, hosts: tuple[str, ...]) -> None:
+        engine_id = request_ids.of_try(self._submit.request_id, len(self._tries) + 1)
+        attempt = HostTry(self, engine_id)
+        submit = pb.Submit()  # a copy: the try before may wait in an outbox still
+        submit.CopyFrom(self._submit)
+        submit.request_id = engine_id
+        self._runtime.expect(engine_id, attempt, self._reservation)
+        coalescing = None if self._context.streamed else WHOLE
+        name = self._admission.model.display_name
+        try:
+            attempt.host, attempt.stream = await self._runtime.fleet.submit(submit, hosts, name, coalescing)
+        except BaseException:
+            self._runtime.unsent(engine_id)
+            raise
+        self._tries.append(attempt)
+
+    async def _go_elsewhere(self, failure: HostError) -> bool:
+        """Whether another host has it now."""
+        previous, broken = self._now, self._broken + (failure.code in BROKEN)
+        if failure.code not in ELSEWHERE or len(self._tries) == MOST_TRIES or broken == MOST_BROKEN:
+            return False
+        hosts = self._others(await self._hosts(), must_accept=failure.code == HUNG)
+        # Looked at after the wait for the database, in which a host that hung may have gone on.
+        if not hosts or self._began or self._stopping or self._settled or self._runtime.closing:
+            return False
+        try:
+            await self._send(hosts)
+        except HostError:
+            return False
+        RETRIES.labels(failure.code).inc()
+        logger.info("%s goes from %s to %s: %s", previous.engine_id, previous.host, self._now.host, failure)
+        self._broken, self._gathered = broken, []
+        self._abandon(previous)
+        if self._stopping:  # meanwhile
+            self._now.close()
+        return True
+
+    async def _hosts(self) -> tuple[str, ...]:
+        """That have the content now; those from the beginning if that cannot be looked up."""
+        admission, model = self._admission, self._context.model
+        try:
+            fresh = await self._runtime.grants.admission(admission.principal, model.display_name)
+        except (ApiError, LorikeetError, StorageError):
+            return admission.hosts
+        fresh = fresh.for_request(self._submit.request_id)
+        same = fresh.model.digest == model.digest and fresh.base_digest == admission.base_digest
+        return fresh.hosts if same else admission.hosts
+
+    def _others(self, hosts: tuple[str, ...], *, must_accept: bool) -> tuple[str, ...]:
+        """Untried ones; else any but the last, which may have been started again."""
+        fleet, base = self._runtime.fleet, self._admission.base_digest
+        others = [host for host in hosts if host != self._now.host]
+        if must_accept:
+            others = [host for host in others if fleet.accepts(host, base)]
+        tried = {attempt.host for attempt in self._tries}
+        return tuple([host for host in others if host not in tried] or others)
+
+    def _abandon(self, attempt: HostTry) -> None:
+        attempt.close()
+        self._runtime.usage.abandon(attempt.host, attempt.engine_id, reported=attempt.report is not None)
+        self._runtime.reservations.ended(attempt.engine_id, 0)
+
+    # -- what becomes of it ----------------------------------------------------------
+
+    def ended(self, attempt: HostTry) -> None:
+        """A try is over. If it failed while somebody reads, the reader decides what follows."""
+        report = attempt.report
+        if self._settled or attempt is not self._now:
+            if report is not None:
+                self._runtime.usage.acknowledge(attempt.host, attempt.engine_id)
+            self._runtime.reservations.ended(attempt.engine_id, 0)
+        elif report is not None:
+            if self._stopping or report.usage.outcome == Outcome.FINISHED:
+                self._settle_as_reported(report)
+        elif self._stopping and self._runtime.closing:
+            self._settled = True  # the host aborts it when this session ends; its journal tells the ledger
+            self._runtime.reservations.ended(attempt.engine_id, None)
+        elif self._stopping or self._runtime.closing:
+            self._fail(errors.disconnected(attempt.host))
+
+    def _settle_as_reported(self, report: pb.Finished) -> None:
+        self.usage = report.usage
+        if report.usage.outcome in (Outcome.FINISHED, Outcome.ABORTED):
+            self._settle(report.usage.outcome, counts_of(report.usage), "")
+        else:
+            self._fail(HostError.from_wire(report.error))
+
+    def _leave(self) -> None:
+        """The caller's own doing: no failure but an abort, which the engine has reported or will report."""
+        self._stopping = True
+        if self._now.report is not None and not self._settled:
+            self._settle_as_reported(self._now.report)
+
+    def _fail(self, failure: HostError) -> None:
+        """The caller is told of a failure: the ledger has it, with the output that the caller received."""
+        report = self._now.report
+        received = self._handed_out if self._context.streamed else 0
+        counts = counts_of(report.usage) if report is not None else Counts()
+        refused = report is not None and report.usage.outcome == Outcome.REFUSED
+        self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
+
+    def _settle(self, outcome: str, counts: Counts, error_code: str) -> None:
+        """Once: into the ledger, and the reservation."""
+        if self._settled:
+            return
+        self._settled = True
+        current, context, principal = self._now, self._context, self._context.principal
+        waited_ms = round((current.sent_at - self._tries[0].sent_at) * 1000)
+        ended = Ended(
+            request_id=self._submit.request_id,
+            tenant=principal.tenant,
+            api_key=principal.api_key,
+            user=principal.user,
+            adapter=context.model.adapter,
+            version=context.model.version,
+            model=context.model.display_name,
+            endpoint=context.endpoint,
+            streamed=context.streamed,
+            host=current.host,
+            outcome=outcome,
+            error_code=error_code,
+            created_at=context.created_at,
+            counts=counts.after(waited_ms),
+        )
+        self._runtime.usage.put(current.host, current.engine_id, ended, reported=current.report is not None)
+        self._runtime.reservations.ended(current.engine_id, counts.prompt_tokens + counts.completion_tokens)

@@ -1,0 +1,253 @@
+"""What a dispatch does when something happens just while it waits: with a stub of everything around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from control_plane.fleet import errors
+from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.errors import HostError
+from control_plane.gateway.dispatch import Dispatch
+from lora_engine.wire import engine_pb2 as pb
+
+REQUEST = "req_1"
+
+
+class Stream:
+    """What a test puts there: chunks, failures, None for the end."""
+
+    def __init__(self) -> None:
+        self.items: asyncio.Queue[Any] = asyncio.Queue()
+        self.closed = False
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> list[Chunk]:
+        item = await self.items.get()
+        if isinstance(item, HostError):
+            raise item
+        if item is None:
+            raise StopAsyncIteration
+        return [item]
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Around:
+    """A runtime, as far as a dispatch knows it."""
+
+    def __init__(self) -> None:
+        self.closing = False
+        self.tries: dict[str, Any] = {}
+        self.streams: dict[str, Stream] = {}
+        self.rows: list[Any] = []
+        self.abandoned: list[str] = []
+        self.reserved: set[str] = set()
+        self.settled: list[int | None] = []
+        self.found = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.usage = SimpleNamespace(
+            put=lambda host, name, ended, *, reported: self.rows.append(ended),
+            abandon=lambda host, name, *, reported: self.abandoned.append(name),
+            acknowledge=lambda host, name: None,
+        )
+        self.reservations = SimpleNamespace(ended=self._ended)
+        self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True)
+        self.grants = SimpleNamespace(admission=self._admission)
+        model = SimpleNamespace(display_name="m", digest="", adapter=None, version=None)
+        self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None)
+        self.admission.for_request = lambda _name: self.admission
+
+    def expect(self, name: str, attempt: Any, reservation: Any) -> None:
+        self.tries[name] = attempt
+        self.reserved.add(name)
+
+    def unsent(self, name: str) -> None:
+        self._ended(name, 0)
+
+    def _ended(self, name: str, tokens: int | None) -> None:
+        if name in self.reserved:
+            self.reserved.discard(name)
+            self.settled.append(tokens)
+
+    async def _submit(self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any) -> tuple[str, Stream]:
+        self.streams[submit.request_id] = stream = Stream()
+        return hosts[0], stream
+
+    async def _admission(self, principal: Any, name: str) -> Any:
+        self.asked.set()
+        await self.found.wait()
+        return self.admission
+
+    async def dispatch(self, *, streamed: bool = True) -> Dispatch:
+        principal = SimpleNamespace(tenant=None, api_key=None, user=None)
+        context = SimpleNamespace(
+            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None
+        )
+        made = Dispatch(self, self.admission, context, pb.Submit(request_id=REQUEST), None)  # type: ignore[arg-type]
+        await made.begin()
+        return made
+
+    def report(self, outcome: str, tokens: int = 0, code: str = "", name: str = REQUEST) -> None:
+        usage = pb.UsageRecord(request_id=name, outcome=outcome, prompt_tokens=5, completion_tokens=tokens)
+        error = pb.EngineError(code=code) if code else None
+        self.tries[name].finished("a", pb.Finished(request_id=name, usage=usage, error=error))
+
+    def row(self) -> tuple[str, str, int, int]:
+        (row,) = self.rows
+        assert not self.reserved, "something stays reserved"
+        return row.outcome, row.error_code, row.counts.prompt_tokens, row.counts.completion_tokens
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+def test_a_caller_that_leaves_while_another_host_is_looked_for() -> None:
+    async def go() -> None:
+        around = Around()
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        await asyncio.sleep(0)
+        around.tries[REQUEST].lost()
+        around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
+        await around.asked.wait()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        dispatch.close()
+        assert around.row() == ("failed", "engine_disconnected", 0, 0)
+        assert list(around.tries) == [REQUEST]
+
+    run(go())
+
+
+def test_a_host_that_goes_on_while_another_one_is_looked_for(settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"engine_hang_s": 0.2})
+
+    async def go() -> None:
+        around = Around()
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        await around.asked.wait()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "late", 1))
+        around.streams[REQUEST].items.put_nowait(None)
+        around.report("finished", 1)
+        around.found.set()
+        assert [chunk.text for chunk in await reading] == ["late"]
+        assert await anext(dispatch, []) == []
+        assert around.row() == ("finished", "", 5, 1)
+        assert list(around.tries) == [REQUEST] and around.abandoned == []
+
+    run(go())
+
+
+def test_a_host_that_hung_reports_after_another_one_was_asked(settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"engine_hang_s": 0.2})
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        while len(around.tries) < 2:
+            await asyncio.sleep(0.01)
+        second = f"{REQUEST}.2"
+        around.fleet.hangs = lambda host: False
+        around.report("finished", 3)
+        around.streams[second].items.put_nowait(Chunk(0, "mine", 1))
+        assert [chunk.text for chunk in await reading] == ["mine"]
+        around.report("finished", 1, name=second)
+        assert around.row() == ("finished", "", 5, 1)
+        assert around.abandoned == [REQUEST] and around.streams[REQUEST].closed
+
+    run(go())
+
+
+def test_what_was_gathered_of_a_host_that_broke_is_thrown_away() -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch(streamed=False)
+        for item in (Chunk(0, "half", 1), errors.disconnected("a")):
+            around.streams[REQUEST].items.put_nowait(item)
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        while len(around.tries) < 2:
+            await asyncio.sleep(0)
+        second = f"{REQUEST}.2"
+        for item in (Chunk(0, "whole", 1), None):
+            around.streams[second].items.put_nowait(item)
+        around.report("finished", 1, name=second)
+        assert [chunk.text for chunk in await reading] == ["whole"]
+
+    run(go())
+
+
+@pytest.mark.parametrize("reported_first", [True, False])
+def test_a_caller_that_does_not_read_has_aborted_it(reported_first: bool) -> None:
+    """It is billed what was made, and no failure of the platform's."""
+
+    async def go() -> None:
+        around = Around()
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(errors.client_too_slow(4096))
+        if reported_first:
+            around.report("aborted", 4100)
+        with pytest.raises(HostError, match="client_too_slow"):
+            await anext(dispatch)
+        if not reported_first:
+            around.report("aborted", 4100)
+        assert around.row() == ("aborted", "", 5, 4100)
+
+    run(go())
+
+
+def test_the_web_process_stops() -> None:
+    """Who still reads is told of a failure; what was aborted before is left to the engine's journal."""
+
+    async def go() -> None:
+        around, aborted = Around(), Around()
+        reading = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1))
+        await anext(reading)
+        left = await aborted.dispatch()
+        left.close()
+        for each in (around, aborted):
+            each.closing = True
+            each.tries[REQUEST].lost()
+        assert around.row() == ("failed", "engine_disconnected", 0, 1)
+        assert aborted.rows == [] and aborted.settled == [None]
+
+    run(go())
+
+
+def test_an_engine_that_dies_after_the_caller_left() -> None:
+    async def go() -> None:
+        around = Around()
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1))
+        await anext(dispatch)
+        dispatch.close()
+        around.tries[REQUEST].lost()
+        assert around.row() == ("failed", "engine_disconnected", 0, 1)
+
+    run(go())
+
+
+def test_a_request_that_is_refused_after_all_is_nobodys_usage() -> None:
+    async def go() -> None:
+        around = Around()
+        dispatch = await around.dispatch()
+        dispatch.retract()
+        around.report("aborted", 7)
+        assert around.rows == [] and around.abandoned == [REQUEST] and not around.reserved
+
+    run(go())

@@ -1,0 +1,120 @@
+"""A web process with three scripted engines, whose faults the prompt steers, try by try: see `script`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import WebProcess, eventually
+
+HANG_S = 2
+
+
+class ThreeHosts:
+    """A web process and its engines."""
+
+    def __init__(self, folder: Path) -> None:
+        quick = Behaviour(steps_per_second=1000)
+        self.threads = [FakeEngineThread(f"unix:{folder}/{name}.sock", quick) for name in ("one", "two", "three")]
+        addresses = ",".join(f"{number}={thread.engine.address}" for number, thread in enumerate(self.threads))
+        self.web = WebProcess(folder / "var", addresses, {"LORIKEET_ENGINE_HANG_S": str(HANG_S)})
+        self.web.seed()
+        self.web.start()
+        self.web.wait_until_ready("support", "fake-base")
+
+        def placed() -> bool:
+            named = "fleet_placement p join adapters_adapterversion v on v.id = p.version_id"
+            named += " join adapters_adapter a on a.id = v.adapter_id"
+            ready = self.web.query(f"select 1 from {named} where a.name = 'support' and p.phase = 'ready'")
+            return len(ready) == len(self.threads)
+
+        eventually(placed, 60, what="the adapter on three hosts")
+
+    @property
+    def engines(self) -> list[FakeEngine]:
+        return [thread.engine for thread in self.threads]
+
+    def tries(self, request_id: str) -> list[str]:
+        """Ids by which engines knew it."""
+        submits = [submit for engine in self.engines for submit in engine.submits]
+        return sorted(s.request_id for s in submits if s.request_id.partition(".")[0] == request_id)
+
+    def hosts_of(self, request_id: str) -> set[str]:
+        return {
+            engine.address
+            for engine in self.engines
+            if any(submit.request_id.partition(".")[0] == request_id for submit in engine.submits)
+        }
+
+    def rows(self, request_id: str) -> list[dict[str, Any]]:
+        """What the ledger has of a request."""
+        return self.web.query(f"select * from usage_usageevent where request_id like '{request_id}%'")
+
+    def row(self, request_id: str) -> dict[str, Any]:
+        (row,) = eventually(lambda: self.rows(request_id), what="its row in the ledger")
+        return dict(row)
+
+    def abandoned(self, request_id: str) -> set[str]:
+        found = self.web.query(f"select engine_id from usage_abandonedtry where engine_id like '{request_id}%'")
+        return {row["engine_id"] for row in found}
+
+    def ended(self, request_id: str) -> None:
+        """No engine has anything of it left."""
+        running = lambda: [name for engine in self.engines for name in [*engine.running, *engine.waiting]]  # noqa: E731
+        eventually(lambda: not any(name.startswith(request_id) for name in running()), what="the end of all tries")
+
+    def recover(self) -> None:
+        """Collect all that lies in the hosts' journals, as beat does a while later."""
+        program = (
+            "import django; django.setup()\n"
+            "from control_plane.fleet.endpoint import configured_endpoints\n"
+            "from control_plane.usage.recovery import recover_usage\n"
+            "for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], env=self.web.env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    # -- calls --------------------------------------------------------------------
+
+    def post(self, faults: str, *, key: str = "", **more: Any) -> httpx.Response:
+        body = {"model": "support", "messages": [{"role": "user", "content": f"tries {faults}"}], **more}
+        return self.send("chat/completions", body, key)
+
+    def send(self, path: str, body: dict[str, Any], key: str = "") -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"} if key else self.web.tenants["acme"].bearer
+        return httpx.post(f"{self.web.url}/v1/{path}", json=body, headers=headers, trust_env=False, timeout=30)
+
+    def ready(self) -> None:
+        """All three take requests: one that broke its session is connected again."""
+        eventually(self._answers, what="three hosts")
+
+    def _answers(self) -> bool:
+        before = [len(engine.submits) for engine in self.engines]
+        for _ in range(6):
+            if self.post("ok", max_tokens=1).status_code != 200:
+                return False
+        return all(len(engine.submits) > count for engine, count in zip(self.engines, before, strict=True))
+
+    def close(self) -> None:
+        self.web.stop()
+        for thread in self.threads:
+            thread.close()
+
+
+def id_of(answer: httpx.Response) -> str:
+    return str(answer.headers["x-request-id"])
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def text_of(answer: httpx.Response) -> str:
+    return "".join(c["delta"].get("content") or "" for event in events(answer) for c in event.get("choices", []))
