@@ -17,6 +17,7 @@ from .sequence import Sequence
 from .step_cost import StepCost, Work
 
 HEADROOM = 0.85  # the share of an objective that is planned for; the rest is for errors of the prediction
+TAKE_UP, GIVE_UP = 0.9, 1.1  # the predicted shares of an objective, at the floor, at which it is and is not enforced
 PREFILL_TILE = 64  # a shortened prefill chunk is a multiple of so many tokens: a tile of the attention kernels
 
 
@@ -127,7 +128,8 @@ class PrefillBudget:
         for objective in sorted(self._decoding_with):
             # Those with a shorter objective, which is out of reach, decode beside it all the same.
             count = sum(n for other, n in self._decoding_with.items() if other <= objective)
-            if self._cost.seconds(Work(count, self._floor_tokens, count * each)) <= HEADROOM * objective:
+            share = GIVE_UP if objective == self._objective else TAKE_UP
+            if self._cost.seconds(Work(count, self._floor_tokens, count * each)) <= share * objective:
                 return objective
         return math.inf
 

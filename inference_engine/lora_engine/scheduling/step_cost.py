@@ -9,7 +9,7 @@ import numpy as np
 _MEMORY = 0.998  # weight that an observation keeps with each newer one
 _REFIT_EVERY = 8
 _SURPRISE = 4.0  # a step this many times as long as predicted tells of something else (a graph capture, a page fault)
-_RIDGE = 1e-3
+_RIDGE = 0.1  # lower, and rates that change together (a constant, a steady batch) wander with the noise
 # Sizes of a usual step, so that the four coefficients are of like size.
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
 _FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3])
