@@ -10,7 +10,8 @@ import pytest
 
 from control_plane.audit.models import AuditEvent
 from control_plane.usage import request_ids
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import Endpoint, UsageEvent
 from control_plane.usage.recovery import _record
 from lora_engine.wire import engine_pb2 as pb

@@ -19,7 +19,8 @@ from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission import admit
 from control_plane.placements.models import Placement
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
+from control_plane.usage.counters import Counts
 from control_plane.webhooks.events import FROM_AUDIT
 from control_plane.webhooks.models import EventType
 

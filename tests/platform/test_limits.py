@@ -22,7 +22,8 @@ from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.queries import OF_TENANT, limits_of, spending
 from control_plane.tenants.roles import Role
 from control_plane.usage import aggregation
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
+from control_plane.usage.counters import Counts
 from control_plane.webhooks.actions import WebhookSettings, create_endpoint
 from control_plane.webhooks.models import Event
 

@@ -16,8 +16,9 @@ from control_plane.prices.money import micros, tokens_cost
 from control_plane.reports import operator
 from control_plane.reports.operator import operator_report
 from control_plane.tenants.models import Tenant
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
+from control_plane.usage.counters import Counts
 from control_plane.usage.histogram import bucket_of
 from control_plane.usage.models import Outcome, UsageEvent, Watermark
 from control_plane.usage.sums import COUNTED, Span, percentiles

@@ -24,8 +24,9 @@ from control_plane.prices.periods import periods
 from control_plane.reports.models import Grain
 from control_plane.reports.usage_csv import PAGE, UsageTable
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import StorageDay
 from control_plane.usage.sums import Span, today
 

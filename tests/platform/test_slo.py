@@ -16,8 +16,9 @@ from control_plane.slo.actions import set_objective
 from control_plane.slo.queries import Targets, attainment, targets_of
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
+from control_plane.usage.counters import Counts
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

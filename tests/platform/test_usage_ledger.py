@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from rest_framework.utils.encoders import JSONEncoder
 
-from control_plane.usage.actions import Counts, Ended, record_event, record_events
+from control_plane.usage.actions import Ended, record_event, record_events
 from control_plane.usage.aggregation import aggregate
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.usage.serializers import RequestSerializer

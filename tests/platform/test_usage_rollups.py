@@ -20,8 +20,9 @@ from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.ledger import fill
 
 from control_plane.usage import storage
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import LEAST_US, SUMMED, aggregate
+from control_plane.usage.counters import Counts
 from control_plane.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within
 from control_plane.usage.models import (
     DailyLatency,

@@ -27,9 +27,9 @@ from control_plane.gateway.recording.usage import RequestContext
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import Reservation
 from control_plane.usage import request_ids
-from control_plane.usage.actions import Counts, Ended
+from control_plane.usage.actions import Ended
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import Outcome
-from control_plane.usage.recovery import counts_of
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -275,7 +275,7 @@ class Dispatch:
     def _settle_as_reported(self, report: pb.Finished) -> None:
         self.usage = report.usage
         if report.usage.outcome in (Outcome.FINISHED, Outcome.ABORTED):
-            self._settle(report.usage.outcome, counts_of(report.usage), "")
+            self._settle(report.usage.outcome, Counts.of(report.usage), "")
         else:
             self._fail(HostError.from_wire(report.error))
 
@@ -289,7 +289,7 @@ class Dispatch:
         """The caller is told of a failure: the ledger has it, with the output that the caller received."""
         report = self._now.report
         received = self._handed_out if self._context.streamed else 0
-        counts = counts_of(report.usage) if report is not None else Counts()
+        counts = Counts.of(report.usage) if report is not None else Counts()
         refused = report is not None and report.usage.outcome == Outcome.REFUSED
         self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
 

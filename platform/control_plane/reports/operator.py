@@ -15,24 +15,24 @@ from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.refusals.models import DailyRefusals
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyTotals, DailyUsage, Metric, Outcome, Series
-from control_plane.usage.sums import Span, Sums, as_of, latency, overall, percentiles, summed
+from control_plane.usage.sums import Span, UsageSums, as_of, latency, overall, percentiles, summed
 
 TOP_ADAPTERS = 20
 MOST_TENANTS = 100
 Buckets = dict[int, int]
 # Of a tenant and an outcome.
-Parts = dict[tuple[Any, ...], Sums]
+Parts = dict[tuple[Any, ...], UsageSums]
 
 
 @dataclass(frozen=True)
 class TenantRow:
     tenant: Tenant
-    sums: Sums
+    sums: UsageSums
     refused: int
     failed: int
     latency: dict[str, Buckets]
 
-    def json(self, whole: Sums) -> dict[str, Any]:
+    def json(self, whole: UsageSums) -> dict[str, Any]:
         return {
             "tenant": self.tenant.slug,
             "name": self.tenant.name,
@@ -50,7 +50,7 @@ def operator_report(span: Span) -> dict[str, Any]:
     days, latencies = overall(span)
     by_day = summed(days, prices, ("start",))
     parts = summed(span.of(DailyTotals.objects.all()), prices, ("tenant_id", "outcome"))
-    totals = Sums.total(by_day.values())
+    totals = UsageSums.total(by_day.values())
     refused = refusals_by_tenant(span)
     tenants = _tenants(parts, span, refused)
     return {
@@ -61,7 +61,7 @@ def operator_report(span: Span) -> dict[str, Any]:
         "totals": totals.json(),
         "outcomes": _outcomes(parts, refused),
         "latency": latency(latencies),
-        "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
+        "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "tenants": len({tenant for tenant, _ in parts} | refused.keys()),
         "by_tenant": [row.json(totals) for row in tenants],
         "top_adapters": _top_adapters(span, prices, totals),
@@ -87,19 +87,19 @@ def _outcomes(parts: Parts, refused: Counter[UUID]) -> dict[str, int]:
     return counts
 
 
-def _most(sums: dict[UUID, Sums], count: int) -> list[tuple[UUID, Sums]]:
+def _most(sums: dict[UUID, UsageSums], count: int) -> list[tuple[UUID, UsageSums]]:
     """By device time."""
     return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
 
 
 def _tenants(parts: Parts, span: Span, refused: Counter[UUID]) -> list[TenantRow]:
-    sums: defaultdict[UUID, Sums] = defaultdict(Sums)
+    sums: defaultdict[UUID, UsageSums] = defaultdict(UsageSums)
     ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
     for (tenant, outcome), part in parts.items():
-        sums[tenant].add(part)
+        sums[tenant] += part
         ended[tenant, outcome] += part.requests
     for tenant, count in refused.items():
-        sums[tenant].add(Sums())  # also one of whom nothing but refusals is known
+        sums[tenant] += UsageSums()  # also one of whom nothing but refusals is known
         ended[tenant, Outcome.REFUSED] += count
     most = _most(sums, MOST_TENANTS)
     known = Tenant.objects.in_bulk([tenant for tenant, _ in most])
@@ -118,7 +118,7 @@ def _latency_by_tenant(span: Span, tenants: list[UUID]) -> dict[UUID, dict[str, 
     return counts
 
 
-def _top_adapters(span: Span, prices: Sequence[BillingPeriod], whole: Sums) -> list[dict[str, Any]]:
+def _top_adapters(span: Span, prices: Sequence[BillingPeriod], whole: UsageSums) -> list[dict[str, Any]]:
     """The database finds which they are; only of those is everything added up."""
     rows = span.of(DailyUsage.objects.all())
     wanted = _most_used(rows)

@@ -15,7 +15,7 @@ from control_plane.prices.money import micros, storage_micros
 from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyUsage, StorageDay
-from control_plane.usage.sums import Span, Sums, as_of, summed, today
+from control_plane.usage.sums import Span, UsageSums, as_of, summed, today
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _lines(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> list
     return [line for line in (*lines, _storage_line(tenant, days, price, month)) if line.quantity]
 
 
-def _token_line(kind: str, days: Span, price: PriceVersion, used: Sums) -> StatementLine:
+def _token_line(kind: str, days: Span, price: PriceVersion, used: UsageSums) -> StatementLine:
     quantities = {
         "input": used.prompt_tokens - used.cached_prompt_tokens,
         "cached_input": used.cached_prompt_tokens,

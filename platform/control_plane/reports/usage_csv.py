@@ -10,23 +10,22 @@ from django.db.models import QuerySet
 
 from control_plane.http.csv_files import lines, safe
 from control_plane.prices.models import PriceVersion
-from control_plane.prices.money import micros, tokens_cost
+from control_plane.prices.money import micros
 from control_plane.prices.periods import BillingPeriod, periods
 from control_plane.reports.models import Grain
 from control_plane.tenants.models import Tenant
+from control_plane.usage.counters import SUMMED, SummedCounts
 from control_plane.usage.models import DailyUsage, HourlyUsage
-from control_plane.usage.sums import Span
+from control_plane.usage.sums import Span, cost_of
 
 PAGE = 1000
 COLUMNS = (
-    "start", "tenant", "adapter", "version", "key", "key_prefix", "outcome", "requests", "prompt_tokens",
-    "cached_prompt_tokens", "completion_tokens", "device_us", "queue_ms", "adapter_load_ms", "cost_micros", "currency",
-    "price_version",
+    "start", "tenant", "adapter", "version", "key", "key_prefix", "outcome", "requests", *SUMMED, "cost_micros",
+    "currency", "price_version",
 )  # fmt: skip
 _READ = (
     "id", "start", "tenant__slug", "series__adapter__name", "series__version__number", "series__api_key__name",
-    "series__api_key__prefix", "series__outcome", "requests", "prompt_tokens", "cached_prompt_tokens",
-    "completion_tokens", "device_us", "queue_ms", "adapter_load_ms",
+    "series__api_key__prefix", "series__outcome", "requests", *SUMMED,
 )  # fmt: skip
 
 
@@ -72,9 +71,9 @@ class UsageTable:
 
     def _line(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         _, start, *rest = row
-        prompt, cached, completion = rest[7:10]
+        used = SummedCounts(**dict(zip(SUMMED, rest[7:], strict=True)))
         price = _price(self._prices, start if self._grain is Grain.DAY else start.date())
-        cost = tokens_cost(price, prompt=prompt, cached=cached, completion=completion) if price else 0
+        cost = cost_of(price, used)
         texts = [safe(value) for value in rest[:6]]
         currency, number = (price.currency, price.number) if price else ("", "")
         return (start.isoformat(), *texts, *rest[6:], micros(cost), currency, number)

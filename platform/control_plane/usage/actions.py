@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,37 +17,13 @@ from control_plane.adapters.versions import mark_version_overflowed
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import watermark
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import AbandonedTry, Outcome, UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.writes import announce
 
 OVERFLOW = "adapter_overflow"  # as the engine says it
 ABANDONED_KEPT = timedelta(days=7)
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What the engine counted. Times are milliseconds, but for `device_us`."""
-
-    prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    completion_tokens: int = 0
-    queue_ms: int = 0
-    adapter_load_ms: int = 0
-    first_token_ms: int = 0
-    prefill_ms: int = 0
-    decode_ms: int = 0
-    preemptions: int = 0
-    device_us: int = 0
-
-    def billed_for(self, received: int) -> Counts:
-        """Of a request that failed or was refused: the output that its caller received, and nothing else."""
-        return replace(self, prompt_tokens=0, cached_prompt_tokens=0, completion_tokens=received)
-
-    def after(self, waited_ms: int) -> Counts:
-        """Of a request that had waited on other hosts before."""
-        first = self.first_token_ms + waited_ms if self.first_token_ms else 0
-        return replace(self, queue_ms=self.queue_ms + waited_ms, first_token_ms=first)
 
 
 @dataclass(frozen=True, kw_only=True)

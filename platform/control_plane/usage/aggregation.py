@@ -16,6 +16,7 @@ from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Cast, Coalesce, Concat, Greatest, TruncDate, TruncHour
 from django.utils import timezone
 
+from control_plane.usage.counters import SUMMED
 from control_plane.usage.histogram import BOUNDS_US
 from control_plane.usage.models import (
     DailyLatency,
@@ -33,9 +34,6 @@ from control_plane.usage.models import (
 from control_plane.usage.watermark import last_settled_id
 
 BATCH = 50_000
-SUMMED = (
-    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "device_us", "queue_ms", "adapter_load_ms"
-)  # fmt: skip
 # The most that a first token of 0 rounded milliseconds can have taken.
 LEAST_US = 500
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")

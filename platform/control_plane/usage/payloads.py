@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
+from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import UsageEvent
 
-_PLAIN = (
-    "model", "streamed", "host", "error_code", "prompt_tokens", "cached_prompt_tokens", "completion_tokens",
-    "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms",
-)  # fmt: skip
+_PLAIN = ("model", "streamed", "host", "error_code", *SHOWN)
 
 
 def request_json(event: UsageEvent) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from control_plane.http.cursors import Page, page_of
 from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent
-from control_plane.usage.sums import Sums, as_of, last_days, latency, most_first, summed
+from control_plane.usage.sums import UsageSums, as_of, last_days, latency, most_first, summed
 
 
-def last_day(tenant: Tenant) -> Sums:
-    """Sums over this hour and the 23 before it."""
+def last_day(tenant: Tenant) -> UsageSums:
+    """UsageSums over this hour and the 23 before it."""
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     hours = HourlyUsage.objects.for_tenant(tenant).filter(start__gt=hour - timedelta(hours=24))
     return summed(hours, periods(hour.date(), hour.date()), ())[()]
@@ -32,8 +32,8 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
         "days": days,
         "as_of": as_of(),
         "currency": prices[-1].price.currency if prices[-1].price else None,
-        "totals": Sums.total(by_day.values()),
-        "by_day": [{"date": day, **by_day.get((day,), Sums()).json()} for day in span.days()],
+        "totals": UsageSums.total(by_day.values()),
+        "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "by_adapter": [{"adapter": name, **sums.json()} for (name,), sums in most_first(by_adapter)],
         "by_key": [{"key": name, "prefix": prefix, **sums.json()} for (name, prefix), sums in most_first(by_key)],
         "latency": latency(span.of(DailyLatency.objects.for_tenant(tenant))),

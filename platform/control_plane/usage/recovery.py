@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
+from uuid import UUID
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from control_plane.accounts.models import User
@@ -17,9 +20,10 @@ from control_plane.fleet.models import EngineHost
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import Ended, record_events
+from control_plane.usage.counters import Counts
 from control_plane.usage.models import AbandonedTry, Outcome
-from control_plane.usage.request_ids import Asker
+from control_plane.usage.request_ids import RequestOrigin
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -27,21 +31,6 @@ logger = logging.getLogger(__name__)
 PAGE = 500
 # A living web process stores usage within a second and knows more of the request than the journal does.
 LEAVE_TO_WEB_S = 20.0
-
-
-def counts_of(record: pb.UsageRecord) -> Counts:
-    return Counts(
-        prompt_tokens=record.prompt_tokens,
-        cached_prompt_tokens=record.cached_prompt_tokens,
-        completion_tokens=record.completion_tokens,
-        queue_ms=record.queue_ms,
-        adapter_load_ms=record.adapter_load_ms,
-        first_token_ms=record.first_token_ms,
-        prefill_ms=record.prefill_ms,
-        decode_ms=record.decode_ms,
-        preemptions=record.preemptions,
-        device_us=record.device_us,
-    )
 
 
 def recover_usage(endpoint: Endpoint, *, leave_to_web_s: float = LEAVE_TO_WEB_S) -> int:
@@ -60,62 +49,84 @@ def recover_usage(endpoint: Endpoint, *, leave_to_web_s: float = LEAVE_TO_WEB_S)
 
 
 def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int:
+    """In one transaction, with as many queries for a page as for a record of each tenant."""
     if not records:
         return 0
+    ids = [record.request_id for record in records]
     with transaction.atomic():
-        ids = [record.request_id for record in records]
         abandoned = set(AbandonedTry.objects.filter(engine_id__in=ids).values_list("engine_id", flat=True))
-        new = sum(_record(host, record) for record in records if record.request_id not in abandoned)
+        new = record_events(_ended(host, [record for record in records if record.request_id not in abandoned]))
     # Only after the commit: a record acknowledged too early would be lost with this process.
-    engine.acknowledge([record.request_id for record in records])
+    engine.acknowledge(ids)
     return new
 
 
-def _record(host: str, record: pb.UsageRecord) -> bool:
-    asker = request_ids.parse(record.request_id)
-    tenant = _tenant(record.tenant)
-    if asker is None or tenant is None:
-        logger.error("usage %s of %s belongs to no tenant of this installation", record.request_id, host)
-        return False
-    version = _version(tenant, record.adapter_digest)
-    return record_event(
-        request_id=request_ids.of_request(record.request_id),
-        tenant=tenant,
-        api_key=_key(tenant, asker),
-        user=User.objects.filter(pk=asker.user_id).first() if asker.user_id else None,
-        adapter=version.adapter if version else None,
-        version=version,
-        model=str((version and f"{version.adapter.name}@v{version.number}") or _base_name(host)),
-        endpoint=asker.endpoint,
-        streamed=asker.streamed,
-        host=host,
-        outcome=record.outcome,
-        error_code=record.error_code,
-        created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
-        counts=_billed(record),
-    )
+def _ended(host: str, records: Iterable[pb.UsageRecord]) -> list[Ended]:
+    by_tenant: defaultdict[str, list[pb.UsageRecord]] = defaultdict(list)
+    for record in records:
+        by_tenant[record.tenant].append(record)
+    base = _base_name(host)
+    tenants = _tenants(by_tenant)
+    found: dict[str, Ended] = {}
+    for tenant_id, own in by_tenant.items():
+        lookup = _Lookup(tenants[tenant_id], own) if tenant_id in tenants else None
+        for record in own:
+            origin = request_ids.parse(record.request_id)
+            if lookup is None or origin is None:
+                logger.error("usage %s of %s belongs to no tenant of this installation", record.request_id, host)
+                continue
+            ended = lookup.ended(record, origin, host, base)
+            found.setdefault(ended.request_id, ended)
+    return list(found.values())
+
+
+def _tenants(ids: Iterable[str]) -> dict[str, Tenant]:
+    """By the text that the engine was given; what is no id is nobody's."""
+    known: dict[str, UUID] = {}
+    for text in ids:
+        with suppress(ValueError):
+            known[text] = UUID(text)
+    rows = Tenant.objects.in_bulk(known.values())
+    return {text: rows[tenant_id] for text, tenant_id in known.items() if tenant_id in rows}
+
+
+class _Lookup:
+    """What the records of one tenant refer to, within the tenant's own rows."""
+
+    def __init__(self, tenant: Tenant, records: Iterable[pb.UsageRecord]) -> None:
+        origins = [origin for record in records if (origin := request_ids.parse(record.request_id))]
+        digests = {record.adapter_digest for record in records} - {""}
+        versions = AdapterVersion.objects.for_tenant(tenant).filter(digest__in=digests)
+        self._tenant = tenant
+        self._keys = ApiKey.objects.for_tenant(tenant).in_bulk({one.key_id for one in origins if one.key_id})
+        self._users = User.objects.in_bulk({one.user_id for one in origins if one.user_id})
+        # The newest with the content.
+        self._versions = {row.digest: row for row in versions.select_related("adapter").order_by("created_at")}
+
+    def ended(self, record: pb.UsageRecord, origin: RequestOrigin, host: str, base: str) -> Ended:
+        version = self._versions.get(record.adapter_digest)
+        return Ended(
+            request_id=request_ids.of_request(record.request_id),
+            tenant=self._tenant,
+            api_key=self._keys.get(origin.key_id) if origin.key_id else None,
+            user=self._users.get(origin.user_id) if origin.user_id else None,
+            adapter=version.adapter if version else None,
+            version=version,
+            model=f"{version.adapter.name}@v{version.number}" if version else base,
+            endpoint=origin.endpoint,
+            streamed=origin.streamed,
+            host=host,
+            outcome=record.outcome,
+            error_code=record.error_code,
+            created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
+            counts=_billed(record),
+        )
 
 
 def _billed(record: pb.UsageRecord) -> Counts:
     """What a caller received of a request that failed, its web process has taken along."""
-    counts = counts_of(record)
+    counts = Counts.of(record)
     return counts.billed_for(0) if record.outcome in (Outcome.FAILED, Outcome.REFUSED) else counts
-
-
-def _tenant(tenant_id: str) -> Tenant | None:
-    try:
-        return Tenant.objects.filter(pk=tenant_id).first()
-    except ValidationError:
-        return None
-
-
-def _key(tenant: Tenant, asker: Asker) -> ApiKey | None:
-    return ApiKey.objects.for_tenant(tenant).filter(pk=asker.key_id).first() if asker.key_id else None
-
-
-def _version(tenant: Tenant, digest: str) -> AdapterVersion | None:
-    versions = AdapterVersion.objects.for_tenant(tenant).select_related("adapter")
-    return versions.filter(digest=digest).order_by("-created_at").first() if digest else None
 
 
 def _base_name(host: str) -> str:

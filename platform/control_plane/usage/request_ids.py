@@ -23,7 +23,7 @@ _FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])(?:\.[2-9])?")
 
 
 @dataclass(frozen=True)
-class Asker:
+class RequestOrigin:
     """What an id says. One of ``key_id`` and ``user_id`` is set."""
 
     endpoint: Endpoint
@@ -33,21 +33,21 @@ class Asker:
 
 
 def make(principal: Principal, endpoint: Endpoint, *, streamed: bool) -> str:
-    asker = principal.api_key or principal.user
-    assert asker is not None
-    who = ("k" if principal.api_key is not None else "u") + _short(asker.pk)
+    origin = principal.api_key or principal.user
+    assert origin is not None
+    who = ("k" if principal.api_key is not None else "u") + _short(origin.pk)
     return f"req_{_short(uuid.uuid4())}{who}{_ENDPOINTS[endpoint]}{'s' if streamed else 'w'}"
 
 
-def parse(request_id: str) -> Asker | None:
+def parse(request_id: str) -> RequestOrigin | None:
     """None for an id that this installation did not make."""
     match = _FORM.fullmatch(request_id)
     if match is None:
         return None
     kind, who, endpoint, streamed = match.groups()
-    asker = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
-    ids = {"key_id": asker} if kind == "k" else {"user_id": asker}
-    return Asker(_BY_LETTER[endpoint], streamed == "s", **ids)
+    origin = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
+    ids = {"key_id": origin} if kind == "k" else {"user_id": origin}
+    return RequestOrigin(_BY_LETTER[endpoint], streamed == "s", **ids)
 
 
 def of_try(request_id: str, number: int) -> str:

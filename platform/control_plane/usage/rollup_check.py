@@ -11,7 +11,8 @@ from django.db import transaction
 from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import TruncDate, TruncHour
 
-from control_plane.usage.aggregation import SUMMED, latency_counts
+from control_plane.usage.aggregation import latency_counts
+from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import (
     DailyLatency,
     DailyTotals,

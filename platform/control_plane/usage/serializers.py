@@ -1,8 +1,17 @@
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import Endpoint, Outcome
+from control_plane.usage.sums import COUNTED
+
+HELP = {"device_us": "Share of the devices' time, in microseconds."}
+
+
+def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
+    return {name: serializers.IntegerField(help_text=HELP.get(name)) for name in names}
 
 
 class RequestSerializer(serializers.Serializer[Any]):
@@ -19,14 +28,9 @@ class RequestSerializer(serializers.Serializer[Any]):
     error_code = serializers.CharField(allow_blank=True)
     host = serializers.CharField(allow_blank=True)
     key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
-    prompt_tokens = serializers.IntegerField()
-    cached_prompt_tokens = serializers.IntegerField()
-    completion_tokens = serializers.IntegerField()
-    queue_ms = serializers.IntegerField()
-    adapter_load_ms = serializers.IntegerField()
-    first_token_ms = serializers.IntegerField()
-    prefill_ms = serializers.IntegerField()
-    decode_ms = serializers.IntegerField()
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), **_counters(SHOWN)}
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
@@ -35,12 +39,10 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 
 
 class TotalsSerializer(serializers.Serializer[Any]):
-    requests = serializers.IntegerField()
-    prompt_tokens = serializers.IntegerField()
-    cached_prompt_tokens = serializers.IntegerField()
-    completion_tokens = serializers.IntegerField()
-    device_us = serializers.IntegerField(help_text="Share of the devices' time, in microseconds.")
     cost_micros = serializers.IntegerField(help_text="Millionths of the currency, without storage.")
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**_counters(COUNTED), **super().get_fields()}
 
 
 class PercentilesSerializer(serializers.Serializer[Any]):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
+from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, tokens_cost
 from control_plane.prices.periods import BillingPeriod, period_number
+from control_plane.usage.counters import REPORTED, ReportedCounts
 from control_plane.usage.histogram import percentile_us
 from control_plane.usage.models import DailyLatency, DailyTotals, Metric, OverallLatency, OverallTotals, Watermark
 
@@ -21,72 +23,58 @@ M = TypeVar("M", bound=models.Model)
 Latencies = QuerySet[DailyLatency] | QuerySet[OverallLatency]
 
 
-@dataclass
-class Sums:
-    """Counts, the device's time in microseconds, and the cost in 10^-12 of the currency."""
+COUNTED = ("requests", *REPORTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageSums(ReportedCounts):
+    """Figures of many requests, and the cost in 10^-12 of the currency."""
 
     requests: int = 0
-    prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    completion_tokens: int = 0
-    device_us: int = 0
     cost_pico: int = 0
 
-    def add(self, other: Sums) -> None:
-        self.requests += other.requests
-        self.prompt_tokens += other.prompt_tokens
-        self.cached_prompt_tokens += other.cached_prompt_tokens
-        self.completion_tokens += other.completion_tokens
-        self.device_us += other.device_us
-        self.cost_pico += other.cost_pico
+    def __add__(self, other: UsageSums) -> UsageSums:
+        added = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTED, "cost_pico")}
+        return UsageSums(**added)
 
     @classmethod
-    def total(cls, parts: Iterable[Sums]) -> Self:
-        whole = cls()
-        for part in parts:
-            whole.add(part)
-        return whole
+    def total(cls, parts: Iterable[UsageSums]) -> UsageSums:
+        return sum(parts, start=cls())
 
     def json(self) -> dict[str, int]:
-        return {
-            "requests": self.requests,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_prompt_tokens": self.cached_prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "device_us": self.device_us,
-            "cost_micros": self.cost_micros,
-        }
+        return {**{name: getattr(self, name) for name in COUNTED}, "cost_micros": self.cost_micros}
 
     @property
     def cost_micros(self) -> int:
         return micros(self.cost_pico)
 
 
-COUNTED = ("requests", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "device_us")
 Key = tuple[Any, ...]
 
 
-def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> dict[Key, Sums]:
+def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> dict[Key, UsageSums]:
     """The sums of rollup rows for each combination of the columns `by`; without columns, one sum at `()`."""
-    totals: defaultdict[Key, Sums] = defaultdict(Sums)
+    totals: defaultdict[Key, UsageSums] = defaultdict(UsageSums)
     if not by:
-        totals[()] = Sums()
+        totals[()] = UsageSums()
     grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period")
     for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
         key, period, counts = row[: len(by)], row[len(by)], row[len(by) + 1 :]
-        sums = Sums(*counts)
-        if price := prices[period].price:
-            sums.cost_pico = tokens_cost(
-                price,
-                prompt=sums.prompt_tokens,
-                cached=sums.cached_prompt_tokens,
-                completion=sums.completion_tokens,
-            )
-        totals[key].add(sums)
+        sums = UsageSums(**dict(zip(COUNTED, counts, strict=True)))
+        totals[key] += replace(sums, cost_pico=cost_of(prices[period].price, sums))
     return dict(totals)
 
 
-def most_first(sums: dict[Key, Sums]) -> list[tuple[Key, Sums]]:
+def cost_of(price: PriceVersion | None, used: ReportedCounts) -> int:
+    """In 10^-12 of the currency; nothing without a price."""
+    if price is None:
+        return 0
+    return tokens_cost(
+        price, prompt=used.prompt_tokens, cached=used.cached_prompt_tokens, completion=used.completion_tokens
+    )
+
+
+def most_first(sums: dict[Key, UsageSums]) -> list[tuple[Key, UsageSums]]:
     return sorted(sums.items(), key=lambda item: (-item[1].requests, str(item[0])))
 
 

@@ -50,7 +50,8 @@ from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 from control_plane.transcripts.actions import Taken, set_recording, store
-from control_plane.usage.actions import Counts, record_event
+from control_plane.usage.actions import record_event
+from control_plane.usage.counters import Counts
 from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import WebhookSettings, create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb

@@ -23,6 +23,7 @@ from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import usage_json
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
+from control_plane.usage.counters import TIMES
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -190,8 +191,7 @@ def note_refusal(principal: Principal, body: object, error: ApiError) -> None:
 
 def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
     """Milliseconds by the engine's clock; the longest of several prompts."""
-    names = ("queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms")
-    return {name: max((getattr(record, name) for record in records), default=0) for name in names}
+    return {name: max((getattr(record, name) for record in records), default=0) for name in TIMES}
 
 
 def _logprobs(entries: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:

@@ -1,0 +1,64 @@
+"""The figures of a usage record, named once: what the ledger keeps, what is summed by hour and day, what is reported.
+
+One more figure is a field in `engine.proto`, a line in one of these classes, and its columns in `models.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from lora_engine.wire import engine_pb2 as pb
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedCounts:
+    """In every page, statement and report. `device_us` is the share of the device's time, in microseconds."""
+
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    completion_tokens: int = 0
+    device_us: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedCounts(ReportedCounts):
+    """By hour and day, and in exports. Times are milliseconds."""
+
+    queue_ms: int = 0
+    adapter_load_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(SummedCounts):
+    """What the engine counted of one request: a row of the ledger."""
+
+    first_token_ms: int = 0
+    prefill_ms: int = 0
+    decode_ms: int = 0
+    preemptions: int = 0
+
+    @classmethod
+    def of(cls, record: pb.UsageRecord) -> Self:
+        return cls(**{name: getattr(record, name) for name in COUNTERS})
+
+    def billed_for(self, received: int) -> Counts:
+        """Of a request that failed or was refused: the output that its caller received, and nothing else."""
+        return replace(self, prompt_tokens=0, cached_prompt_tokens=0, completion_tokens=received)
+
+    def after(self, waited_ms: int) -> Counts:
+        """Of a request that had waited on other hosts before."""
+        first = self.first_token_ms + waited_ms if self.first_token_ms else 0
+        return replace(self, queue_ms=self.queue_ms + waited_ms, first_token_ms=first)
+
+
+def _names(counts: type[ReportedCounts]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(counts))
+
+
+REPORTED = _names(ReportedCounts)
+SUMMED = _names(SummedCounts)
+COUNTERS = _names(Counts)
+TIMES = tuple(name for name in COUNTERS if name.endswith("_ms"))
+SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *TIMES)
+"""Of a single request, in lists and live events."""
