@@ -10,10 +10,10 @@ import pytest
 
 from control_plane.audit.models import AuditEvent
 from control_plane.usage import request_ids
-from control_plane.usage.actions import record_event
+from control_plane.usage.actions import record_event, record_events
 from control_plane.usage.counters import Counts
 from control_plane.usage.models import Endpoint, UsageEvent
-from control_plane.usage.recovery import _record
+from control_plane.usage.recovery import _ended
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -69,6 +69,6 @@ def test_one_that_only_the_engines_journal_tells_of(acme: Any, ready_version: An
         error_code="adapter_overflow", submitted_unix=time.time(),
     )  # fmt: skip
     with committing():
-        assert _record("gpu-1", record)
+        assert record_events(_ended("gpu-1", [record])) == 1
     assert shown(acme, version) is not None
     assert UsageEvent.objects.get(request_id=request_id).error_code == "adapter_overflow"

@@ -15,7 +15,7 @@ ROOTS = (
     REPOSITORY / "inference_engine" / "lora_engine" / "wire",
 )
 # Names that still have two meanings, to be told apart. Add none.
-KNOWN: frozenset[str] = frozenset({"Caller", "Endpoint", "Event", "Sums"})
+KNOWN: frozenset[str] = frozenset({"Caller", "Endpoint", "Event"})
 
 
 def has_names_of_its_own(path: Path) -> bool:

@@ -1,0 +1,39 @@
+"""The figures of usage are those of `usage/counters.py`, in the wire contract, the tables and the console's API."""
+
+from __future__ import annotations
+
+import json
+
+from django.db import models
+
+from control_plane.config import REPOSITORY
+from control_plane.usage.counters import COUNTERS, REPORTED, SHOWN, SUMMED
+from control_plane.usage.models import DailyTotals, DailyUsage, HourlyUsage, OverallTotals, UsageEvent
+from lora_engine.wire import engine_pb2 as pb
+
+
+def numbers(model: type[models.Model]) -> set[str]:
+    """Columns that count something."""
+    return {
+        field.name
+        for field in model._meta.get_fields()
+        if isinstance(field, models.IntegerField) and not field.primary_key and field.name != "requests"
+    }
+
+
+def test_an_engine_says_each() -> None:
+    assert set(COUNTERS) <= {field.name for field in pb.UsageRecord.DESCRIPTOR.fields}
+
+
+def test_the_ledger_has_each_and_no_other() -> None:
+    assert numbers(UsageEvent) == set(COUNTERS)
+
+
+def test_rollups_have_those_that_are_summed() -> None:
+    assert all(numbers(model) == set(SUMMED) for model in (HourlyUsage, DailyUsage, DailyTotals, OverallTotals))
+
+
+def test_the_api_has_those_that_are_shown() -> None:
+    schemas = json.loads((REPOSITORY / "frontend" / "openapi.json").read_text())["components"]["schemas"]
+    assert set(SHOWN) <= schemas["Request"]["properties"].keys()
+    assert {*REPORTED, "requests"} <= schemas["Totals"]["properties"].keys()
