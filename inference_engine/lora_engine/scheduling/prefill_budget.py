@@ -17,7 +17,11 @@ from .sequence import Sequence
 from .step_cost import StepCost, Work
 
 HEADROOM = 0.85  # the share of an objective that is planned for; the rest is for errors of the prediction
-TAKE_UP, GIVE_UP = 0.9, 1.1  # the predicted shares of an objective, at the floor, at which it is and is not enforced
+# An objective is enforced when a step of its own sequences and the floor is predicted to take TAKE_UP of it, until that
+# is GIVE_UP. Predictions for a batch unlike the present one are rough, so one that is within TRY is tried at first and
+# then every so often: the steps of the trial show what such a batch takes.
+TAKE_UP, GIVE_UP, TRY = 0.9, 1.1, 1.3
+TRIAL_STEPS, TRIAL_EVERY = 64, 1000
 PREFILL_TILE = 64  # a shortened prefill chunk is a multiple of so many tokens: a tile of the attention kernels
 
 
@@ -46,6 +50,7 @@ class PrefillBudget:
         self._max_sequences = math.inf
         self._limited = False
         self._limited_steps = 0
+        self._steps = 0  # with an objective among those that decode, since step times are known
 
     @property
     def report(self) -> PrefillBudgetReport:
@@ -73,6 +78,7 @@ class PrefillBudget:
     def begin_step(self, decoding: Work) -> None:
         """``decoding``: what the step does for decoding sequences."""
         self._limited = False
+        self._steps += bool(self._decoding_with) and self._cost.calibrated
         self._objective = self._attainable_objective(decoding)
         limit = HEADROOM * self._objective
         self._seconds_left, self._max_sequences = math.inf, math.inf
@@ -125,10 +131,11 @@ class PrefillBudget:
         if not self._cost.calibrated:
             return math.inf
         each = _context_each(decoding)
+        trial = self._steps % TRIAL_EVERY < TRIAL_STEPS
         for objective in sorted(self._decoding_with):
             # Those with a shorter objective, which is out of reach, decode beside it all the same.
             count = sum(n for other, n in self._decoding_with.items() if other <= objective)
-            share = GIVE_UP if objective == self._objective else TAKE_UP
+            share = TRY if trial else GIVE_UP if objective == self._objective else TAKE_UP
             if self._cost.seconds(Work(count, self._floor_tokens, count * each)) <= share * objective:
                 return objective
         return math.inf
