@@ -4,6 +4,7 @@
     command line the argument parsers of `lorikeet` and of the engine
     errors       every call in the sources that gives a code, a message and a fix
     metrics      what the web process and an engine show to Prometheus, with nothing counted yet
+    settings     the fields of `control_plane/config.py`; what each is for, as docs/operations.md says it
 """
 
 from __future__ import annotations
@@ -200,11 +201,48 @@ def _metric_table(rows: Iterable[tuple[str, str, str]]) -> str:
     return "\n".join(["| metric | kind | |", "|---|---|---|", *lines, ""])
 
 
+def settings_page() -> str:
+    """Every variable with its type, default and bounds."""
+    sys.path[:0] = [str(ROOT / "platform")]
+    from control_plane.config import Settings
+
+    text = (ROOT / "docs" / "operations.md").read_text()
+    table = text.split("## Settings of the control plane")[1].split("\n## ")[0]
+    purposes = dict(re.findall(r"^\| `(LORIKEET_\w+)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
+    rows = []
+    for name, field in Settings.model_fields.items():
+        variable = f"LORIKEET_{name.upper()}"
+        bounds = ", ".join(_bound(rule) for rule in field.metadata if _bound(rule))
+        default = field.get_default(call_default_factory=True)
+        shown = str(default).replace(f"{ROOT}/", "") if default not in ("", None, {}) else ""
+        rows.append(
+            f"| `{variable}` | {_kind(field.annotation)} | {f'`{shown}`' if shown else ''} | {bounds} "
+            f"| {purposes.get(variable, '').replace('](', '](../')} |"
+        )
+    lead = "Of web processes, workers, beat and watcher, from the environment. Those of an engine: command line.\n\n"
+    return lead + "\n".join(["| variable | type | default | bounds | |", "|---|---|---|---|---|", *rows, ""])
+
+
+def _kind(annotation: object) -> str:
+    """A type as a person writes it: `int`, `path`, `name=address pairs`."""
+    names = {"Rate": "rate, as 10/min", "Path": "path", "dict": "name=address pairs", "NoneType": ""}
+    parts = getattr(annotation, "__args__", None) if not hasattr(annotation, "__origin__") else None
+    kinds = [getattr(part, "__name__", str(part)) for part in parts or [annotation]]
+    return " or ".join(filter(None, (names.get(kind, kind) for kind in kinds)))
+
+
+def _bound(rule: object) -> str:
+    """A limit of pydantic's as a sign and a number, "" for what is none."""
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    return ", ".join(f"{sign} {getattr(rule, name)}" for name, sign in signs.items() if hasattr(rule, name))
+
+
 PAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "reference/api.md": ("API operations", api_page),
     "reference/command-line.md": ("Command line", cli_page),
     "reference/errors.md": ("Errors", errors_page),
     "reference/metrics.md": ("Metrics", metrics_page),
+    "reference/settings.md": ("Settings", settings_page),
 }
 
 

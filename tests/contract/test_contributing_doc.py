@@ -1,0 +1,28 @@
+"""CONTRIBUTING.md sends people to files that exist."""
+
+from __future__ import annotations
+
+import re
+
+from control_plane.config import REPOSITORY
+
+PLACE = re.compile(r"`((?:platform|inference_engine|kernels|frontend|scripts)/[\w./]+)`")
+
+
+def test_ten_changes_begin_in_files_that_exist() -> None:
+    section = (REPOSITORY / "CONTRIBUTING.md").read_text().split("## Where does a change go")[1].split("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| ") and PLACE.search(row)]
+    assert len(rows) == 10
+    missing = [place for row in rows for place in PLACE.findall(row) if not (REPOSITORY / place).exists()]
+    assert not missing
+
+
+def test_what_was_renamed_exists_under_its_new_name() -> None:
+    """Paths in the last column of docs/renamed.md: whole ones, or one below the package that its section names."""
+    text = (REPOSITORY / "docs" / "renamed.md").read_text()
+    roots = (REPOSITORY / "platform" / "control_plane", REPOSITORY / "inference_engine" / "lora_engine", REPOSITORY)
+    roots = (*roots, REPOSITORY / "kernels" / "lora_kernels")
+    new = [cell for row in text.splitlines() if row.startswith("| `") for cell in [row.rstrip(" |").rpartition("|")[2]]]
+    paths = [path for cell in new for path in re.findall(r"`([\w./]+\.py)`", cell)]
+    assert len(paths) > 50
+    assert not [path for path in paths if not any((root / path).is_file() for root in roots)]
