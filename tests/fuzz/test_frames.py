@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.fuzzing import fuzz
+from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import WebProcess
 
 ANSWERS_WITHIN_S = 0.04
@@ -153,6 +154,12 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     engine.close()
 
 
+def vary(case: tuple[bool, list[bytes]], rnd: random.Random) -> tuple[bool, list[bytes]]:
+    known, frames = case
+    index = rnd.randrange(len(frames))
+    return known, [*frames[:index], changed(frames[index], rnd), *frames[index + 1 :]]
+
+
 def test_frames(web: WebProcess) -> None:
     assert web.process is not None
     peers = {True: Peer(web.port, web.tenants["acme"].key), False: Peer(web.port, None)}
@@ -161,7 +168,7 @@ def test_frames(web: WebProcess) -> None:
         known, frames = case
         return f"{'known' if known else 'stranger'} {peers[known].send(b''.join(frames))}"
 
-    found = fuzz("websocket frame", cases, run, processes=[web.process.pid])
+    found = fuzz("websocket frame", cases, run, vary=vary, processes=[web.process.pid])
     assert found.outcomes.keys() - {"known waits", "stranger waits"}, "nothing was answered at all"
     assert "Traceback" not in web.log.read_text(errors="replace")
     assert any(peers[True].send(b"") == "answered" for _ in range(50))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.fuzzing import fuzz
+from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import WebProcess
 
 ANSWERS_WITHIN_S = 0.05
@@ -174,6 +174,7 @@ def test_http_heads(web: WebProcess) -> None:
         "http head",
         heads(web.tenants["acme"].key),
         lambda data: send(web.port, data),
+        vary=changed,
         processes=[web.process.pid],
     )
     assert found.outcomes.keys() - {"closed"}, "nothing was answered at all"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import shutil
 import struct
 import tarfile
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 import safetensors
 from hypothesis import strategies as st
-from lorikeet_testing.fuzzing import fuzz
+from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
 
@@ -171,7 +172,7 @@ def test_archives(folder: Path) -> None:
         assert stored == as_tarfile_reads(archive), "accepted with a content that is not in the archive"
         return "accepted as sent"
 
-    fuzz("archive", archives(), run)
+    fuzz("archive", archives(), run, vary=lambda case, rnd: (case[0], changed(case[1], rnd)))
 
 
 def as_tarfile_reads(archive: bytes) -> dict[str, bytes]:
@@ -255,7 +256,7 @@ def test_configs(folder: Path) -> None:
         assert not stored or stored[WEIGHTS_FILE] == ADAPTER[WEIGHTS_FILE]
         return outcome
 
-    fuzz("adapter config", configs(), run)
+    fuzz("adapter config", configs(), run, vary=changed)
 
 
 def same_meaning(folder: Path, sent: bytes, kept: bytes) -> None:
@@ -314,7 +315,11 @@ def test_weights(folder: Path) -> None:
             assert as_we_read(folder, weights) == dict(as_safetensors_reads(weights))
         return outcome
 
-    fuzz("safetensors header", cases, run)
+    fuzz("safetensors header", cases, run, vary=changed_header)
+
+
+def changed_header(weights: bytes, rnd: random.Random) -> bytes:
+    return changed(weights[:HEADER_END], rnd) + weights[HEADER_END:]
 
 
 def as_safetensors_reads(weights: bytes) -> Iterator[tuple[str, tuple[list[int], bytes]]]:

@@ -11,7 +11,8 @@ one, its children, and those whose ids are given.
 
 In the ordinary suite a fuzzer runs for `PART_S`. `make fuzz` sets `LORIKEET_FUZZ_CASES` (100,000), runs that many of
 each and adds a row to `benchmarks/results/fuzz.jsonl`. Hypothesis draws in rounds with a seed each, so that what it
-remembers of a round does not count as growth; `LORIKEET_FUZZ_SEED` chooses the first one.
+remembers of a round does not count as growth; `LORIKEET_FUZZ_SEED` chooses the first one. Drawing takes longer than
+most cases do, so each case that was drawn is tried in `VARIANTS` more forms, with bytes changed at random.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ ROUND_OF_PART, ROUND = 25, 1000
 SLOWEST_S = 5.0
 GROWTH_BYTES = 1 << 30
 
+VARIANTS = 4
+
 T = TypeVar("T")
 
 
@@ -54,8 +57,18 @@ class Findings:
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
-def fuzz(name: str, cases: SearchStrategy[T], run: Callable[[T], object], *, processes: Sequence[int] = ()) -> Findings:
-    """Try cases until there were enough of them. Raises what `run` raises, with the smallest case that does it."""
+def fuzz(
+    name: str,
+    cases: SearchStrategy[T],
+    run: Callable[[T], object],
+    *,
+    vary: Callable[[T, random.Random], T] | None = None,
+    processes: Sequence[int] = (),
+) -> Findings:
+    """Try cases until there were enough of them. Raises what `run` raises, with the smallest case that does it.
+
+    vary: makes another form of a case; `changed` does it for bytes. Without it only what was drawn is tried.
+    """
     wanted = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
     findings = Findings(name, seed=_first_seed())
     watched = _Watched([os.getpid(), *processes])
@@ -63,7 +76,7 @@ def fuzz(name: str, cases: SearchStrategy[T], run: Callable[[T], object], *, pro
     seed = findings.seed
     while findings.cases < wanted if wanted else time.monotonic() < until:
         count = min(ROUND, wanted - findings.cases) if wanted else ROUND_OF_PART
-        _round(findings, watched, seed, count, cases, run)
+        _round(findings, watched, seed, -(-count // (1 + VARIANTS)) if vary else count, cases, run, vary)
         seed += 1
     if wanted:
         _write(findings)
@@ -71,7 +84,13 @@ def fuzz(name: str, cases: SearchStrategy[T], run: Callable[[T], object], *, pro
 
 
 def _round(
-    findings: Findings, watched: _Watched, seed: int, count: int, cases: SearchStrategy[T], run: Callable[[T], object]
+    findings: Findings,
+    watched: _Watched,
+    seed: int,
+    count: int,
+    cases: SearchStrategy[T],
+    run: Callable[[T], object],
+    vary: Callable[[T, random.Random], T] | None,
 ) -> None:
     @hypothesis.seed(seed)
     @settings(
@@ -84,16 +103,43 @@ def _round(
     )
     @given(cases)
     def one(case: T) -> None:
-        try:
-            _try(findings, watched, case, run)
-        except Exception as error:
-            error.add_note(f"The case: {case!r}"[:4000])
-            raise
+        rnd = random.Random(repr(case))  # the same again, or nothing could be shrunk
+        for variant in (case, *([vary(case, rnd) for _ in range(VARIANTS)] if vary else ())):
+            try:
+                _try(findings, watched, variant, run)
+            except Exception as error:
+                error.add_note(f"The case: {variant!r}"[:4000])
+                raise
 
     before = findings.cases
     one()
     if findings.cases == before:
         raise AssertionError("the strategy has no cases")
+
+
+def changed(data: bytes, rnd: random.Random) -> bytes:
+    """With one to three changes: a byte, a piece left out, twice or from elsewhere in it, something odd."""
+    for _ in range(rnd.randint(1, 3)):
+        at, size = rnd.randint(0, len(data)), rnd.choice([1, 1, 2, 4, 8, 30])
+        elsewhere = rnd.randint(0, len(data))
+        put, cut = rnd.choice(
+            [
+                (rnd.randbytes(1), 1),
+                (bytes([data[at] ^ 1 << rnd.randrange(8)]) if at < len(data) else b"", 1),
+                (b"", size),
+                (data[at : at + size], 0),
+                (data[elsewhere : elsewhere + size], rnd.choice([0, size])),
+                (rnd.choice(ODD), rnd.choice([0, size])),
+            ]
+        )
+        data = data[:at] + put + data[at + cut :]
+    return data
+
+
+ODD = (
+    *(b"\0", b"\xff", b"\xff\xff\xff\xff", b"\0" * 8, b"\xed\xa0\x80", b"\r\n"),
+    *(b"-1", b"1e999", b"9" * 20, b'"', b"\\", b"{", b"[", b":", b","),
+)
 
 
 def _try(findings: Findings, watched: _Watched, case: T, run: Callable[[T], object]) -> None:
