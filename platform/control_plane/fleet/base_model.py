@@ -79,6 +79,9 @@ def serving_hosts(base: ServedBase | None) -> list[EngineHost]:
     return [host for host in described_hosts() if base is not None and base.is_served_by(host.description)]
 
 
+_DECIDE = "an operator decides on the page All tenants, or with manage.py set_base_model --host NAME."
+
+
 def quarantine(base: ServedBase | None, description: Description) -> Quarantine | None:
     """Why a host of this description is not used; None if it is, or if it has never been seen."""
     if not description or (base is not None and base.is_served_by(description)):
@@ -88,19 +91,18 @@ def quarantine(base: ServedBase | None, description: Description) -> Quarantine 
         return Quarantine(
             "base_model_undecided",
             "It is not decided yet which base model this installation serves.",
-            "It is that of the first host in LORIKEET_ENGINE_HOSTS, as soon as that is seen. To decide now: "
-            "manage.py set_base_model --host NAME.",
+            f"It is that of the first host in LORIKEET_ENGINE_HOSTS, as soon as that is seen. Or {_DECIDE}",
         )
     if digest != base.digest:
         return Quarantine(
             "other_base_model",
             f"This host serves {model} ({short(digest)}); this installation serves {base.name} ({short(base.digest)}).",
-            "Start the engine with the right model. To serve this one instead: manage.py set_base_model --host NAME.",
+            f"Start the engine with the right model. To serve this one instead, {_DECIDE}",
         )
     return Quarantine(
         "other_tokenizer",
         f"This host has the weights of {base.name} with another tokenizer or chat template.",
-        "Copy the whole model folder to the host. To serve these files instead: manage.py set_base_model --host NAME.",
+        f"Copy the whole model folder to the host. To serve these files instead, {_DECIDE}",
     )
 
 

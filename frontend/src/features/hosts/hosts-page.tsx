@@ -3,17 +3,16 @@ import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Host, HostAdapter } from "@/api/types";
 import { Page } from "@/app/page";
-import { Badge, Status, type Tone } from "@/components/badge";
+import { Badge, type Tone } from "@/components/badge";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { Ago } from "@/components/time";
 import { useTenant } from "@/features/session/queries";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
+import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./pool";
 import { hostsQuery } from "./queries";
-
-export const HOST_TONES: Record<Host["state"], Tone> = { online: "green", draining: "amber", offline: "danger", unknown: "neutral" };
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
@@ -48,7 +47,7 @@ function HostCard({ host }: { host: Host }) {
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
         <Cpu className="size-4 text-ink-3" aria-hidden />
         <h2 className="text-base font-semibold">{host.name}</h2>
-        <Status tone={HOST_TONES[host.state]} label={host.state} live={host.running > 0} />
+        <HostStatus host={host} />
         <span className="text-sm text-ink-3">
           {host.model ? `${host.model} on ${host.device}` : "never seen"}
         </span>
@@ -56,6 +55,7 @@ function HostCard({ host }: { host: Host }) {
           seen <Ago at={host.last_seen} />
         </span>
       </div>
+      <QuarantineNotice host={host} />
       <dl className="grid grid-cols-2 gap-px border-b bg-line sm:grid-cols-4">
         <Figure label="Running" value={number(host.running)} />
         <Figure label="Waiting" value={number(host.waiting)} />

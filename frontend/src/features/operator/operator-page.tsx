@@ -13,6 +13,7 @@ import { Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
 import { deviceTime, milliseconds, money, number, percent, short } from "@/lib/format";
+import { BaseModelCard } from "./base-model-card";
 import { PricesCard } from "./prices-card";
 import { reportQuery } from "./queries";
 
@@ -44,6 +45,7 @@ export function OperatorPage() {
       }
     >
       <div className="grid gap-5">
+        <BaseModelCard />
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && <Report report={data} />}

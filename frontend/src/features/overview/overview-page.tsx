@@ -6,13 +6,12 @@ import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
 import { SplitBar } from "@/components/bars";
-import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Snippets } from "@/components/code";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
-import { HOST_TONES } from "@/features/hosts/hosts-page";
+import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { PoolBar } from "@/features/hosts/pool";
 import { RequestTable } from "@/features/requests/request-table";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
@@ -83,8 +82,8 @@ function Content({ overview }: { overview: Overview }) {
 
 function Figures({ overview }: { overview: Overview }) {
   const { data: usage } = useQuery(usageQuery(useTenant(), 7));
-  const online = overview.hosts.filter(({ state }) => state === "online");
-  const speed = online.reduce((sum, host) => sum + host.tokens_per_second, 0);
+  const used = overview.hosts.filter(isUsed);
+  const speed = used.reduce((sum, host) => sum + host.tokens_per_second, 0);
   return (
     <Stats>
       <Stat label="Adapters ready" value={<Of part={overview.adapters.ready} whole={overview.adapters.total} />} note={readiness(overview)} />
@@ -100,7 +99,7 @@ function Figures({ overview }: { overview: Overview }) {
         note="finished or not"
         aside={usage && <Spark label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />}
       />
-      <Stat label="Hosts online" value={<Of part={online.length} whole={overview.hosts.length} />} note={`${number(Math.round(speed))} tokens/s now`} />
+      <Stat label="Hosts in use" value={<Of part={used.length} whole={overview.hosts.length} />} note={`${number(Math.round(speed))} tokens/s now`} />
     </Stats>
   );
 }
@@ -221,7 +220,7 @@ function Hosts({ hosts }: { hosts: Host[] }) {
           <li key={host.name} className="grid gap-2.5 px-4 py-3.5">
             <div className="flex items-center gap-2.5">
               <span className="font-medium">{host.name}</span>
-              <Status tone={HOST_TONES[host.state]} label={host.state} live={host.running > 0} />
+              <HostStatus host={host} />
               <span className="tnum ml-auto text-xs text-ink-3">
                 {number(host.running)} running · {number(Math.round(host.tokens_per_second))} tok/s
               </span>

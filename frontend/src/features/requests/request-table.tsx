@@ -71,12 +71,13 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
       <Td className="max-w-56 truncate font-medium">{row.model}</Td>
       <Td>
         <Status tone={OUTCOMES[row.outcome]} label={row.outcome} />
+        {row.error_code && !brief && <span className="ml-2 hidden font-mono text-2xs text-ink-2 sm:inline">{row.error_code}</span>}
       </Td>
       <Td className="tnum text-right">
         {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
       </Td>
       <Td className="tnum hidden text-right sm:table-cell">{firstToken(row)}</Td>
-      {!brief && <Td className="tnum text-right">{milliseconds(totalMs(row))}</Td>}
+      {!brief && <Td className="tnum text-right">{row.outcome === "failed" && totalMs(row) === 0 ? <Unknown /> : milliseconds(totalMs(row))}</Td>}
       {!brief && (
         <Td>
           <TimingBar times={row} scale={longest} />
@@ -89,11 +90,16 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
   );
 }
 
-/** Milliseconds are rounded: an answer whose first token took 0 had it within half a millisecond. */
+/**
+ * Milliseconds are rounded: an answer whose first token took 0 had it within half a millisecond. Of one whose engine died
+ * nobody knows.
+ */
 function firstToken(row: RequestRow) {
   if (row.first_token_ms > 0) return milliseconds(row.first_token_ms);
-  return row.completion_tokens > 0 ? "< 1 ms" : <span className="text-ink-3">–</span>;
+  return row.completion_tokens > 0 && row.outcome !== "failed" ? "< 1 ms" : <Unknown />;
 }
+
+const Unknown = () => <span className="text-ink-3">–</span>;
 
 function Details({ row, span }: { row: RequestRow; span: number }) {
   const mayRead = useCan("transcripts.read");

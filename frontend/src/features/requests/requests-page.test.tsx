@@ -56,6 +56,15 @@ function serve({ enabled = true, capabilities = [] as string[] } = {}) {
 const text = { prompt: [{ role: "user", content: "Where is my parcel?" }], answers: ["On its way."], cut: true };
 
 describe("the request log", () => {
+  it("shows requests that failed, with the reason and what was received", async () => {
+    serve();
+    const failed: RequestRow = { ...row, id: "req_2", outcome: "failed", error_code: "engine_disconnected", prompt_tokens: 0, completion_tokens: 7, decode_ms: 0 };
+    server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [failed, row], next_cursor: null })));
+    openConsole("/t/acme/requests");
+    const line = (await screen.findByRole("button", { name: "Details of request req_2" })).closest("tr");
+    expect(line).toHaveTextContent("failedengine_disconnected0 → 7––");
+  });
+
   it("counts what was refused, by reason", async () => {
     serve();
     const { user } = openConsole("/t/acme/requests");

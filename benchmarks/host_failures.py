@@ -1,0 +1,285 @@
+"""What callers notice when engine hosts are restarted, killed or frozen under load.
+
+    python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--only restarts]
+
+A web process over SQLite with its workers inside, and two engines with the demo model on the processor. Eight callers
+send requests without a pause: every second one streamed, every second one for an adapter, 64 tokens. Meanwhile
+
+    restarts   each engine in turn gets SIGTERM (5 s to drain), is started again, and the next when it is ready
+    kills      the same with SIGKILL
+    freeze     one engine stands still (SIGSTOP) for 30 s
+
+Counted apart: requests that failed although nothing of them had been answered, which is what should not happen, and
+streams that broke off after their first token, which nobody can mend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from background_fairness import commit, cpu_name
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "host_failures.jsonl"
+
+import httpx  # noqa: E402
+from lorikeet_testing.web import WebProcess, eventually  # noqa: E402
+
+CALLERS = 8
+DRAIN_S = 5
+ADAPTER = "pirate"
+MODEL = "demo"
+
+
+class Engine:
+    """One engine host, as a process."""
+
+    def __init__(self, folder: Path, name: str, env: dict[str, str]) -> None:
+        self.name, self.folder, self.env = name, folder, env
+        self.address = f"unix:{folder}/{name}.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [
+            sys.executable, "-m", "lora_engine", "--model", str(ROOT / "demo" / "model"), "--model-name", MODEL,
+            "--listen", self.address, "--data-dir", str(self.folder / self.name), "--threads", "1",
+            "--pool-mb", "64", "--host-arena-mb", "64", "--drain-seconds", str(DRAIN_S),
+        ]  # fmt: skip
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self.env, stdout=log, stderr=log)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def end(self, number: int) -> None:
+        self.signal(number)
+        assert self.process is not None
+        self.process.wait(60)
+
+
+@dataclass
+class Load:
+    """Callers that go on whatever happens, and what became of their requests."""
+
+    url: str
+    key: str
+    ends: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    longest_s: float = 0.0
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._repeat, args=[number]) for number in range(CALLERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stopped.set()
+            for thread in threads:
+                thread.join()
+
+    def _repeat(self, number: int) -> None:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=120) as http:
+            count = number
+            while not self.stopped.is_set():
+                count += 1
+                begun = time.monotonic()
+                end, code = self._ask(http, streamed=count % 2 == 0, model=(ADAPTER, MODEL)[count // 2 % 2])
+                self.longest_s = max(self.longest_s, time.monotonic() - begun)
+                self.ends[end] += 1
+                if code:
+                    self.codes[f"{end}: {code}"] += 1
+
+    def _ask(self, http: httpx.Client, *, streamed: bool, model: str) -> tuple[str, str]:
+        body: dict[str, Any] = {"model": model, "prompt": "Tell me about rivers and", "max_tokens": 64}
+        answered = False
+        try:
+            with http.stream("POST", "/v1/completions", json={**body, "stream": streamed}) as answer:
+                for line in answer.iter_lines():
+                    if '"error"' in line:
+                        code = json.loads(line.removeprefix("data: "))["error"]["code"]
+                        return ("broke off" if answered else "failed"), code
+                    answered = answered or line.startswith("data: {")
+                return ("answered", "") if answer.status_code == 200 else ("failed", str(answer.status_code))
+        except httpx.TransportError as error:
+            return ("broke off" if answered else "failed"), type(error).__name__
+
+
+@dataclass(frozen=True)
+class Platform:
+    web: WebProcess
+    engines: list[Engine]
+    key: str
+
+    def ready(self, boots: dict[str, str] | None = None) -> bool:
+        """Both hosts answer, hold the adapter, and are not those of `boots` any more."""
+        hosts = self.web.query("select id, name, state, boot_id from fleet_enginehost")
+        placed = self.web.query("select host_id from fleet_placement where phase = 'ready'")
+        new = all(host["boot_id"] != (boots or {}).get(host["name"]) for host in hosts)
+        return new and len(placed) == len(hosts) == 2 and all(host["state"] == "online" for host in hosts)
+
+    def boot(self, engine: Engine) -> dict[str, str]:
+        rows = self.web.query("select name, boot_id from fleet_enginehost")
+        return {row["name"]: row["boot_id"] for row in rows if row["name"] == engine.name}
+
+    def restart(self, engine: Engine, number: int) -> None:
+        before = self.boot(engine)
+        engine.end(number)
+        engine.start()
+        eventually(lambda: self.ready(before), 120, what=f"{engine.name} ready again")
+        time.sleep(2)
+
+
+@contextmanager
+def platform() -> Iterator[Platform]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        roots = os.pathsep.join(str(ROOT / root) for root in ("platform", "inference_engine", "kernels"))
+        env = {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
+        engines = [Engine(folder, each, env) for each in ("one", "two")]
+        web = WebProcess(folder / "var", ",".join(f"{each.name}={each.address}" for each in engines))
+        web.var.mkdir()
+        try:
+            for engine in engines:
+                engine.start()
+            manage(web, "migrate", "--verbosity", "0")
+            made = manage(web, "create_tenant", "acme", "--owner", "ada@example.org", "--key", "first")
+            key = next(word for word in made.split() if word.startswith("lk_"))
+            web.start()
+            eventually(lambda: seen(web), 60, what="both hosts")
+            upload(web, key)
+            whole = Platform(web, engines, key)
+            eventually(whole.ready, 60, what="the adapter on both hosts")
+            yield whole
+        finally:
+            with suppress(AssertionError):
+                web.stop()
+            for engine in engines:
+                if engine.process is not None and engine.process.poll() is None:
+                    engine.process.kill()
+                    engine.process.wait()
+
+
+def manage(web: WebProcess, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=web.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def seen(web: WebProcess) -> bool:
+    return len(web.query("select 1 from fleet_enginehost where state = 'online'")) == 2
+
+
+def upload(web: WebProcess, key: str) -> None:
+    folder = ROOT / "demo" / "adapters" / ADAPTER
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    form = [("files", (name, (folder / name).read_bytes())) for name in names]
+    headers = {"Authorization": f"Bearer {key}"}
+    path = f"{web.url}/api/tenants/acme/uploads"
+    answer = httpx.post(path, data={"name": ADAPTER}, files=form, headers=headers, trust_env=False, timeout=60)
+    assert answer.status_code == 202, answer.text
+
+
+# -- what happens to the hosts --------------------------------------------------------
+
+
+def restarts(platform: Platform, asked: argparse.Namespace) -> None:
+    for _ in range(asked.rounds):
+        for engine in platform.engines:
+            platform.restart(engine, signal.SIGTERM)
+
+
+def kills(platform: Platform, asked: argparse.Namespace) -> None:
+    for _ in range(asked.rounds):
+        for engine in platform.engines:
+            platform.restart(engine, signal.SIGKILL)
+
+
+def freeze(platform: Platform, asked: argparse.Namespace) -> None:
+    engine = platform.engines[0]
+    engine.signal(signal.SIGSTOP)
+    try:
+        time.sleep(asked.freeze_s)
+    finally:
+        engine.signal(signal.SIGCONT)
+    time.sleep(5)
+
+
+CASES: dict[str, Callable[[Platform, argparse.Namespace], None]] = {
+    "restarts": restarts,
+    "kills": kills,
+    "freeze": freeze,
+}
+
+
+def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[str, Any]:
+    load = Load(platform.web.url, platform.key)
+    begun = time.monotonic()
+    with load.running():
+        time.sleep(3)
+        CASES[case](platform, asked)
+    eventually(platform.ready, 120, what="both hosts")
+    return {
+        "requests": sum(load.ends.values()),
+        "failed_before_an_answer": load.ends["failed"],
+        "broke_off": load.ends["broke off"],
+        "codes": dict(load.codes),
+        "longest_s": round(load.longest_s, 1),
+        "seconds": round(time.monotonic() - begun),
+        "restarts": 0 if case == "freeze" else 2 * asked.rounds,
+    }
+
+
+def report(case: str, found: dict[str, Any], dry: bool) -> None:
+    print(case, json.dumps(found), flush=True)
+    if dry:
+        return
+    row = {
+        "workload": "host_failures", "model": "lorikeet-demo", "system": "lorikeet", "case": case,
+        "metric": "failed_before_an_answer", "value": found["failed_before_an_answer"], "unit": "requests",
+        "floor": None, "gpu": None, "gpus": 0, "commit": os.environ.get("LORIKEET_COMMIT") or commit(),
+        "date": date.today().isoformat(),
+        "settings": {
+            "cpu": cpu_name(), "cores": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 1), "callers": CALLERS,
+            "drain_s": DRAIN_S, **found,
+        },
+    }  # fmt: skip
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
+    parser.add_argument("--freeze-s", type=float, default=30)
+    parser.add_argument("--only", choices=sorted(CASES), action="append")
+    parser.add_argument("--dry", action="store_true", help="print only")
+    asked = parser.parse_args()
+    with platform() as running:
+        for case in asked.only or CASES:
+            report(case, measure(running, case, asked), asked.dry)
+
+
+if __name__ == "__main__":
+    main()

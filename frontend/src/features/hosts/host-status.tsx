@@ -1,0 +1,35 @@
+import { ShieldAlert } from "lucide-react";
+import type { Host } from "@/api/types";
+import { Status, type Tone } from "@/components/badge";
+
+const TONES: Record<Host["state"], Tone> = { online: "green", draining: "amber", offline: "danger", unknown: "neutral" };
+
+type Shown = Pick<Host, "state" | "quarantine" | "running">;
+
+/** Whether requests and adapters go there. */
+export const isUsed = (host: Shown) => host.state === "online" && !host.quarantine;
+
+/** Its state; one in quarantine answers, but is not used. */
+export function HostStatus({ host }: { host: Shown }) {
+  const up = host.state === "online" || host.state === "draining";
+  if (host.quarantine && up) return <Status tone="amber" label="quarantine" />;
+  return <Status tone={TONES[host.state]} label={host.state} live={host.running > 0} />;
+}
+
+/** Why a host is not used, and what to do, in the server's own words. */
+export function QuarantineNotice({ host, named = false }: { host: Pick<Host, "name" | "quarantine">; named?: boolean }) {
+  const { name, quarantine } = host;
+  if (!quarantine) return null;
+  return (
+    <div role="note" aria-label={`Quarantine of ${name}`} className="flex gap-2.5 border-b bg-amber-soft px-4 py-3 text-sm">
+      <ShieldAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
+      <div className="min-w-0">
+        <p className="font-medium break-words text-amber-text">
+          {named && `${name}: `}
+          {quarantine.message}
+        </p>
+        <p className="mt-0.5 break-words text-ink-2">It gets neither adapters nor requests. {quarantine.fix}</p>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,137 @@
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { BaseModel, OperatorHost } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { Ago } from "@/components/time";
+import { toast } from "@/components/toast";
+import { HostStatus, QuarantineNotice } from "@/features/hosts/host-status";
+import { shortDigest } from "@/lib/format";
+import { allHostsQuery, baseModelQuery, useSetBaseModel } from "./queries";
+
+/** Which base model this installation serves, which hosts serve another one, and the choice between them. */
+export function BaseModelCard() {
+  const base = useQuery(baseModelQuery);
+  const hosts = useQuery(allHostsQuery);
+  const [chosen, setChosen] = useState<OperatorHost | null>(null);
+  const error = base.error ?? hosts.error;
+  const retry = () => void Promise.all([base.refetch(), hosts.refetch()]);
+  return (
+    <Card aria-label="Base model">
+      <CardHeader title="Base model" note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={retry} className="m-4" />}
+      {!error && !hosts.data && <SkeletonRows rows={2} />}
+      {hosts.data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>}
+      {hosts.data && hosts.data.length > 0 && <Hosts hosts={hosts.data} onChoose={setChosen} />}
+      {chosen && <Decide host={chosen} current={base.data ?? null} onClose={() => setChosen(null)} />}
+    </Card>
+  );
+}
+
+function Served({ base }: { base: BaseModel | null }): ReactNode {
+  if (!base) return "Not decided yet: it will be that of the first host in LORIKEET_ENGINE_HOSTS, or of the one chosen here";
+  return (
+    <>
+      {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by} <Ago at={base.decided_at} />
+      {base.adapters_of.length > 0 && (
+        <>
+          ; with adapters of <span className="font-mono">{base.adapters_of.map(shortDigest).join(", ")}</span>
+        </>
+      )}
+    </>
+  );
+}
+
+function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: OperatorHost) => void }) {
+  return (
+    <>
+      {hosts.map((host) => (
+        <QuarantineNotice key={host.name} host={host} named />
+      ))}
+      <Table label="Engine hosts">
+        <thead>
+          <tr>
+            <Th>Host</Th>
+            <Th>State</Th>
+            <Th>Base model</Th>
+            <Th className="hidden md:table-cell">Address</Th>
+            <Th className="hidden md:table-cell">Seen</Th>
+            <Th>
+              <span className="sr-only">Decide</span>
+            </Th>
+          </tr>
+        </thead>
+        <tbody>
+          {hosts.map((host) => (
+            <Tr key={host.name}>
+              <Td className="font-medium">{host.name}</Td>
+              <Td>
+                <HostStatus host={host} />
+              </Td>
+              <Td>
+                {host.model || <span className="text-ink-3">never seen</span>} <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
+              </Td>
+              <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
+              <Td className="hidden text-ink-2 md:table-cell">
+                <Ago at={host.last_seen} />
+              </Td>
+              <Td className="text-right">
+                {host.quarantine && (
+                  <Button size="sm" onClick={() => onChoose(host)}>
+                    Serve this one
+                  </Button>
+                )}
+              </Td>
+            </Tr>
+          ))}
+        </tbody>
+      </Table>
+    </>
+  );
+}
+
+function Decide({ host, current, onClose }: { host: OperatorHost; current: BaseModel | null; onClose: () => void }) {
+  const decide = useSetBaseModel();
+  const [keep, setKeep] = useState(false);
+  const isOther = current !== null && current.digest !== host.base_digest;
+  const confirm = () =>
+    decide.mutate(
+      { host: host.name, keep_adapters: keep },
+      {
+        onSuccess: (base) => {
+          toast.good(`${base.name} is the base model now`);
+          onClose();
+        },
+      },
+    );
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Serve ${host.model} of ${host.name}?`}
+      description={
+        current
+          ? "Hosts with anything else go into quarantine at once: they get neither adapters nor requests until they are started with this model."
+          : "From now on this installation serves this model; hosts with another one go into quarantine."
+      }
+      action="Serve this model"
+      busy={decide.isPending}
+      onConfirm={confirm}
+    >
+      {isOther && (
+        <label className="mt-3 flex items-start gap-2.5 text-sm">
+          <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.target.checked)} className="mt-0.5 size-4 shrink-0 accent-(--accent)" />
+          <span>
+            Keep the adapters of {current.name}
+            <span className="block text-xs text-ink-3">Only if it is the same model, saved anew. Otherwise they fail, and their owners upload adapters for this one.</span>
+          </span>
+        </label>
+      )}
+      {decide.error && <ErrorNotice error={asApiError(decide.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
