@@ -16,7 +16,7 @@ from django.urls import re_path  # noqa: E402
 
 import control_plane.gateway.sockets.websocket_urls  # noqa: E402
 import control_plane.live.websocket_urls  # noqa: E402
-from control_plane import drain, embedded  # noqa: E402
+from control_plane import db, drain, embedded  # noqa: E402
 from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
 from control_plane.adapters.uploads.authorization import authorize_upload  # noqa: E402
 from control_plane.adapters.uploads.spool import require_room  # noqa: E402
@@ -68,6 +68,6 @@ _routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _
 
 application = Lifespan(
     Edge(cast(AsgiApp, _routed), bodies={PREFIX: lambda error: from_platform(error).openai_body()}),
-    startup=[_serve_events_here, embedded.start, background.start, gateway.start, drain.start, settle_memory],
-    shutdown=[_stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
+    startup=[db.start, _serve_events_here, embedded.start, background.start, gateway.start, drain.start, settle_memory],
+    shutdown=[db.stop, _stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
 )

@@ -2,14 +2,15 @@
 
 import os
 
-from celery import Celery
+from control_plane.broker import App, Broker
+from control_plane.jobs.task import PatientTask
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
 
-def make_app() -> Celery:
+def make_app() -> App:
     """Which queues are consumed is a state of the application, so each embedded worker has one of its own."""
-    made = Celery("control_plane", set_as_current=False)
+    made = App("control_plane", amqp=Broker, task_cls=PatientTask, set_as_current=False)
     made.config_from_object("django.conf:settings", namespace="CELERY")
     made.autodiscover_tasks()
     return made

@@ -80,6 +80,8 @@ class Settings(BaseSettings):
 
     database_url: str = ""
     database_pool: int = Field(default=10, ge=0)
+    database_answer_s: float = Field(default=10.0, gt=0)
+    database_grace_s: int = Field(default=120, ge=0)
     redis_url: str = ""
     embedded: bool | None = None
 

@@ -15,10 +15,15 @@ from typing import ParamSpec, TypeVar
 
 from django.db import IntegrityError, close_old_connections, connections
 
+from control_plane.breaker import Breaker
+from control_plane.config import current
+from control_plane.postgres.connection import abort_all, limit_answers
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 THREADS = 8
+_reached = False
 _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="lorikeet-db")
 
 
@@ -30,11 +35,51 @@ async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _with_connection(fn: Callable[[], R]) -> R:
+    global _reached
     close_old_connections()
     try:
-        return fn()
+        answer = fn()
+        _reached = True
+        return answer
     finally:
         close_old_connections()
+
+
+def database_breaker() -> Breaker | None:
+    """Of the PostgreSQL server; SQLite, a file, needs none."""
+    if connections.settings["default"]["ENGINE"] != "control_plane.postgres":
+        return None
+    from control_plane.postgres.base import breaker
+
+    return breaker
+
+
+def was_reached() -> bool:
+    """Whether this process has had an answer of the database yet."""
+    return _reached
+
+
+def outage_s() -> float:
+    """For how many seconds the database has been away; 0 while it answers."""
+    breaker = database_breaker()
+    return breaker.open_for_s if breaker is not None else 0.0
+
+
+async def start() -> None:
+    """A start-up hook: no answer is waited for longer than LORIKEET_DATABASE_ANSWER_S."""
+    if database_breaker() is not None:
+        limit_answers(current().database_answer_s)
+
+
+async def stop() -> None:
+    """The last shut-down hook: threads that still wait for the database must not hold up the process's end."""
+    if database_breaker() is not None:
+        await asyncio.to_thread(_abandon)
+
+
+def _abandon() -> None:
+    abort_all()
+    connections["default"].close_pool()  # type: ignore[attr-defined]
 
 
 def close_thread_connections() -> None:

@@ -28,6 +28,7 @@ from control_plane.jobs.sending import send
 logger = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 10.0
+RESTART_S = 1.0
 
 
 class SecondEmbeddedProcessError(RuntimeError):
@@ -45,7 +46,7 @@ class EmbeddedWorker:
 
     def __init__(self) -> None:
         self._lock: IO[str] | None = None
-        self._workers: list[WorkController] = []
+        self._workers: list[_QueueWorker] = []
         self._beat: threading.Thread | None = None
 
     def start(self) -> None:
@@ -53,7 +54,7 @@ class EmbeddedWorker:
         self._lock = _take_lock(current().var_dir / "embedded.lock")
         if not current().redis_url:
             claims.end_all()  # of the process before this one
-        self._workers = [_start_worker(queue) for queue in QUEUES]
+        self._workers = [_QueueWorker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
         self._beat.start()
         send("adapters.validate_next")
@@ -64,7 +65,7 @@ class EmbeddedWorker:
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
         # Each waits for its running tasks, so they are stopped beside each other.
-        stopping = [threading.Thread(target=worker.stop, name=worker.hostname, daemon=True) for worker in self._workers]
+        stopping = [threading.Thread(target=worker.stop, name=worker.name, daemon=True) for worker in self._workers]
         for thread in stopping:
             thread.start()
         end = time.monotonic() + STOP_WITHIN_S
@@ -78,20 +79,41 @@ class EmbeddedWorker:
             self._lock.close()
 
 
-def _start_worker(queue: WorkQueue) -> WorkController:
-    worker = make_app().WorkController(
-        pool_cls="threads",
-        concurrency=queue.slots,
-        hostname=f"{queue.name}@embedded",
-        queues=[queue.name],
-        without_heartbeat=True,
-        without_mingle=True,
-        without_gossip=True,
-        # With Redis, workers of one process would share the one event loop that kombu has for it.
-        use_eventloop=False,
-    )
-    threading.Thread(target=worker.start, name=f"lorikeet-{queue.name}", daemon=True).start()
-    return worker
+class _QueueWorker:
+    """One queue's worker in a thread of its own; another takes its place if it crashes."""
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self.name = f"{queue.name}@embedded"
+        self._queue = queue
+        self._stopping = threading.Event()
+        self._controller = self._make()
+        threading.Thread(target=self._run, name=f"lorikeet-{queue.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Returns when its running tasks have ended."""
+        self._stopping.set()
+        self._controller.stop()
+
+    def _make(self) -> WorkController:
+        return make_app().WorkController(
+            pool_cls="threads",
+            concurrency=self._queue.slots,
+            hostname=self.name,
+            queues=[self._queue.name],
+            without_heartbeat=True,
+            without_mingle=True,
+            without_gossip=True,
+            # With Redis, workers of one process would share the one event loop that kombu has for it.
+            use_eventloop=False,
+        )
+
+    def _run(self) -> None:
+        while True:
+            self._controller.start()
+            if self._stopping.wait(RESTART_S):
+                return
+            logger.error("The worker %s ended; another takes its place.", self.name)
+            self._controller = self._make()
 
 
 def _take_lock(path: Path) -> IO[str]:

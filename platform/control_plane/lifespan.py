@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,6 +14,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
+# All shut-down hooks together: one that waits for a server that is away must not make a supervisor kill the process.
+STOP_WITHIN_S = 9.0
 
 
 class Lifespan:
@@ -46,9 +49,13 @@ class Lifespan:
         return True
 
     async def _stop(self, send: Send) -> None:
+        end = asyncio.get_running_loop().time() + STOP_WITHIN_S
         for hook in reversed(self.shutdown):
             try:
-                await hook()
+                async with asyncio.timeout_at(end):
+                    await hook()
+            except TimeoutError:
+                logger.warning("%s.%s did not end in time.", hook.__module__, hook.__qualname__)
             except Exception:
                 logger.exception("A part of the web process did not stop cleanly.")
         await send({"type": "lifespan.shutdown.complete"})

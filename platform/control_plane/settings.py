@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 from kombu.entity import Queue
 
+from control_plane import redis_client
 from control_plane.config import REPOSITORY, Settings, SettingsError, split_list
 from control_plane.jobs import queues
 
@@ -68,6 +69,18 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP
 APPEND_SLASH = False
 
 
+_NOTICE_A_LOST_SERVER: dict[str, Any] = {
+    "connect_timeout": 3,
+    # A standby, or a primary that was one until a failover, is as good as none: what it shows may be old.
+    "target_session_attrs": "read-write",
+    # A machine that vanished closes nothing: milliseconds until sent bytes must be acknowledged, seconds of silence.
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+}
+
+
 def _database() -> dict[str, Any]:
     if not LORIKEET.database_url:
         return {
@@ -81,10 +94,12 @@ def _database() -> dict[str, Any]:
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             },
         }
-    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url))
+    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url, engine="control_plane.postgres"))
+    # What the URL says after "?" counts.
+    options = database["OPTIONS"] = {**_NOTICE_A_LOST_SERVER, **database.get("OPTIONS", {})}
     if LORIKEET.database_pool:
         # Under ASGI each request runs on its own thread, so connections are kept in a pool and not by thread.
-        database.setdefault("OPTIONS", {})["pool"] = {"min_size": 1, "max_size": LORIKEET.database_pool}
+        options["pool"] = {"min_size": 1, "max_size": LORIKEET.database_pool}
     return database
 
 
@@ -116,7 +131,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # Only a proxy that says how it was called can be believed; without one a redirect would lead in circles.
 SECURE_SSL_REDIRECT = LORIKEET.secure_cookies and LORIKEET.trust_proxy
-SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^metrics$"]
+SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz(/inference)?$", r"^metrics$"]
 # Other names of the same domain are not ours to decide about: no HSTS for subdomains, no preload.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0
@@ -166,23 +181,31 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = LORIKEET.request_max_bytes
 
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
     "default": {
-        "BACKEND": "channels_redis.core.RedisChannelLayer",
-        # A socket waits five seconds at a time for its messages, which is also the client's own limit for any answer:
-        # without a longer one an idle socket would be cut when its answer comes a moment late.
-        "CONFIG": {"hosts": [{"address": LORIKEET.redis_url, "socket_timeout": 20}]},
+        "BACKEND": "control_plane.live.channel_layer.SurvivingChannelLayer",
+        "CONFIG": {"hosts": [{"address": LORIKEET.redis_url, **redis_client.channel_options(LORIKEET.redis_url)}]},
     }
     if LORIKEET.redis_url
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 }
 
 CACHES: dict[str, dict[str, Any]] = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": LORIKEET.redis_url}
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": LORIKEET.redis_url,
+        "OPTIONS": redis_client.options(LORIKEET.redis_url, asynchronous=False),
+    }
     if LORIKEET.redis_url
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
 
 CELERY_BROKER_URL = LORIKEET.redis_url or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Workers wait for Redis however long it is away.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# Also when it answers, but with an error: its memory is full, or it became a replica.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
+# Who queues a task after a write tries again by itself (`deferred.py`) and must not wait here.
+CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_QUEUES = [Queue(queue.name) for queue in queues.QUEUES]  # type: ignore[no-untyped-call]
 CELERY_TASK_ROUTES = queues.ROUTES
 CELERY_TASK_DEFAULT_QUEUE = queues.DEFAULT
@@ -192,6 +215,9 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# Else a worker that loses its connection twice in a moment can be left taking no task at all.
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
@@ -215,8 +241,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget-abandoned": {"task": "usage.forget_abandoned", "schedule": 86_400.0},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }
-if not LORIKEET.redis_url:
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
+    redis_client.broker_options(LORIKEET.redis_url) if LORIKEET.redis_url else {"polling_interval": 0.05}
+)
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -292,5 +319,7 @@ LOGGING: dict[str, Any] = {
         "django.request": {"level": "ERROR"},
         # Would log every URL that is called, and a webhook's may have a password in its query.
         "httpx": {"level": "WARNING"},
+        # A warning for each attempt to connect; the breaker logs an outage once.
+        "psycopg.pool": {"level": "ERROR"},
     },
 }

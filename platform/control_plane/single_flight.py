@@ -1,4 +1,4 @@
-"""Answers of the database that are remembered for a second.
+"""Answers of the database that are remembered for a second, and longer while it is away.
 
 A write in this process forgets everything at once; one in another process counts after ``FRESH_S``. Refusals are not
 remembered. Concurrent questions share one look.
@@ -10,67 +10,154 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from django.db import transaction
 
-from control_plane.audit.models import AuditEvent
+from control_plane.audit.models import ActorKind, AuditEvent
+from control_plane.config import current
 from control_plane.db import run_db
+from control_plane.unavailable import is_database_away
 
 T = TypeVar("T")
 FRESH_S = 1.0
+# An answer that takes longer is not waited for where a remembered one may stand in for it.
+SLOW_S = 1.0
+# After one such, and for so long, others are waited for less: a server that is well answers much sooner.
+HURRY_FOR_S = 5.0
+HURRIED_S = 0.2
 MOST_KEPT = 10_000
 
 _writes = itertools.count(1)
 _last_write = 0
+_last_decision = 0
+_slow_at = float("-inf")
 
 
-def forget_after_commit(_row: AuditEvent) -> None:
+def forget_after_commit(row: AuditEvent) -> None:
     """A listener of the audit log: every write has a row there."""
-    transaction.on_commit(_forget, robust=True)
+    # What the system does by itself takes nobody's access away.
+    decided = row.actor_kind != ActorKind.SYSTEM
+    transaction.on_commit(forget if decided else look_again, robust=True)
 
 
-def _forget() -> None:
+def look_again() -> None:
+    """What was remembered until now may be old."""
     global _last_write
     _last_write = next(_writes)
+
+
+def forget() -> None:
+    """What was remembered until now counts no more, not even while the database is away."""
+    global _last_decision
+    look_again()
+    _last_decision = _last_write
+
+
+@dataclass(frozen=True)
+class _Known(Generic[T]):
+    answer: T
+    write: int
+    """The last one before the database was asked."""
+    at: float
+    """When it was asked, on the monotonic clock."""
+
+    def is_younger_than(self, seconds: float) -> bool:
+        return time.monotonic() <= self.at + seconds
+
+
+@dataclass(frozen=True)
+class _Look(Generic[T]):
+    future: asyncio.Future[T]
+    began: float
+
+    @property
+    def patience_s(self) -> float:
+        """How long somebody who has a remembered answer still waits for it."""
+        now = time.monotonic()
+        patience_s = HURRIED_S if now < _slow_at + HURRY_FOR_S else SLOW_S
+        return max(0.0, self.began + patience_s - now)
 
 
 class Fresh(Generic[T]):
     """Answers that are younger than ``FRESH_S`` and than the last write. Of one event loop.
 
-    Those that are not ``worth_keeping`` are looked up anew by the next who asks.
+    Those that are not ``worth_keeping`` are looked up anew by the next who asks. While the database is away or slow,
+    older ones stand in for its answer, up to ``LORIKEET_DATABASE_GRACE_S`` and as long as they are ``still_good``.
     """
 
-    def __init__(self, worth_keeping: Callable[[T], bool] = lambda _: True) -> None:
-        self._worth_keeping = worth_keeping
-        self._known: dict[object, tuple[float, int, T]] = {}
-        self._asking: dict[tuple[object, int], asyncio.Future[T]] = {}
+    def __init__(
+        self, worth_keeping: Callable[[T], bool] = lambda _: True, still_good: Callable[[T], bool] = lambda _: True
+    ) -> None:
+        self._worth_keeping, self._still_good = worth_keeping, still_good
+        self._known: dict[object, _Known[T]] = {}
+        self._looks: dict[tuple[object, int], _Look[T]] = {}
 
     def peek(self, key: object) -> T | None:
         known = self._known.get(key)
-        if known is None or known[0] < time.monotonic() or known[1] != _last_write:
+        if known is None or known.write != _last_write or not known.is_younger_than(FRESH_S):
             return None
-        return known[2]
+        return known.answer
 
     async def get(self, key: object, look: Callable[[], T]) -> T:
         """`look` runs on a database thread if the answer is not known."""
         if (known := self.peek(key)) is not None:
             return known
         write = _last_write  # what is read from here on may be older than a later write
-        asking = self._asking.get((key, write))
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask(key, write, look))
-            self._asking[key, write] = asking
-        # One who goes away does not take the answer from those who wait with him.
-        return await asyncio.shield(asking)
+        running = self._looks.get((key, write))
+        if running is None:
+            future = asyncio.ensure_future(self._ask(key, write, look))
+            future.add_done_callback(_retrieve)
+            running = self._looks[key, write] = _Look(future, time.monotonic())
+        return await self._answer_or_stand_in(key, running)
+
+    async def _answer_or_stand_in(self, key: object, running: _Look[T]) -> T:
+        stand_in = self._stand_in(key)
+        if stand_in is None:
+            # Shielded: cancelling one who waits must not cancel the look for the others.
+            return await asyncio.shield(running.future)
+        await asyncio.wait([running.future], timeout=running.patience_s)
+        if not running.future.done():
+            _hurry()
+            return stand_in.answer
+        try:
+            return running.future.result()
+        except Exception as error:
+            if not is_database_away(error):
+                raise
+            return stand_in.answer
+
+    def _stand_in(self, key: object) -> _Known[T] | None:
+        known = self._known.get(key)
+        if known is None or known.write < _last_decision or not known.is_younger_than(current().database_grace_s):
+            return None
+        return known if self._still_good(known.answer) else None
 
     async def _ask(self, key: object, write: int, look: Callable[[], T]) -> T:
+        asked_at = time.monotonic()
         try:
             answer = await run_db(look)
+        except Exception as error:
+            if not is_database_away(error):
+                self._known.pop(key, None)  # refused: what was remembered is over
+            raise
         finally:
-            del self._asking[key, write]
+            del self._looks[key, write]
+        self._known.pop(key, None)
         if self._worth_keeping(answer):
             if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            self._known[key] = (time.monotonic() + FRESH_S, write, answer)
+                del self._known[next(iter(self._known))]  # the one that was looked up longest ago
+            self._known[key] = _Known(answer, write, asked_at)
         return answer
+
+
+def _hurry() -> None:
+    global _slow_at
+    _slow_at = time.monotonic()
+
+
+def _retrieve(future: asyncio.Future[T]) -> None:
+    """Its error may be nobody's: those who asked went on with what they remembered."""
+    if not future.cancelled():
+        future.exception()

@@ -5,7 +5,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from control_plane.audit import urls as audit
 from control_plane.http.access import public
-from control_plane.http.health import livez, readyz
+from control_plane.http.health import livez, readyz, readyz_inference
 from control_plane.http.metrics import metrics
 from control_plane.members import urls as tenants
 from control_plane.overview.views import OverviewView
@@ -55,6 +55,7 @@ docs = SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes
 urlpatterns = [
     path("livez", livez),
     path("readyz", readyz),
+    path("readyz/inference", readyz_inference),
     path("metrics", metrics),
     path("api/", include("control_plane.accounts.urls")),
     path("api/", include(tenants.offer_urlpatterns)),

@@ -18,7 +18,8 @@ def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, An
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """After commit, queue the task of that name. If the broker is away the reconciler queues it again later.
+    """After commit, queue the task of that name. While Redis is away it waits in memory; a reconciler finds what is
+    lost there.
 
     Raises UnknownTaskError at once.
     """

@@ -34,7 +34,7 @@ PASSWORD = "correct horse battery"
 
 # Open to anybody. Add to it only what takes a secret in its body, or tells none.
 PUBLIC = {
-    "livez", "readyz", "metrics", "api/session", "api/password/forgot", "api/password/reset",
+    "livez", "readyz", "readyz/inference", "metrics", "api/session", "api/password/forgot", "api/password/reset",
     "api/invitations/read",
     "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/^(?s:.*)$",
 }  # fmt: skip

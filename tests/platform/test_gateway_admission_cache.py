@@ -67,7 +67,7 @@ async def test_a_write_forgets_also_what_is_being_read() -> None:
     fresh: Fresh[str] = Fresh()
 
     def look_while_somebody_writes() -> str:
-        fresh_module._forget()
+        fresh_module.forget()
         return "stale"
 
     assert await fresh.get("k", look_while_somebody_writes) == "stale"

@@ -98,7 +98,7 @@ def test_unknown_address(client: Client) -> None:
 @pytest.mark.django_db
 def test_health(client: Client) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json() == {"status": "ready", "parts": {"database": "ok"}}
 
 
 def test_docs_bring_their_own_scripts(client: Client) -> None:

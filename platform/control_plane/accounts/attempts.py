@@ -17,16 +17,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
-import redis
 from redis.exceptions import RedisError
 
 from control_plane.accounts.addresses import normalise_email
 from control_plane.config import Rate, current
 from control_plane.errors import LorikeetError
 from control_plane.http.client_address import network_of
+from control_plane.redis_client import client
 
 MOST_NAMES = 100_000
-TIMEOUT_S = 1.0
 MAILS = Rate(5, 3600)
 """To one address, whoever asks for them."""
 PROVIDER = Rate(60, 60)
@@ -105,10 +104,7 @@ class RedisAttempts:
     """For many processes, by the clock of the Redis server."""
 
     def __init__(self, url: str) -> None:
-        self._redis: redis.Redis = redis.Redis.from_url(
-            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-        )
-        self._take = self._redis.register_script(_TAKE)
+        self._take = client(url).register_script(_TAKE)
 
     def take(self, name: str, rate: Rate) -> float:
         """Raises AttemptsUncountedError."""

@@ -18,6 +18,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from redis.exceptions import RedisError
 
+from control_plane.deferred import deferred
 from control_plane.events.ring import ring
 
 logger = logging.getLogger(__name__)
@@ -43,9 +44,10 @@ def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
             entry = ring().append(str(tenant_id), event, data)
             message = {"type": "console.event", "seq": entry.seq, "event": event, "data": data}
             send_to_group(group_name(tenant_id), message)
-    except (OSError, RedisError):
-        # The write is committed; a console that misses an event re-reads on its next poll or reconnect.
-        logger.warning("Live event not sent: the channel layer is unreachable.", extra={"event": event}, exc_info=True)
+    except (OSError, RedisError) as error:
+        # The write is committed. Consoles that missed it are told so as soon as Redis answers.
+        logger.warning("Live event %s not sent: %s", event, error)
+        deferred.add(("forget-events", str(tenant_id)), lambda: ring().forget(str(tenant_id)))
 
 
 def send_to_group(group: str, message: dict[str, Any]) -> None:

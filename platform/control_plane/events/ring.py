@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-import redis
-
 from control_plane import config
+from control_plane.redis_client import client
 
 LENGTH = 256
 MOST_TENANTS = 1000
@@ -54,6 +53,9 @@ class Ring(Protocol):
     def after(self, tenant: str, seq: int) -> list[Event] | None:
         """Everything newer than ``seq``, or None if some of it is no longer there."""
 
+    def forget(self, tenant: str) -> None:
+        """Something could not be appended: whoever asks for what is newer is told to start over."""
+
 
 class MemoryRing:
     """For one process."""
@@ -80,6 +82,11 @@ class MemoryRing:
             last = self._number(tenant)
             return select_after(list(self._events[tenant]), seq, last)
 
+    def forget(self, tenant: str) -> None:
+        with self._lock:
+            self._last.pop(tenant, None)
+            self._events.pop(tenant, None)
+
     def _number(self, tenant: str) -> int:
         if tenant not in self._last:
             self._last[tenant], self._events[tenant] = first_number(), deque(maxlen=self._length)
@@ -93,7 +100,7 @@ class RedisRing:
     """For many processes: a counter and a capped stream for each tenant."""
 
     def __init__(self, url: str, length: int = LENGTH) -> None:
-        self._redis: redis.Redis = redis.Redis.from_url(url)
+        self._redis = client(url)
         self._length = length
 
     def append(self, tenant: str, name: str, data: dict[str, Any]) -> Event:
@@ -111,6 +118,9 @@ class RedisRing:
         rows: Any = self._redis.xrange(self._keys(tenant)[1])
         events = [Event(int(key.split(b"-")[0]), row[b"e"].decode(), json.loads(row[b"d"])) for key, row in rows]
         return select_after(events, seq, self.last(tenant))
+
+    def forget(self, tenant: str) -> None:
+        self._redis.delete(*self._keys(tenant))
 
     @staticmethod
     def _keys(tenant: str) -> tuple[str, str]:

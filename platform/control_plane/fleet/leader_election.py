@@ -8,9 +8,8 @@ import uuid
 from pathlib import Path
 from typing import Protocol
 
-import redis
-
 from control_plane import config
+from control_plane.redis_client import client
 
 # Renews only what is still ours: a leader that was suspended must not take the lease back from its successor.
 _RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
@@ -29,7 +28,7 @@ class RedisLease:
     """For processes on several machines. A leader that dies is replaced after ``ttl_s``."""
 
     def __init__(self, url: str, name: str, ttl_s: float) -> None:
-        self._redis: redis.Redis = redis.Redis.from_url(url)
+        self._redis = client(url)
         self._key = f"lorikeet:lease:{name}"
         self._ttl_ms = int(ttl_s * 1000)
         self._me = uuid.uuid4().hex

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import grpc.aio
-from django.db import DatabaseError
+from redis.exceptions import RedisError
 
 from control_plane.db import run_db
 from control_plane.fleet import actions
@@ -20,6 +20,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import Lease
 from control_plane.fleet.models import EngineHost
 from control_plane.fleet.signals import host_changed
+from control_plane.unavailable import as_unavailable
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -54,9 +55,14 @@ class HostWatcher:
         """An engine or a database that is away for a while is waited for."""
         try:
             await step()
-        except (grpc.aio.AioRpcError, HostError, TimeoutError, DatabaseError) as error:
+        except (grpc.aio.AioRpcError, HostError, TimeoutError) as error:
             end_if_cancelled()
             logger.info("following host %s: %s", self.name, error)
+        except Exception as error:
+            end_if_cancelled()
+            if as_unavailable(error) is None:
+                raise
+            logger.warning("following host %s: %s", self.name, error)
 
     async def _follow(self) -> None:
         await self._booted(await self._client.describe())
@@ -91,32 +97,48 @@ class FleetWatcher:
 
     def __init__(self, endpoints: Mapping[str, Endpoint], lease: Lease, *, interval_s: float = HEARTBEAT_S) -> None:
         self._endpoints, self._lease, self._interval_s = endpoints, lease, interval_s
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled. Leads whenever it can; steps back at once when it cannot renew."""
+        """Until cancelled, whatever is away meanwhile. Leads whenever it can; steps back when another does."""
         try:
             while True:
-                if await run_db(self._lease.hold):
-                    await self._lead()
-                else:
-                    await self._step_back()
+                try:
+                    await self._take_turn()
+                except Exception:
+                    end_if_cancelled()
+                    logger.exception("The watcher goes on after an error.")
                 await asyncio.sleep(LEASE_CHECK_S)
         finally:
             await self._step_back()
-            await run_db(self._lease.release)
+            with contextlib.suppress(RedisError, OSError):  # it expires
+                await run_db(self._lease.release)
+
+    async def _take_turn(self) -> None:
+        try:
+            leads = await run_db(self._lease.hold)
+        except (RedisError, OSError) as error:
+            # Nobody else can take the lease either: who leads goes on. Two for a moment would write the same facts.
+            logger.warning("The watcher's lease cannot be renewed: %s", error)
+            return
+        if leads:
+            await self._lead()
+        else:
+            await self._step_back()
 
     async def _lead(self) -> None:
         if not self._tasks:
             await run_db(actions.sync_hosts, self._endpoints)
-            watchers = [HostWatcher(endpoint, interval_s=self._interval_s) for endpoint in self._endpoints.values()]
-            self._tasks = [asyncio.create_task(watcher.run(), name=f"watch-{watcher.name}") for watcher in watchers]
-        for task in self._tasks:
-            if task.done():
-                task.result()  # a bug in a watcher ends this process's leadership loudly
+        for name, endpoint in self._endpoints.items():
+            task = self._tasks.get(name)
+            if task is None or task.done():
+                if task is not None and not task.cancelled() and (error := task.exception()) is not None:
+                    logger.error("Following host %s ended with an error; starting anew.", name, exc_info=error)
+                watcher = HostWatcher(endpoint, interval_s=self._interval_s)
+                self._tasks[name] = asyncio.create_task(watcher.run(), name=f"watch-{name}")
 
     async def _step_back(self) -> None:
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -1,5 +1,6 @@
 """Who calls and what answers, remembered for a second: a busy key costs one look at the database a second, and a
-revoked one is refused everywhere within a second.
+revoked one is refused everywhere within a second; by a process that cannot reach the database, within
+``LORIKEET_DATABASE_GRACE_S``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from control_plane.transcripts.queries import keeps_text
 
 class Grants:
     def __init__(self) -> None:
-        self._callers: Fresh[Principal] = Fresh()
+        self._callers: Fresh[Principal] = Fresh(still_good=_key_is_usable)
         # That no host is ready may be over at any moment, and nobody tells.
         self._admissions: Fresh[Admission] = Fresh(lambda admission: bool(admission.hosts))
         self._recording: Fresh[bool] = Fresh()
@@ -42,3 +43,8 @@ class Grants:
     async def keeps_text(self, tenant: Tenant) -> bool:
         """Whether the tenant wants its requests' text kept."""
         return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))
+
+
+def _key_is_usable(principal: Principal) -> bool:
+    """It may have expired since it was looked up."""
+    return principal.api_key is None or principal.api_key.usable_at()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from django.http import JsonResponse
 
 from control_plane.errors import LorikeetError
 from control_plane.fleet.errors import HostError
+from control_plane.unavailable import as_unavailable
+
+logger = logging.getLogger(__name__)
 
 # Engine and gateway codes by the status that clients act on; anything else an engine says is its own failure: 500.
 _STATUS = {
@@ -96,6 +100,21 @@ class ApiError(Exception):
     def response(self) -> JsonResponse:
         headers = {"Retry-After": str(math.ceil(self.retry_after_s))} if self.retry_after_s is not None else {}
         return JsonResponse(self.openai_body(), status=self.status, headers={**headers, **(self.headers or {})})
+
+
+def of(error: Exception) -> ApiError:
+    """What a client is told of any error; one that nobody foresaw is logged."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HostError):
+        return from_failure(error)
+    if isinstance(error, LorikeetError):
+        return from_platform(error)
+    if (away := as_unavailable(error)) is not None:
+        logger.warning("A request is answered with 503: %s", error)
+        return from_platform(away)
+    logger.error("A request failed.", exc_info=error)
+    return internal()
 
 
 def invalid(message: str, fix: str, param: str | None = None, code: str = "invalid_value") -> ApiError:

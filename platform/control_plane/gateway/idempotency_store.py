@@ -11,9 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-import redis.asyncio
-
-TIMEOUT_S = 1.0
+from control_plane.redis_client import async_client
 
 
 @dataclass(frozen=True)
@@ -165,9 +163,7 @@ class RedisStore:
     """Of many processes."""
 
     def __init__(self, url: str) -> None:
-        self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
-            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-        )
+        self._redis = async_client(url)
         self._claim, self._renew, self._drop, self._keep = (
             self._redis.register_script(script) for script in (CLAIM, RENEW, DROP, KEEP)
         )

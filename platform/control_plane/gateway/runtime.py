@@ -4,8 +4,9 @@ behind the requests."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from control_plane import config
@@ -22,6 +23,8 @@ from control_plane.gateway.sockets.session import Sessions
 from control_plane.quotas.limiter_factory import make_limiter
 from control_plane.quotas.reservations import Reservation, Reservations
 from lora_engine.wire import engine_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 
 class Try(Protocol):
@@ -86,17 +89,27 @@ class Runtime:
         await self.fleet.client(host).acknowledge(request_ids)
 
     async def close(self) -> None:
-        """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first."""
-        await self.handover.close()
+        """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first.
+
+        What cannot be stored, because the database is away, stays in the engines' journals.
+        """
+        await _within(1.0, self.handover.close())
         self.sessions.close()
         self.closing = True
         self._lost([*self._tries])
-        await self.usage.close()
-        await self.transcripts.close()
-        await self.refusals.close()
-        await self.fleet.close()
-        await self.reservations.close()
-        await self.idempotency.close()
+        await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
+        await _within(1.0, self.fleet.close())
+        await _within(2.0, self.reservations.close(), self.idempotency.close())
+
+
+async def _within(seconds: float, *steps: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*steps)
+    except TimeoutError:
+        logger.warning("A part of the gateway did not stop within %.0f s.", seconds)
+    except Exception:
+        logger.exception("A part of the gateway did not stop cleanly.")
 
 
 _runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()

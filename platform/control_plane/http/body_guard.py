@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from http import HTTPStatus
 from typing import Any
 
 from control_plane.config import current
@@ -21,10 +19,11 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.client_address import network_of
-from control_plane.http.errors import CHALLENGE, error_body
+from control_plane.http.errors import error_body, headers_of
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 from control_plane.storage_errors import telling_storage_errors
+from control_plane.unavailable import telling_unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,8 @@ class BodyGuard:
         declared = declared_length(headers)
         try:
             if upload:
-                await run_db(self._authorize_upload, scope, upload["tenant"])
+                with telling_unavailable():
+                    await run_db(self._authorize_upload, scope, upload["tenant"])
             if declared is not None and declared > limit:
                 raise BodyTooLargeError(limit, upload=bool(upload))
             with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
@@ -123,10 +123,7 @@ async def send_refusal(
         (b"x-request-id", request_id.encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if (retry_s := getattr(error, "retry_after_s", None)) is not None:
-        sent.append((b"retry-after", str(math.ceil(retry_s)).encode()))
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        sent.append((b"www-authenticate", CHALLENGE.encode()))
+    sent += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
     if close:
         sent.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": sent})

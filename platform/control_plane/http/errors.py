@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,7 @@ from control_plane.db import is_duplicate
 from control_plane.errors import LorikeetError
 from control_plane.http.request_id import current_request_id
 from control_plane.storage_errors import as_storage_error
+from control_plane.unavailable import as_unavailable
 
 logger = logging.getLogger(__name__)
 CHALLENGE = 'Bearer realm="lorikeet"'
@@ -63,6 +65,9 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     if (refused := as_storage_error(exc)) is not None:
         logger.error("The artifact folder cannot be used: %s", exc)
         exc = refused
+    if (away := as_unavailable(exc)) is not None:
+        logger.warning("Answered with 503: %s", exc)
+        exc = away
     if isinstance(exc, LorikeetError):
         return Response(error_body(**exc.body()), status=exc.status, headers=headers_of(exc))
     if isinstance(exc, Http404):
@@ -125,6 +130,10 @@ def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
 
 
 def server_error(request: HttpRequest) -> JsonResponse:
+    """For what is raised outside DRF's views: middleware, plain views."""
+    error = sys.exc_info()[1]
+    if error is not None and (away := as_unavailable(error)) is not None:
+        return JsonResponse(error_body(**away.body()), status=away.status, headers=headers_of(away))
     return error_response(
         500,
         "internal_error",

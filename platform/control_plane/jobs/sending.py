@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from celery import current_app
+import logging
 
+from celery import current_app
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from control_plane.deferred import deferred
 from control_plane.jobs.queues import ROUTES
+from control_plane.redis_client import breaker
+
+logger = logging.getLogger(__name__)
 
 
 class UnknownTaskError(LookupError):
@@ -21,6 +29,16 @@ def require_known(task: str) -> None:
 
 
 def send(task: str, *args: object) -> None:
-    """Queue `task` now. Raises UnknownTaskError, and what the broker's client raises if the broker is away."""
+    """Queue `task` now, or as soon as Redis answers. Raises UnknownTaskError."""
     require_known(task)
+    try:
+        if breaker.is_open:
+            raise OperationalError(f"Redis is away: {breaker.reason}")
+        _send(task, args)
+    except (OperationalError, RedisError, OSError) as error:
+        logger.warning("%s is queued as soon as Redis answers: %s", task, error)
+        deferred.add((task, args), lambda: _send(task, args))
+
+
+def _send(task: str, args: tuple[object, ...]) -> None:
     current_app.send_task(task, args, ignore_result=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from datetime import datetime
 from uuid import UUID
 
+from django.db import DatabaseError, InterfaceError
 from django.db.models import Q
 from django.utils import timezone
 
 from control_plane.keys.models import ApiKey
 
+logger = logging.getLogger(__name__)
 FLUSH_EVERY_S = 30.0
 
 
@@ -49,11 +52,16 @@ class LastUsed:
         self._flushed_at = time.monotonic()
         return batch
 
-    @staticmethod
-    def _write(batch: dict[UUID, datetime]) -> None:
-        for key_id, moment in batch.items():
-            older = Q(last_used_at__isnull=True) | Q(last_used_at__lt=moment)
-            ApiKey.objects.filter(older, pk=key_id).update(last_used_at=moment)
+    def _write(self, batch: dict[UUID, datetime]) -> None:
+        """Without raising: nobody is refused because this could not be noted."""
+        try:
+            for key_id, moment in batch.items():
+                older = Q(last_used_at__isnull=True) | Q(last_used_at__lt=moment)
+                ApiKey.objects.filter(older, pk=key_id).update(last_used_at=moment)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("The last use of %d keys was not stored; it is tried again: %s", len(batch), error)
+            with self._lock:
+                self._seen = {**batch, **self._seen}
 
 
 last_used = LastUsed()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any, ClassVar
+
+from redis.exceptions import RedisError
 
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
@@ -16,6 +19,7 @@ from control_plane.live.presence import REFRESH_S, presence
 from control_plane.sockets.authenticated_socket import HeldSocket
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.tenants.roles import Capability
+from control_plane.unavailable import redis_unavailable
 
 LONGEST_MESSAGE = 4096
 REPLAYS_PER_S, REPLAYS_AT_ONCE = 0.5, 8.0
@@ -61,7 +65,7 @@ class ConsoleConsumer(HeldSocket):
         await super().disconnect(code)
         if self._refresher is not None:
             self._refresher.cancel()
-            await self.channel_layer.group_discard(group_name(self.tenant_id), self.channel_name)
+            await self.leave_group(group_name(self.tenant_id))
             await run_db(presence().leave, self.tenant_id)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -88,6 +92,10 @@ class ConsoleConsumer(HeldSocket):
         self._refresher = asyncio.create_task(self._stay_present())
         self.sent = await run_db(ring().last, str(self.tenant_id))
         await self._send({"type": "hello", "seq": self.sent})
+
+    async def layer_lost(self, message: dict[str, Any]) -> None:
+        """No event can come: the console shows that, and connects anew until it can."""
+        await self.cut(redis_unavailable())
 
     async def console_event(self, message: dict[str, Any]) -> None:
         """From the channel layer."""
@@ -123,7 +131,8 @@ class ConsoleConsumer(HeldSocket):
     async def _stay_present(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
-            await run_db(presence().refresh, self.tenant_id)
+            with contextlib.suppress(RedisError, OSError):  # the channel layer notices that too, and ends the socket
+                await run_db(presence().refresh, self.tenant_id)
 
     async def tell_error(self, error: LorikeetError) -> None:
         await self._send({"type": "error", "error": error.body()})

@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
 
-import redis
-
 from control_plane import config
+from control_plane.redis_client import client
 
 REFRESH_S = 20.0
 EXPIRY_S = 60.0
@@ -57,7 +56,7 @@ class RedisPresence:
     """For many. A process that dies without leaving is forgotten after ``EXPIRY_S``."""
 
     def __init__(self, url: str) -> None:
-        self._redis: redis.Redis = redis.Redis.from_url(url)
+        self._redis = client(url)
 
     def enter(self, tenant_id: UUID) -> None:
         self.refresh(tenant_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redis.exceptions import RedisError
+
 from control_plane.events.publisher import publish
 from control_plane.fleet.base_model import served_base
 from control_plane.fleet.models import EngineHost
@@ -12,7 +14,10 @@ from control_plane.tenants.models import Tenant
 
 def publish_host_status(host_name: str) -> None:
     """Costs a query per tenant that looks at a console now, and nothing when nobody does."""
-    watching = present_tenants()
+    try:
+        watching = present_tenants()
+    except (RedisError, OSError):
+        return  # no console could hear it
     if not watching:
         return
     host, base = EngineHost.objects.get(name=host_name), served_base()

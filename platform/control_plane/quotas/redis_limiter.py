@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 
 import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from control_plane.limits.values import Counted
@@ -38,8 +36,8 @@ from control_plane.quotas.limiter_interface import (
     UnknownSpendingError,
     months_around,
 )
+from control_plane.redis_client import options
 
-TIMEOUT_S = 1.0
 # A burst waits in line here, while the server answers as quickly as it can: that is no failure of the server's.
 LINE_S = 5.0
 MOST_CONNECTIONS = 16
@@ -277,10 +275,8 @@ class RedisLimiter:
             url,
             max_connections=MOST_CONNECTIONS,
             timeout=LINE_S,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
-            # Once, for a connection that went stale: every call here may be repeated without harm.
-            retry=Retry(NoBackoff(), 1),
+            # It may try once more on a new connection: every call here may be repeated without harm.
+            **options(url, asynchronous=True),
         )
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(pool)
         self._now_ms = now_ms

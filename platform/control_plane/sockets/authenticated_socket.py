@@ -8,8 +8,9 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, ClassVar
 
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.db import DatabaseError
+from redis.exceptions import RedisError
 
 from control_plane import drain
 from control_plane.access.principal import Principal
@@ -19,12 +20,13 @@ from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.metrics import SOCKETS
 from control_plane.http.websocket_protocol import admit
-from control_plane.single_flight import FRESH_S
+from control_plane.single_flight import FRESH_S, forget
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.sockets.identity import Caller
 from control_plane.sockets.recheck_cache import recent_look
 from control_plane.sockets.tickets import redeem
 from control_plane.tenants.roles import Capability
+from control_plane.unavailable import UnavailableError, as_unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ AUTH_WITHIN_S = 15.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_FORBIDDEN = 4403
 CLOSE_NOT_FOUND = 4404
+# Registered ones: something failed here; connect again later.
+CLOSE_INTERNAL = 1011
+CLOSE_TRY_AGAIN = 1013
 
 
 class TicketError(LorikeetError):
@@ -55,10 +60,29 @@ class UnauthenticatedError(LorikeetError):
         )
 
 
+class SocketFailedError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "internal_error",
+            "Something went wrong on the server; it has been logged.",
+            "Connect again. If it stays, report it to whoever runs this server.",
+            status=500,
+        )
+
+
+_CLOSE_CODES: dict[type[LorikeetError], int] = {
+    ForbiddenError: CLOSE_FORBIDDEN,
+    NotFoundError: CLOSE_NOT_FOUND,
+    UnavailableError: CLOSE_TRY_AGAIN,
+    SocketFailedError: CLOSE_INTERNAL,
+}
+
+
 class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     """A socket for those who proved within ``AUTH_WITHIN_S`` who they are, and for as long as that stays true.
 
-    It looks again when it is told to (``events/recheck.py``), and every ``RECHECK_S`` in case it was not.
+    It looks again when it is told to (``events/recheck.py``), and every ``RECHECK_S`` in case it was not. It outlives
+    an outage of Redis: then nothing tells it to look again, so only the second counts.
     """
 
     # Every message that clients may send, and what it takes; None: nothing yet. The tests walk this table.
@@ -91,7 +115,46 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             if timer is not None:
                 timer.cancel()
         if self.caller is not None:
-            await self.channel_layer.group_discard(self.caller.group, self.channel_name)
+            await self.leave_group(self.caller.group)
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """No error ends the socket without a word: the client is told, and whether to connect again."""
+        try:
+            await super().dispatch(message)
+        except StopConsumer:
+            raise
+        except Exception as error:
+            if message["type"] == "websocket.disconnect":
+                logger.exception("A socket did not end cleanly.")
+                raise StopConsumer from error
+            await self._fail(error)
+
+    async def _fail(self, error: Exception) -> None:
+        away = as_unavailable(error)
+        if away is None:
+            logger.error("A socket is closed because of an error.", exc_info=error)
+        with contextlib.suppress(OSError):  # it was the socket that failed
+            await self.cut(away or SocketFailedError())
+
+    async def layer_lost(self, message: dict[str, Any]) -> None:
+        """From the channel layer: Redis is away, so nothing is told to this socket."""
+
+    async def layer_back(self, message: dict[str, Any]) -> None:
+        """From the channel layer: what was told meanwhile is lost, and perhaps the group too."""
+        if self.caller is not None and await self._look(recent_look(self.caller)):
+            await self._join()
+
+    async def leave_group(self, group: str) -> None:
+        with contextlib.suppress(RedisError, OSError):  # it ends there by itself
+            await self.channel_layer.group_discard(group, self.channel_name)
+
+    async def _join(self) -> None:
+        """Be told when what the holder may do changes. Without Redis only the regular look is left."""
+        assert self.caller is not None
+        try:
+            await self.channel_layer.group_add(self.caller.group, self.channel_name)
+        except (RedisError, OSError) as error:
+            logger.warning("A socket will not be told of changes for now: %s", error)
 
     async def hold_by_ticket(self, ticket: str) -> bool:
         """For pages of ours only: a ticket from elsewhere counts for nothing."""
@@ -105,8 +168,8 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Whether the caller may have the socket; if not they were told, and it is closed."""
         # Joined before it looks: what changes from now on is noticed. What it sees may be a moment older than that, so
         # it looks again soon.
-        await self.channel_layer.group_add(caller.group, self.channel_name)
         self.caller = caller
+        await self._join()
         if not await self._look(recent_look(caller)) or not await self._prove():
             return False
         if self._hurry is not None:
@@ -143,6 +206,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def access_recheck(self, message: dict[str, Any]) -> None:
         """From the channel layer: what the holder may do has changed."""
         assert self.caller is not None
+        forget()
         await self._look(run_db(self.caller.principal))
 
     async def cut(self, error: LorikeetError) -> None:
@@ -151,8 +215,9 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         self._was_cut, self.principal = True, None
         await self.tell_error(error)
-        codes = {ForbiddenError: CLOSE_FORBIDDEN, NotFoundError: CLOSE_NOT_FOUND}
-        await self.close(next((code for kind, code in codes.items() if isinstance(error, kind)), CLOSE_UNAUTHENTICATED))
+        await self.close(
+            next((code for kind, code in _CLOSE_CODES.items() if isinstance(error, kind)), CLOSE_UNAUTHENTICATED)
+        )
 
     async def move(self) -> None:
         """This process is about to stop: the client should connect anew, which leads it to another one."""
@@ -185,5 +250,8 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             try:
                 if not await self._look(recent_look(self.caller)):
                     return
-            except DatabaseError:
-                logger.warning("A socket could not look again whether its holder may stay.", exc_info=True)
+            except Exception as error:
+                # The database is away, and what was remembered of the holder has become too old to rely on.
+                await self._fail(error)
+                return
+            await self._join()  # again: Redis may have lost the group, and forgets it after a day

@@ -72,7 +72,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     if database["TEST"].get("NAME"):
         return  # each folder of tests has these fixtures, and all share one database
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
-        database.update(dj_database_url.parse(url), OPTIONS={})
+        database.update(dj_database_url.parse(url, engine="control_plane.postgres"), OPTIONS={})
         database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
         del connections["default"]  # made for the engine of the settings
     elif not database["TEST"].get("NAME"):  # two folders of tests have these fixtures, and one database

@@ -40,6 +40,7 @@ from control_plane.http.body_guard import (
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 from control_plane.storage_errors import telling_storage_errors
+from control_plane.unavailable import telling_unavailable
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -122,9 +123,9 @@ class ResumableUploads:
         upload_id = UUID(matched["id"]) if matched["id"] else None
         try:
             handler = _handler(method, upload_id)
-            principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
-            tus_headers.require_version(headers)
-            with telling_storage_errors():
+            with telling_unavailable(), telling_storage_errors():
+                principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
+                tus_headers.require_version(headers)
                 await handler(Call(principal, matched["tenant"], upload_id, headers, receive, send, request_id))
         except LorikeetError as error:
             await _refuse(scope, send, error, request_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
@@ -14,9 +13,7 @@ from django.http.response import HttpResponseBase
 from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, list_models
 from control_plane.db import run_db
-from control_plane.errors import LorikeetError
 from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
@@ -35,8 +32,6 @@ from control_plane.tenants.roles import Capability
 from control_plane.usage import request_ids
 from control_plane.usage.models import Endpoint
 
-logger = logging.getLogger(__name__)
-
 View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 R = TypeVar("R", ChatRequest, CompletionRequest)
 
@@ -52,7 +47,7 @@ def endpoint(*methods: str) -> Callable[[View], View]:
                     raise _wrong_method(request, methods)
                 return await view(request, *args, **kwargs)
             except Exception as error:
-                problem = _as_api_error(error)
+                problem = errors.of(error)
                 _note_refusal(request, problem)
                 return problem.response()
 
@@ -65,17 +60,6 @@ def endpoint(*methods: str) -> Callable[[View], View]:
 def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
     allowed = " or ".join(methods)
     return ApiError(405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}.")
-
-
-def _as_api_error(error: Exception) -> ApiError:
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, HostError):
-        return errors.from_failure(error)
-    if isinstance(error, LorikeetError):
-        return errors.from_platform(error)
-    logger.exception("a request of /v1 failed")
-    return errors.internal()
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Awaitable, Callable
 
+logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 
 
@@ -29,13 +32,22 @@ class Flusher:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        await self._flush()
+        await self._try()
 
     async def _run(self) -> None:
         while True:
             await self._filled.wait()
             await asyncio.sleep(self._gather_s)
             self._filled.clear()
-            if not await self._flush():
+            if not await self._try():
                 await asyncio.sleep(RETRY_S)
                 self._filled.set()
+
+    async def _try(self) -> bool:
+        try:
+            return await self._flush()
+        except Exception as error:  # whatever it is, what comes later must be written too
+            # Without its message, which may quote what was to be written.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("%s could not write; trying again: %s\n%s", self._name, type(error).__name__, where)
+            return False

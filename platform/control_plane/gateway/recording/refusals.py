@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 
 from control_plane.access.principal import Principal
 from control_plane.db import run_db
@@ -60,8 +60,8 @@ class RefusalLog:
             return True
         try:
             await run_db(add, counts)
-        except DatabaseError:
-            logger.exception("Refusals of %d kinds could not be stored; trying again.", len(counts))
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("Refusals of %d kinds could not be stored; trying again: %s", len(counts), error)
             self._take_back(counts)
             return False
         return True

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol, Self
 
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError
 from prometheus_client import Counter
 
 from control_plane.access.principal import Principal
@@ -18,6 +18,7 @@ from control_plane.db import run_db
 from control_plane.fleet.coalescing import Chunk
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.transcripts.actions import Taken, store
+from control_plane.unavailable import is_database_away
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -136,10 +137,10 @@ class TranscriptWriter:
         while batch := self._waiting[:LARGEST_BATCH]:
             try:
                 await run_db(_store, batch)
-            except (OperationalError, InterfaceError) as error:
-                logger.warning("%d texts could not be stored (%s); trying again.", len(batch), type(error).__name__)
-                return False
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
+                if is_database_away(error):
+                    logger.warning("%d texts could not be stored (%s); trying again.", len(batch), type(error).__name__)
+                    return False
                 logger.error("%d texts could not be stored and are lost (%s).", len(batch), type(error).__name__)
                 LOST.inc(len(batch))
             del self._waiting[: len(batch)]

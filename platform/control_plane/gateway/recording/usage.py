@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, transaction
 
 from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ResolvedModel
@@ -93,8 +93,8 @@ class UsageWriter:
             batch = self._entries[:LARGEST_BATCH]
             try:
                 await run_db(store, batch)
-            except DatabaseError:
-                logger.exception("%d usage events could not be stored; trying again", len(batch))
+            except (DatabaseError, InterfaceError) as error:
+                logger.warning("%d usage events could not be stored; trying again: %s", len(batch), error)
                 return False
             del self._entries[: len(batch)]
             await self._acknowledge_all(batch)

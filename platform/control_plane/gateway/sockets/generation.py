@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from control_plane import drain
 from control_plane.access.principal import Principal
-from control_plane.errors import LorikeetError
 from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
@@ -25,8 +22,6 @@ from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
 from control_plane.usage.counters import TIMES
 from lora_engine.wire import engine_pb2 as pb
-
-logger = logging.getLogger(__name__)
 
 MOST_KEPT_BYTES = 1 << 20
 
@@ -103,15 +98,8 @@ class SocketGeneration:
         try:
             with drain.working():
                 await self._generate()
-        except ApiError as error:
-            await self._fail(error)
-        except HostError as failure:
-            await self._fail(errors.from_failure(failure))
-        except LorikeetError as error:
-            await self._fail(errors.from_platform(error))
-        except Exception:
-            logger.exception("a generation on a websocket failed")
-            await self._fail(errors.internal())
+        except Exception as error:
+            await self._fail(errors.of(error))
 
     async def _generate(self) -> None:
         asked = self._read()

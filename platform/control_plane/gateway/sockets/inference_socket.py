@@ -36,10 +36,11 @@ from control_plane.gateway.sockets.session import (
     read_resume,
     resume_lost,
 )
-from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, HeldSocket
+from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, HeldSocket, SocketFailedError
 from control_plane.sockets.handshake import header
 from control_plane.sockets.identity import KeyCaller
 from control_plane.tenants.roles import Capability
+from control_plane.unavailable import UnavailableError
 
 MOST_SESSIONS = 16
 """That one socket may have taken up from broken ones."""
@@ -78,9 +79,12 @@ class InferenceConsumer(HeldSocket):
         await super().disconnect(code)
 
     async def cut(self, error: LorikeetError) -> None:
-        self._end_all()
+        """What its holder may have no more ends. Where only a server of ours is away, it can be resumed."""
+        for_good = not isinstance(error, UnavailableError | SocketFailedError)
+        if for_good:
+            self._end_all()
         await super().cut(error)
-        await self._leave_remotes(end=True)
+        await self._leave_remotes(end=for_good)
 
     async def tell_error(self, error: LorikeetError) -> None:
         await self._error(NO_ID, errors.from_platform(error))

@@ -31,6 +31,7 @@ from control_plane.gateway.sockets.session import (
     resume_unavailable,
     resumed_frame,
 )
+from control_plane.redis_client import async_client
 
 logger = logging.getLogger(__name__)
 
@@ -275,14 +276,8 @@ class Handover:
         self._relays: dict[str, Relay] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: redis.asyncio.Redis | None = (
-            redis.asyncio.Redis.from_url(
-                url,
-                decode_responses=True,
-                socket_connect_timeout=1.0,
-                socket_timeout=None,  # waiting for the next frame is no failure
-                socket_keepalive=True,
-                max_connections=MOST_CONNECTIONS,
-            )
+            # Waiting for the next frame is no failure.
+            async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS)
             if url
             else None
         )
