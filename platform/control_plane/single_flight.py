@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 
 from django.db import transaction
 
-from control_plane.audit.models import ActorKind, AuditEvent
+from control_plane.access.actor import ActorKind
+from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.unavailable import is_database_away
