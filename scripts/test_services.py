@@ -54,58 +54,151 @@ class ServiceError(RuntimeError):
 @contextmanager
 def services() -> Iterator[Services]:
     """Both servers, for as long as the block runs."""
+    with server_folder() as root, postgres(root / "postgres") as database, redis(root / "redis") as queue:
+        yield Services(database.url, queue.url)
+
+
+@contextmanager
+def server_folder() -> Iterator[Path]:
+    """Where the account that runs PostgreSQL can pass through, as it cannot in a folder of pytest's."""
     with tempfile.TemporaryDirectory(prefix="lorikeet-services-") as folder:
         root = Path(folder)
-        root.chmod(0o711)  # the account that runs PostgreSQL must be able to pass through
-        with postgres(root / "postgres") as database_url, redis(root / "redis") as redis_url:
-            yield Services(database_url, redis_url)
+        root.chmod(0o711)
+        yield root
+
+
+class Server:
+    """One with a folder and a port of its own, which may be killed and started again with what it had on disk."""
+
+    url: str
+    stops_by: signal.Signals
+
+    def __init__(self, folder: Path, account: str) -> None:
+        folder.mkdir()
+        if account:
+            shutil.chown(folder, account)
+        self.folder, self.port, self._account = folder, free_port(), account
+        self._run = _Runner(account, folder)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{type(self).__name__.lower()}.log"
+
+    def start(self) -> None:
+        """Returns when it lets clients in. Raises ServiceError."""
+        self._process = self._run.spawn(*self.command(), log=self.log.name)
+        _wait_until(self._process, self.is_ready, self.log)
+
+    def command(self) -> Sequence[object]:
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(self.stops_by)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+class Postgres(Server):
+    """With an empty database `lorikeet` after `create`."""
+
+    stops_by = signal.SIGINT  # its fast shutdown: it does not wait for clients
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        binaries = postgres_binaries()
+        if binaries is None:
+            raise ServiceError("PostgreSQL is missing. Install it: apt install postgresql, or brew install postgresql.")
+        self._binaries, self._settings = binaries, {**POSTGRES_SETTINGS, **settings}
+        self._password = secrets.token_hex(16)
+        super().__init__(folder, _unprivileged_account())
+        self.url = f"postgres://lorikeet:{self._password}@127.0.0.1:{self.port}/lorikeet"
+
+    def create(self) -> None:
+        """Its files and its database; it runs afterwards."""
+        secret = self.folder / "password"
+        secret.write_text(self._password)
+        if self._account:
+            shutil.chown(secret, self._account)
+        self._run(
+            self._binaries / "initdb", "--pgdata", self.folder / "data", "--username", "lorikeet", "--pwfile", secret,
+            "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
+        )  # fmt: skip
+        self.start()
+        self._run(
+            self._binaries / "createdb", "-h", self.folder, "-p", self.port, "-U", "lorikeet", "lorikeet",
+            PGPASSWORD=self._password,
+        )  # fmt: skip
+
+    def command(self) -> Sequence[object]:
+        options = [f"--{name}={value}" for name, value in self._settings.items()]
+        return [
+            self._binaries / "postgres", "-D", self.folder / "data", "-h", "127.0.0.1", "-p", self.port,
+            "-k", self.folder, *options,
+        ]  # fmt: skip
+
+    def is_ready(self) -> bool:
+        """It listens before it lets anybody in."""
+        asked = [self._binaries / "pg_isready", "--quiet", "-h", self.folder, "-p", self.port]
+        return subprocess.call([str(part) for part in asked]) == 0
+
+
+class Redis(Server):
+    """Keeps nothing on disk unless `options` say so."""
+
+    stops_by = signal.SIGTERM
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise ServiceError("redis-server is missing. Install it: apt install redis-server, or brew install redis.")
+        self._program, self._options = program, options
+        self._password = secrets.token_hex(16)
+        super().__init__(folder, "")
+        self.url = f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+
+    def command(self) -> Sequence[object]:
+        return [
+            self._program, "--bind", "127.0.0.1", "--port", self.port, "--requirepass", self._password,
+            "--databases", REDIS_DATABASES, "--save", "", "--appendonly", "no", "--dir", self.folder, *self._options,
+        ]  # fmt: skip
+
+    def is_ready(self) -> bool:
+        return _accepts(self.port)
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """A PostgreSQL server with an empty database `lorikeet`; yields its URL."""
-    binaries = postgres_binaries()
-    if binaries is None:
-        raise ServiceError("PostgreSQL is missing. Install it: apt install postgresql, or brew install postgresql.")
-    account = _unprivileged_account()
-    folder.mkdir()
-    password, secret = secrets.token_hex(16), folder / "password"
-    secret.write_text(password)
-    if account:
-        for path in (folder, secret):
-            shutil.chown(path, account)
-    data, run = folder / "data", _Runner(account, folder)
-    run(binaries / "initdb", "--pgdata", data, "--username", "lorikeet", "--pwfile", secret,
-        "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync")  # fmt: skip
-    port, options = free_port(), [f"--{name}={value}" for name, value in POSTGRES_SETTINGS.items()]
-    server = run.spawn(
-        binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", port, "-k", folder, *options, log="postgres.log"
-    )
-    # SIGINT is PostgreSQL's fast shutdown: it does not wait for clients.
-    with _stopped_afterwards(server, signal.SIGINT):
-        # It listens before it lets anybody in.
-        ready = [str(binaries / "pg_isready"), "--quiet", "-h", str(folder), "-p", str(port)]
-        _wait_until(server, lambda: subprocess.call(ready) == 0, folder / "postgres.log")
-        run(binaries / "createdb", "-h", folder, "-p", port, "-U", "lorikeet", "lorikeet", PGPASSWORD=password)
-        yield f"postgres://lorikeet:{password}@127.0.0.1:{port}/lorikeet"
+def postgres(folder: Path, **settings: str) -> Iterator[Postgres]:
+    """Running, and stopped afterwards."""
+    server = Postgres(folder, **settings)
+    try:
+        server.create()
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[str]:
-    """A Redis server that keeps nothing on disk; yields its URL."""
-    program = shutil.which("redis-server")
-    if program is None:
-        raise ServiceError("redis-server is missing. Install it: apt install redis-server, or brew install redis.")
-    folder.mkdir()
-    port, password = free_port(), secrets.token_hex(16)
-    run = _Runner("", folder)
-    server = run.spawn(
-        program, "--bind", "127.0.0.1", "--port", port, "--requirepass", password, "--databases", REDIS_DATABASES,
-        "--save", "", "--appendonly", "no", "--dir", folder, log="redis.log",
-    )  # fmt: skip
-    with _stopped_afterwards(server, signal.SIGTERM):
-        _wait_until(server, lambda: _accepts(port), folder / "redis.log")
-        yield f"redis://:{password}@127.0.0.1:{port}/0"
+def redis(folder: Path, *options: str) -> Iterator[Redis]:
+    """Running, and stopped afterwards."""
+    server = Redis(folder, *options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def free_port() -> int:
@@ -150,19 +243,6 @@ class _Runner:
 
 def _plain_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
-
-
-@contextmanager
-def _stopped_afterwards(server: subprocess.Popen[bytes], how: signal.Signals) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        server.send_signal(how)
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
 
 
 def _wait_until(server: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:

@@ -1,11 +1,11 @@
-"""kill -9 of web, worker and engine at random, under load: afterwards nothing is lost, doubled or half done.
+"""kill -9 of web, worker, engine, PostgreSQL and Redis at random, under load: nothing is lost, doubled or half done.
 
-Two web processes, the workers that uploads and usage need, one engine, on PostgreSQL and Redis. What the engine
-produced is noted inside its own journal's file, by a trigger that this test adds there: a record that the product
-cannot forget.
+Two web processes, the workers that uploads and usage need, one engine, on a PostgreSQL and a Redis of this test. What
+the engine produced is noted inside its own journal's file, by a trigger that this test adds there: a record that the
+product cannot forget.
 
-LORIKEET_KILL_TEST_S is how long processes are killed, by default half a minute; LORIKEET_KILL_TEST_SEED repeats
-a run's choices.
+LORIKEET_KILL_TEST_S is how long processes are killed instead of half a minute (ten minutes in `make test-long`);
+LORIKEET_KILL_TEST_SEED repeats a run's choices; LORIKEET_KILL_TEST_RESULTS is a file that gets the run's figures.
 """
 
 from __future__ import annotations
@@ -23,71 +23,121 @@ import sys
 import tarfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
 import redis
-from lorikeet_testing.compose import ROOT
+from lorikeet_testing.compose import ROOT, load_compose
 from lorikeet_testing.topology import Topology
 from lorikeet_testing.web import free_port
 
 from lora_engine.wire import engine_pb2 as pb
+from test_services import Postgres, Redis, Server, ServiceError, server_folder
 
-SECONDS = float(os.environ.get("LORIKEET_KILL_TEST_S", "35"))
+SECONDS = float(os.environ.get("LORIKEET_KILL_TEST_S", "30"))
+LONG_S = float(os.environ.get("LORIKEET_KILL_TEST_S", "600"))
 SEED = int(os.environ.get("LORIKEET_KILL_TEST_SEED", str(random.randrange(10**6))))
 MODEL = "lorikeet-demo"
 DEMO = ROOT / "demo" / "adapters" / "pirate"
 CLIENTS = 4
 TUS = {"Tus-Resumable": "1.0.0"}
+SECRETS = {"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40}
 SETTLE_S = 200.0
 # As long as its waits may take together, so that it says itself what did not come.
-pytestmark = [pytest.mark.timeout(SECONDS + 1200)]
+pytestmark = [pytest.mark.timeout(LONG_S + 1200)]
+# For how long a server is away, and how long it may take to start on what a killed one left.
+SERVER_AWAY_S = 4.0
+RECOVERY_S = 60.0
 SETTINGS = {"LORIKEET_VALIDATE_WALL_S": "15", "LORIKEET_LOG_LEVEL": "WARNING"}
 
 
 class Fleet:
     """The processes, each of which may be killed and started again."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, servers: dict[str, Server]) -> None:
         self.topology = topology
+        self.servers = servers
         self.ports = {"web": topology.port, "web-2": free_port()}
-        self.killed: list[str] = []
+        self.killed: list[tuple[float, str]] = []
+        """When, on the monotonic clock, and whom."""
 
     @property
     def victims(self) -> list[str]:
         workers = ["worker-validation", "worker-validation-2", "worker-staging", "worker-system"]
-        return ["web", "web-2", *workers, "engine-cpu"]
+        return ["web", "web-2", *workers, "engine-cpu", *self.servers]
 
     def start(self, name: str) -> None:
-        self.topology.start(name.removesuffix("-2"), name, self.ports.get(name, 0))
+        if name in self.servers:
+            self._start_server(self.servers[name])
+        else:
+            self.topology.start(name.removesuffix("-2"), name, self.ports.get(name, 0))
+
+    def _start_server(self, server: Server) -> None:
+        """As a supervisor: again and again, because children of a killed PostgreSQL hold its memory for a moment."""
+        end = time.monotonic() + RECOVERY_S
+        while True:
+            try:
+                return server.start()
+            except ServiceError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
 
     def start_all(self) -> None:
         for name in ("engine-cpu", "beat", "watcher", *self.victims):
-            if name not in self.topology.processes:
+            if name not in self.topology.processes and name not in self.servers:
                 self.start(name)
+
+    def kill(self, name: str) -> None:
+        self.killed.append((time.monotonic(), name))
+        if name in self.servers:
+            self.servers[name].kill()
+        else:
+            self.topology.kill(name)
 
     def kill_at_random(self, rnd: random.Random, seconds: float) -> None:
         """Each of them in every round, sometimes two at once; a moment later it starts again, as under a supervisor."""
         end = time.monotonic() + seconds
         round_: list[str] = []
-        while time.monotonic() < end:
+        while time.monotonic() < end or round_:
             time.sleep(rnd.uniform(1.5, 5.0))
             round_ = round_ or rnd.sample(self.victims, len(self.victims))
             chosen = [round_.pop() for _ in range(min(len(round_), rnd.choice([1, 1, 2])))]
             for name in chosen:
-                self.topology.kill(name)
-                self.killed.append(name)
-            time.sleep(rnd.uniform(0.0, 1.0))
-            for name in chosen:
+                self.kill(name)
+            time.sleep(rnd.uniform(0.0, SERVER_AWAY_S if set(chosen) & set(self.servers) else 1.0))
+            for name in sorted(chosen, key=lambda name: name not in self.servers):
                 self.start(name)
+            self.require_all()
 
-    def url(self, rnd: random.Random) -> str:
-        return f"http://127.0.0.1:{self.ports[rnd.choice(['web', 'web-2'])]}"
+    def require_all(self) -> None:
+        """Who was not killed still runs, whatever was away."""
+        for name, process in self.topology.processes.items():
+            assert process.poll() is None, f"{name} ended by itself\n{self.topology.logs()}"
+
+    def was_killed(self, name: str, since: float, until: float) -> bool:
+        return any(name == who and since <= when <= until for when, who in self.killed)
+
+    def url(self, web: str) -> str:
+        return f"http://127.0.0.1:{self.ports[web]}"
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """An answer that began and did not end well, of which its client knows the id."""
+
+    id: str
+    web: str
+    began: float
+    ended: float
+    why: str
 
 
 @dataclass
@@ -97,6 +147,8 @@ class Load:
     fleet: Fleet
     key: str
     answered: dict[str, dict[str, int]] = field(default_factory=dict)
+    interrupted: list[Interrupted] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
     uploads: dict[str, str] = field(default_factory=dict)
     stopped: threading.Event = field(default_factory=threading.Event)
     threads: list[threading.Thread] = field(default_factory=list)
@@ -120,6 +172,9 @@ class Load:
         while not self.stopped.is_set():
             try:
                 job(rnd)
+            except httpx.TimeoutException as error:
+                self.errors.append(error)  # whatever is away, an answer comes
+                return
             except httpx.TransportError:
                 time.sleep(0.2)  # killed while it answered
             except BaseException as error:
@@ -128,27 +183,49 @@ class Load:
 
     def generate(self, rnd: random.Random) -> None:
         body = {"model": MODEL, "prompt": "Tell me about " + "rivers " * rnd.randint(1, 20), "max_tokens": 12}
-        with self._client(rnd) as client:
-            if rnd.random() < 0.5:
-                answer = client.post("/v1/completions", json=body)
-                if answer.status_code == 200:
-                    self._note(answer.json())
-                else:
-                    assert answer.status_code in (500, 503), answer.text
-                    time.sleep(0.2)
-            else:
-                self._stream(client, rnd, {**body, "stream": True, "stream_options": {"include_usage": True}})
+        web = self._web(rnd)
+        if rnd.random() < 0.5:
+            self._stream(web, rnd, {**body, "stream": True, "stream_options": {"include_usage": True}})
+            return
+        with self._client(web) as client:
+            answer = client.post("/v1/completions", json=body)
+        if answer.status_code == 200:
+            self._note(answer.json())
+        else:
+            self._note_refusal(answer)
 
-    def _stream(self, client: httpx.Client, rnd: random.Random, body: dict[str, Any]) -> None:
-        goes_away = rnd.random() < 0.3
-        with client.stream("POST", "/v1/completions", json=body) as answer:
-            for number, line in enumerate(answer.iter_lines()):
-                if goes_away and number > 4:
+    def _stream(self, web: str, rnd: random.Random, body: dict[str, Any]) -> None:
+        goes_away, began, name = rnd.random() < 0.3, time.monotonic(), ""
+        why = "broken off"
+        try:
+            with self._client(web) as client, client.stream("POST", "/v1/completions", json=body) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    self._note_refusal(answer)
                     return
-                if line.startswith("data: {"):
+                for number, line in enumerate(answer.iter_lines()):
+                    if goes_away and number > 4:
+                        why = "left by its client"
+                        return
+                    if not line.startswith("data: {"):
+                        continue
                     chunk = json.loads(line.removeprefix("data: "))
+                    if "error" in chunk:
+                        why = chunk["error"]["code"]
+                        continue
+                    name = chunk["id"].removeprefix("cmpl-")
                     if chunk.get("usage"):
                         self._note(chunk)
+        finally:
+            if name and name not in self.answered:
+                self.interrupted.append(Interrupted(name, web, began, time.monotonic(), why))
+
+    def _note_refusal(self, answer: httpx.Response) -> None:
+        """Only what says that it passes is a refusal here."""
+        assert answer.status_code == 503, answer.text
+        assert int(answer.headers["Retry-After"]) >= 1
+        self.refused[answer.json()["error"]["code"]] += 1
+        time.sleep(0.2)
 
     def _note(self, answer: dict[str, Any]) -> None:
         self.answered[answer["id"].removeprefix("cmpl-")] = answer["usage"]
@@ -168,7 +245,7 @@ class Load:
 
     def _upload_whole(self, rnd: random.Random, name: str, files: dict[str, bytes]) -> None:
         form = [("files", (file, content)) for file, content in files.items()]
-        with self._client(rnd) as client:
+        with self._client(self._web(rnd)) as client:
             answer = client.post("/api/tenants/acme/uploads", data={"name": name}, files=form)
         if answer.status_code == 202:
             self.uploads[answer.json()["id"]] = name
@@ -178,7 +255,7 @@ class Load:
         said = {"adapter": name, "filename": f"{name}.tar"}
         pairs = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in said.items())
         begin = {**TUS, "Upload-Length": str(len(data)), "Upload-Metadata": pairs}
-        with self._client(rnd) as client:
+        with self._client(self._web(rnd)) as client:
             created = client.post("/api/tenants/acme/uploads/resumable", headers=begin)
         if created.status_code != 201:
             return
@@ -190,7 +267,7 @@ class Load:
         self.uploads[path.rpartition("/")[2]] = name
 
     def _send_piece(self, rnd: random.Random, path: str, data: bytes, acknowledged: int) -> int:
-        with self._client(rnd) as client:
+        with self._client(self._web(rnd)) as client:
             there = client.head(path, headers=TUS)
             if there.status_code != 200:
                 return acknowledged
@@ -202,9 +279,13 @@ class Load:
             assert answer.status_code in (200, 204, 409, 410, 423, 500, 503), answer.text
             return int(answer.headers["Upload-Offset"]) if answer.status_code in (200, 204) else offset
 
-    def _client(self, rnd: random.Random) -> httpx.Client:
+    @staticmethod
+    def _web(rnd: random.Random) -> str:
+        return rnd.choice(["web", "web-2"])
+
+    def _client(self, web: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.Client(base_url=self.fleet.url(rnd), headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.fleet.url(web), headers=headers, timeout=60, trust_env=False)
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:
@@ -217,18 +298,32 @@ def tar_of(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("kill") / "t"
-    topology = Topology(folder, free_port(), SETTINGS)
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with server_folder() as folder:
+        # What a test database may lose by a kill, this one may not.
+        postgres = Postgres(folder / "postgres", synchronous_commit="on")
+        queue = Redis(folder / "redis", *load_compose(SECRETS)["services"]["redis"]["command"][1:])
+        try:
+            postgres.create()
+            queue.start()
+            yield from _serve(tmp_path / "t", {"postgres": postgres, "redis": queue})
+        finally:
+            postgres.stop()
+            queue.stop()
+
+
+def _serve(folder: Path, servers: dict[str, Server]) -> Iterator[Fleet]:
+    installation = {"LORIKEET_DATABASE_URL": servers["postgres"].url, "LORIKEET_REDIS_URL": servers["redis"].url}
+    topology = Topology(folder, free_port(), SETTINGS, installation)
     topology.run("migrate")
-    made = Fleet(topology)
+    made = Fleet(topology, servers)
     try:
         made.start_all()
         yield made
     finally:
         codes = topology.stop()
-        assert set(codes.values()) <= {0, -signal.SIGTERM}, codes
+    assert set(codes.values()) <= {0, -signal.SIGTERM}, codes
 
 
 def journal(fleet: Fleet) -> sqlite3.Connection:
@@ -261,17 +356,23 @@ def query(fleet: Fleet, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.encode()).fetchall()
 
 
-def test_kill_anything_at_any_time(fleet: Fleet) -> None:
-    print(f"seed {SEED}, {SECONDS:.0f} s")
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(SECONDS, id="short"), pytest.param(LONG_S, marks=pytest.mark.long, id="long")]
+)
+def test_kill_anything_at_any_time(fleet: Fleet, seconds: float) -> None:
+    print(f"seed {SEED}, {seconds:.0f} s")
     topology = fleet.topology
     load = Load(fleet, prepared(fleet))
     load.start()
-    fleet.kill_at_random(random.Random(SEED), SECONDS)
+    began = time.monotonic()
+    fleet.kill_at_random(random.Random(SEED), seconds)
+    killing_s = time.monotonic() - began
     load.stop()
-    fleet.start_all()
+    began = time.monotonic()
 
     topology.eventually("every record is acknowledged", lambda: unacknowledged(fleet) == 0, SETTLE_S)
     assert_events_are_what_the_engine_produced(fleet, load)
+    accounts = account_for_interrupted(fleet, load)
     topology.eventually("rollups equal events", lambda: rollups(fleet) == ledger(fleet), SETTLE_S)
     states = "SELECT DISTINCT state FROM adapters_adapterversion"
     undecided = "SELECT count(*) FROM adapters_upload WHERE state IN ('arriving', 'received', 'validating')"
@@ -279,12 +380,37 @@ def test_kill_anything_at_any_time(fleet: Fleet) -> None:
     topology.eventually("every version is ready", lambda: query(fleet, states) == [("ready",)], SETTLE_S)
     assert_uploads_are_whole(fleet, load)
     topology.eventually("no lease is left", lambda: leases(fleet) == [])
-    print(
-        f"killed {len(fleet.killed)}: {fleet.killed}; {len(load.answered)} answers, {len(load.uploads)} uploads, "
-        f"{len(produced(fleet))} records of the engine"
-    )
-    assert set(fleet.killed) == set(fleet.victims)
+    figures = {
+        "seed": SEED,
+        "seconds": round(killing_s),
+        "settled_s": round(time.monotonic() - began, 1),
+        "kills": Counter(name for _, name in fleet.killed),
+        "answers": len(load.answered),
+        "interrupted": accounts,
+        "refused": load.refused,
+        "uploads": len(load.uploads),
+        "records": len(produced(fleet)),
+    }
+    print(json.dumps(figures))
+    if path := os.environ.get("LORIKEET_KILL_TEST_RESULTS"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(figures) + "\n")
+    assert {name for _, name in fleet.killed} == set(fleet.victims)
     assert len(load.answered) > 5
+
+
+def account_for_interrupted(fleet: Fleet, load: Load) -> Counter[str]:
+    """Each answer that broke off is in the ledger, or was lost with the engine that computed it: how many of which."""
+    events = dict(query(fleet, "SELECT substr(request_id, 5, 22), outcome FROM usage_usageevent"))
+    accounts: Counter[str] = Counter()
+    for answer in load.interrupted:
+        if answer.id in events:
+            accounts[f"{answer.why}: {events[answer.id]}"] += 1
+        else:
+            # A moment more on each side: what was killed is noticed later by clients, and earlier by nobody.
+            assert fleet.was_killed("engine-cpu", answer.began - 1, answer.ended + 1), answer
+            accounts[f"{answer.why}: lost with the engine"] += 1
+    return accounts
 
 
 def prepared(fleet: Fleet) -> str:
