@@ -1,4 +1,6 @@
-"""Which errors of libraries mean that PostgreSQL or Redis is away, and what callers are told then: 503, try again."""
+"""Which errors of libraries mean that the database or Redis is away, and what callers are told then: 503, try again;
+507 where the database's disk is full.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import contextmanager
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 from kombu.exceptions import OperationalError as QueueError
-from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 from psycopg_pool import PoolTimeout
 from redis.exceptions import RedisError
 
@@ -17,6 +19,7 @@ from control_plane.errors import LorikeetError
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
+FULL_RETRY_AFTER_S = 60.0
 # SQLite raises OperationalError for mistakes in SQL too; these are the ones that pass or that an operator must mend.
 _SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
@@ -29,6 +32,17 @@ class UnavailableError(LorikeetError):
     def __init__(self, code: str, message: str) -> None:
         fix = "Send it again in a few seconds. If it stays, the operator should look at /readyz."
         super().__init__(code, message, fix, status=503)
+
+
+class DatabaseFullError(UnavailableError):
+    """It can be read, but takes nothing more until somebody frees space."""
+
+    retry_after_s = FULL_RETRY_AFTER_S
+
+    def __init__(self) -> None:
+        super().__init__("database_full", "The database has no room for this now.")
+        self.fix = "Send it again later. The operator must free space on the database's disk."
+        self.status = 507
 
 
 def database_unavailable() -> UnavailableError:
@@ -47,7 +61,9 @@ def as_unavailable(error: BaseException) -> UnavailableError | None:
         return redis_unavailable()
     if isinstance(error.__cause__, PoolTimeout):
         return UnavailableError("database_busy", "All connections to the database are in use.")
-    return database_unavailable() if is_database_away(error) else None
+    if not is_database_away(error):
+        return None
+    return DatabaseFullError() if _is_full(error.__cause__) else database_unavailable()
 
 
 @contextmanager
@@ -72,3 +88,7 @@ def is_database_away(error: BaseException) -> bool:
     return isinstance(error, InterfaceError) or (
         isinstance(error, DatabaseError) and isinstance(cause, ReadOnlySqlTransaction)
     )
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    return isinstance(cause, DiskFull) or getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL"
