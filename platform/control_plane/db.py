@@ -14,6 +14,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from django.db import IntegrityError, close_old_connections, connections
+from django.db.backends.signals import connection_created
 
 from control_plane.breaker import Breaker
 from control_plane.config import current
@@ -35,12 +36,9 @@ async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _with_connection(fn: Callable[[], R]) -> R:
-    global _reached
     close_old_connections()
     try:
-        answer = fn()
-        _reached = True
-        return answer
+        return fn()
     finally:
         close_old_connections()
 
@@ -55,8 +53,16 @@ def database_breaker() -> Breaker | None:
 
 
 def was_reached() -> bool:
-    """Whether this process has had an answer of the database yet."""
+    """Whether this process has been connected to the database yet."""
     return _reached
+
+
+def _note_reached(**_: object) -> None:
+    global _reached
+    _reached = True
+
+
+connection_created.connect(_note_reached)
 
 
 def outage_s() -> float:

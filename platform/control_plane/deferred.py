@@ -46,7 +46,7 @@ class Deferred:
     def _run(self) -> None:
         while True:
             time.sleep(self._retry_s)
-            while breaker.is_open:
+            while breaker().is_open:
                 time.sleep(self._retry_s)
             self._try_all()
             with self._lock:
@@ -55,15 +55,16 @@ class Deferred:
                     return
 
     def _try_all(self) -> None:
-        for key, call in list(self._waiting.items()):
+        for key in list(self._waiting):
+            call = self._waiting.pop(key)  # before it is made: what comes for this key from now on is another one
             try:
                 call()
             except Exception as error:
                 if as_unavailable(error) is not None:
                     logger.warning("%s is tried again: %s", key, error)
+                    self._waiting.setdefault(key, call)
                     return
                 logger.exception("%s failed.", key)
-            self._waiting.pop(key, None)
 
     def forget(self) -> None:
         """In a forked child: the parent does it."""

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,26 +32,34 @@ TIMEOUT_S = 1.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 
 
-def _probe() -> None:
+def _probe(url: str) -> None:
     """Raises unless Redis answers and takes writes. Deleting is allowed even when its memory is full."""
-    with _plain_client() as client:
+    with _plain_client(url) as client:
         client.delete("lorikeet:probe")
 
 
-def _plain_client() -> redis.Redis:
+def _plain_client(url: str) -> redis.Redis:
     return redis.Redis.from_url(
-        config.current().redis_url,
+        url,
         socket_timeout=TIMEOUT_S,
         socket_connect_timeout=TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
     )
 
 
-breaker = Breaker("Redis", _probe)
+@cache
+def breaker_of(url: str) -> Breaker:
+    """One for each server."""
+    return Breaker("Redis", partial(_probe, url))
+
+
+def breaker() -> Breaker:
+    """Of this installation's server. Without one it is never open."""
+    return breaker_of(config.current().redis_url)
 
 
 @contextmanager
-def _connecting() -> Iterator[None]:
+def _connecting(breaker: Breaker) -> Iterator[None]:
     if breaker.is_open:
         raise ConnectionError(f"Redis is away: {breaker.reason}")
     try:
@@ -61,7 +70,7 @@ def _connecting() -> Iterator[None]:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _reading(breaker: Breaker) -> Iterator[None]:
     """A connection that broke is no sign of an outage yet: the next one may succeed."""
     try:
         yield
@@ -73,13 +82,17 @@ def _reading() -> Iterator[None]:
 class _Guarded:
     """Connects only while the breaker is closed. Leaves a server that became a replica (after a failover)."""
 
+    def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
+        self._breaker = breaker
+        super().__init__(*args, **kwargs)
+
     def connect(self) -> None:
-        with _connecting():
+        with _connecting(self._breaker):
             super().connect()  # type: ignore[misc]
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            with _reading():
+            with _reading(self._breaker):
                 return super().read_response(*args, **kwargs)  # type: ignore[misc]
         except ReadOnlyError:
             self.disconnect()  # type: ignore[attr-defined]
@@ -89,13 +102,17 @@ class _Guarded:
 class _AsyncGuarded:
     """The same for event loops."""
 
+    def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
+        self._breaker = breaker
+        super().__init__(*args, **kwargs)
+
     async def connect(self) -> None:
-        with _connecting():
+        with _connecting(self._breaker):
             await super().connect()  # type: ignore[misc]
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            with _reading():
+            with _reading(self._breaker):
                 return await super().read_response(*args, **kwargs)  # type: ignore[misc]
         except ReadOnlyError:
             await self.disconnect()  # type: ignore[attr-defined]
@@ -138,8 +155,9 @@ def options(url: str, *, asynchronous: bool, timeout_s: float | None = TIMEOUT_S
     kind = _CLASSES[urlsplit(url).scheme][asynchronous]
     # Once, for a connection that went stale; not after a timeout, which would only double it.
     retry = (AsyncRetry if asynchronous else Retry)(NoBackoff(), 1, (ConnectionError,))
-    made = {
+    made: dict[str, Any] = {
         "connection_class": kind,
+        "breaker": breaker_of(url),
         "socket_timeout": timeout_s,
         "socket_connect_timeout": TIMEOUT_S,
         "retry": retry,
@@ -184,5 +202,5 @@ async def check() -> None:
 
 
 def _write_something() -> None:
-    with _plain_client() as plain:
+    with _plain_client(config.current().redis_url) as plain:
         plain.set("lorikeet:probe", 1, px=1000)

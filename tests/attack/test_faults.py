@@ -1,12 +1,13 @@
-"""PostgreSQL and Redis away: cut, frozen, restarted empty, full, read-only. What goes on, what is said, what heals.
+"""PostgreSQL and Redis away: cut, frozen, slow, empty, full, read-only. What goes on, what is said, what heals.
 
-A proxy stands in front of each server and takes it away. One installation of real processes serves the whole module:
-a web process with workers, beat and watcher inside.
+A proxy stands in front of each server and takes it away. One installation serves the whole module, with servers of its
+own, because they are harmed: a web process with workers, beat and watcher inside.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -21,15 +22,18 @@ import redis
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.tcp_proxy import TcpProxy, proxied
-from lorikeet_testing.web import WebProcess, eventually, new_installation
+from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from test_services import postgres as own_postgres
 from test_services import redis as own_redis
+from test_services import server_folder
 
 pytestmark = pytest.mark.services
 GRACE_S = 60
 HEALS_WITHIN_S = 30.0
+MOST_CONNECTIONS = 30
 TERMINATE = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -74,8 +78,13 @@ class Installation:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("faults")
-    with own_redis(folder / "redis") as redis_url:  # its memory is filled, which others must not notice
-        yield from _serve(folder, {**new_installation(), "LORIKEET_REDIS_URL": redis_url})
+    with (
+        server_folder() as root,
+        own_postgres(root / "postgres", max_connections=str(MOST_CONNECTIONS)) as postgres,
+        own_redis(root / "redis") as queue,
+    ):
+        own = {"LORIKEET_DATABASE_URL": postgres.url, "LORIKEET_REDIS_URL": queue.url}
+        yield from _serve(folder, {**own, "LORIKEET_SECRET_KEY": "s" * 50, "LORIKEET_EMBEDDED": "1"})
 
 
 def _serve(folder: Path, own: dict[str, str]) -> Iterator[Installation]:
@@ -94,8 +103,6 @@ def _serve(folder: Path, own: dict[str, str]) -> Iterator[Installation]:
         web = WebProcess(folder / "var", f"local={engine.engine.address}", settings, installation=through)
         try:
             web.seed()
-            web.start()
-            web.wait_until_ready("support")
             yield Installation(web, engine, postgres, redis_proxy)
         finally:
             postgres.restore()
@@ -107,16 +114,23 @@ def _serve(folder: Path, own: dict[str, str]) -> Iterator[Installation]:
 @pytest.fixture
 def here(started: Installation) -> Iterator[Installation]:
     """The installation, well before and after each test."""
+    if started.web.process is None:
+        started.postgres.restore()
+        started.redis.restore()
+        started.web.start()
+        started.web.wait_until_ready("support")
     started.heal()
     eventually(lambda: started.ask().status_code == 200, HEALS_WITHIN_S, what="a first answer")
     yield started
-    started.heal()
+    if started.web.process is not None:
+        started.heal()
 
 
-def assert_says_try_again(answer: httpx.Response, code: str) -> None:
+def assert_says_try_again(answer: httpx.Response, code: str) -> bool:
     assert answer.status_code == 503, answer.text
     assert answer.json()["error"]["code"] == code
     assert int(answer.headers["Retry-After"]) >= 1
+    return True
 
 
 # -- PostgreSQL ------------------------------------------------------------------
@@ -183,6 +197,39 @@ def execute(here: Installation, sql: str) -> None:
     with psycopg.connect(here.web.installation["LORIKEET_DATABASE_URL"], autocommit=True) as server:
         server.execute("SET default_transaction_read_only = off")
         server.execute(sql.encode())
+
+
+def test_a_slow_database_slows_inference_down_by_little(here: Installation) -> None:
+    here.postgres.delay(1.5)  # each way: an answer takes three seconds
+    began = time.monotonic()
+    assert [here.ask().status_code for _ in range(3)] == [200] * 3
+    assert here.get("/readyz").json()["error"]["code"] == "database_unavailable"
+    assert time.monotonic() - began < 10
+    here.heal()
+    eventually(lambda: here.get("/api/tenants/acme/adapters").status_code == 200, HEALS_WITHIN_S)
+
+
+def test_a_server_out_of_connections(here: Installation) -> None:
+    """`too many clients already`: somebody else took them all, and ours were lost."""
+    with contextlib.ExitStack() as others:
+        eventually(lambda: starve(here, others), HEALS_WITHIN_S, what="no connection left")
+        assert_says_try_again(here.get("/api/tenants/acme/adapters"), "database_unavailable")
+        assert here.ask().status_code == 200
+        assert here.get("/readyz").status_code == 503
+    here.heal()
+    assert here.get("/api/tenants/acme/adapters").status_code == 200
+
+
+def starve(here: Installation, others: contextlib.ExitStack) -> bool:
+    """Take every connection that is left. Whether the web process has none; else its are ended."""
+    url = here.web.installation["LORIKEET_DATABASE_URL"]
+    first = others.enter_context(psycopg.connect(url, autocommit=True, application_name="others"))
+    try:
+        while True:
+            others.enter_context(psycopg.connect(url, autocommit=True, application_name="others"))
+    except psycopg.OperationalError as error:
+        assert "too many clients" in str(error)
+    return not first.execute(f"{TERMINATE} AND application_name <> 'others'".encode()).fetchall()
 
 
 # -- Redis -----------------------------------------------------------------------
@@ -296,6 +343,31 @@ def test_redis_whose_memory_is_full(here: Installation) -> None:
     eventually(lambda: person.send("POST", "/api/tenants/acme/socket-ticket").status_code == 201, HEALS_WITHIN_S)
 
 
+def test_redis_that_became_a_replica(here: Installation) -> None:
+    """After a failover connections lead to a server that answers every write with READONLY."""
+    person = Signed(here.web.url, here.web.tenants["acme"].email, here.web.tenants["acme"].password)
+    with direct(here) as server:
+        server.execute_command("REPLICAOF", "127.0.0.1", "1")
+        try:
+            assert_says_try_again(person.send("POST", "/api/tenants/acme/socket-ticket"), "redis_unavailable")
+            assert here.get("/readyz").json()["error"]["code"] == "redis_unavailable"
+            assert here.ask().status_code == 200
+            assert here.restage().status_code == 202
+        finally:
+            server.execute_command("REPLICAOF", "NO", "ONE")
+    eventually(lambda: person.send("POST", "/api/tenants/acme/socket-ticket").status_code == 201, HEALS_WITHIN_S)
+    eventually(lambda: here.phase() == "ready", HEALS_WITHIN_S, what="staged")
+
+
+def test_a_slow_redis_is_as_good_as_none(here: Installation) -> None:
+    here.redis.delay(1.5)
+    began = time.monotonic()
+    assert here.ask().status_code == 200
+    assert here.get("/api/tenants/acme/adapters").status_code == 200
+    assert here.get("/readyz").json()["error"]["code"] == "redis_unavailable"
+    assert time.monotonic() - began < 15
+
+
 def direct(here: Installation) -> redis.Redis:
     """Past the proxy."""
     return redis.Redis.from_url(here.redis.behind(here.web.installation["LORIKEET_REDIS_URL"]))
@@ -311,6 +383,3 @@ def test_a_web_process_stops_in_time_without_its_servers(here: Installation) -> 
     began = time.monotonic()
     here.web.stop()  # fails by itself after 20 s
     assert time.monotonic() - began < 15
-    for proxy in (here.postgres, here.redis):
-        proxy.restore()
-    here.web.start()

@@ -24,6 +24,7 @@ from control_plane.config import Rate, current
 from control_plane.errors import LorikeetError
 from control_plane.http.client_address import network_of
 from control_plane.redis_client import client
+from control_plane.unavailable import UnavailableError
 
 MOST_NAMES = 100_000
 MAILS = Rate(5, 3600)
@@ -56,18 +57,12 @@ class TooManyAttemptsError(LorikeetError):
         self.retry_after_s = wait_s
 
 
-class AttemptsUncountedError(LorikeetError):
+class AttemptsUncountedError(UnavailableError):
     """Nobody signs in by guessing while nobody counts."""
 
-    retry_after_s = 2.0
-
     def __init__(self) -> None:
-        super().__init__(
-            "redis_unavailable",
-            "Attempts to sign in cannot be counted at the moment, so this one was not let in.",
-            "Try again in a few seconds. If it stays, the operator should look at Redis.",
-            status=503,
-        )
+        message = "Attempts to sign in cannot be counted at the moment, so this one was not let in."
+        super().__init__("redis_unavailable", message)
 
 
 class AttemptLimiter(Protocol):

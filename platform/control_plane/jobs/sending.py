@@ -32,8 +32,8 @@ def send(task: str, *args: object) -> None:
     """Queue `task` now, or as soon as Redis answers. Raises UnknownTaskError."""
     require_known(task)
     try:
-        if breaker.is_open:
-            raise OperationalError(f"Redis is away: {breaker.reason}")
+        if breaker().is_open:
+            raise OperationalError(f"Redis is away: {breaker().reason}")
         _send(task, args)
     except (OperationalError, RedisError, OSError) as error:
         logger.warning("%s is queued as soon as Redis answers: %s", task, error)

@@ -41,7 +41,7 @@ class SurvivingChannelLayer(RedisChannelLayer):  # type: ignore[misc]
     async def _wait_until_back(self, channel: str) -> dict[str, Any]:
         try:
             await asyncio.sleep(RETRY_S)
-            while breaker.is_open:
+            while breaker().is_open:
                 await asyncio.sleep(RETRY_S)
         finally:
             self._lost.discard(channel)

@@ -61,6 +61,7 @@ class TcpProxy:
 
     def close(self) -> None:
         self._run(self._cut)
+        self._run(self._end_all)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -79,6 +80,12 @@ class TcpProxy:
         for writer in list(self._writers):
             writer.transport.abort()
         await asyncio.sleep(0)
+
+    async def _end_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _thaw(self) -> None:
         if self._frozen:
