@@ -79,7 +79,7 @@ def _reading(breaker: Breaker) -> Iterator[None]:
         raise
 
 
-class _Guarded:
+class _WithBreaker:
     """Connects only while the breaker is closed. Leaves a server that became a replica (after a failover)."""
 
     def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
@@ -99,7 +99,7 @@ class _Guarded:
             raise
 
 
-class _AsyncGuarded:
+class _AsyncWithBreaker:
     """The same for event loops."""
 
     def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
@@ -119,27 +119,27 @@ class _AsyncGuarded:
             raise
 
 
-class GuardedConnection(_Guarded, Connection):
+class GuardedConnection(_WithBreaker, Connection):
     pass
 
 
-class GuardedSSLConnection(_Guarded, SSLConnection):
+class GuardedSSLConnection(_WithBreaker, SSLConnection):
     pass
 
 
-class GuardedUnixConnection(_Guarded, UnixDomainSocketConnection):
+class GuardedUnixConnection(_WithBreaker, UnixDomainSocketConnection):
     pass
 
 
-class AsyncGuardedConnection(_AsyncGuarded, AsyncConnection):
+class AsyncGuardedConnection(_AsyncWithBreaker, AsyncConnection):
     pass
 
 
-class AsyncGuardedSSLConnection(_AsyncGuarded, AsyncSSLConnection):
+class AsyncGuardedSSLConnection(_AsyncWithBreaker, AsyncSSLConnection):
     pass
 
 
-class AsyncGuardedUnixConnection(_AsyncGuarded, AsyncUnixConnection):
+class AsyncGuardedUnixConnection(_AsyncWithBreaker, AsyncUnixConnection):
     pass
 
 

@@ -113,10 +113,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return False
         return True
 
-    def _close(self) -> None:
+    def close(self) -> None:
         pool = getattr(self.connection, "_pool", None)
         broken = self.connection is not None and self.connection.closed
-        super()._close()  # type: ignore[misc]
+        super().close()
         if broken and pool is not None:
             self._discard(pool)
 
