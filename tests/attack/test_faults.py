@@ -212,7 +212,8 @@ def test_a_slow_database_slows_inference_down_by_little(here: Installation) -> N
 def test_a_server_out_of_connections(here: Installation) -> None:
     """`too many clients already`: somebody else took them all, and ours were lost."""
     with contextlib.ExitStack() as others:
-        eventually(lambda: starve(here, others), HEALS_WITHIN_S, what="no connection left")
+        first = others.enter_context(connection(here))
+        eventually(lambda: starve(here, first, others), HEALS_WITHIN_S, what="no connection left")
         assert_says_try_again(here.get("/api/tenants/acme/adapters"), "database_unavailable")
         assert here.ask().status_code == 200
         assert here.get("/readyz").status_code == 503
@@ -220,16 +221,19 @@ def test_a_server_out_of_connections(here: Installation) -> None:
     assert here.get("/api/tenants/acme/adapters").status_code == 200
 
 
-def starve(here: Installation, others: contextlib.ExitStack) -> bool:
+def starve(here: Installation, first: Any, others: contextlib.ExitStack) -> bool:
     """Take every connection that is left. Whether the web process has none; else its are ended."""
-    url = here.web.installation["LORIKEET_DATABASE_URL"]
-    first = others.enter_context(psycopg.connect(url, autocommit=True, application_name="others"))
     try:
         while True:
-            others.enter_context(psycopg.connect(url, autocommit=True, application_name="others"))
+            others.enter_context(connection(here))
     except psycopg.OperationalError as error:
         assert "too many clients" in str(error)
-    return not first.execute(f"{TERMINATE} AND application_name <> 'others'".encode()).fetchall()
+    return not first.execute(f"{TERMINATE} AND application_name <> 'others'").fetchall()
+
+
+def connection(here: Installation) -> Any:
+    url = here.web.installation["LORIKEET_DATABASE_URL"]
+    return psycopg.connect(url, autocommit=True, application_name="others")
 
 
 # -- Redis -----------------------------------------------------------------------
