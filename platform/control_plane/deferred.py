@@ -22,7 +22,7 @@ MOST_WAITING = 10_000
 
 
 class Deferred:
-    """Calls in the order in which they came, one for each key. Thread-safe."""
+    """Calls in the order in which they came, the latest for each key. Thread-safe."""
 
     def __init__(self, retry_s: float = RETRY_S) -> None:
         self._retry_s = retry_s
@@ -38,7 +38,7 @@ class Deferred:
             if len(self._waiting) >= MOST_WAITING and key not in self._waiting:
                 logger.error("Too much waits for Redis already; a reconciler must find %s.", key)
                 return
-            self._waiting.setdefault(key, call)
+            self._waiting[key] = call
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="deferred", daemon=True)
                 self._thread.start()
@@ -55,16 +55,17 @@ class Deferred:
                     return
 
     def _try_all(self) -> None:
-        for key in list(self._waiting):
-            call = self._waiting.pop(key)  # before it is made: what comes for this key from now on is another one
+        for key, call in list(self._waiting.items()):
             try:
                 call()
             except Exception as error:
                 if as_unavailable(error) is not None:
                     logger.warning("%s is tried again: %s", key, error)
-                    self._waiting.setdefault(key, call)
                     return
                 logger.exception("%s failed.", key)
+            with self._lock:
+                if self._waiting.get(key) is call:  # else another came for this key meanwhile
+                    del self._waiting[key]
 
     def forget(self) -> None:
         """In a forked child: the parent does it."""

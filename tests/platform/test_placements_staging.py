@@ -319,6 +319,22 @@ def test_withdrawn_content_is_dropped_unless_another_version_needs_it(
     assert version.digest not in engine.resident
 
 
+def test_content_whose_drop_was_lost_is_dropped_by_the_reconciler(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, queue: Any, committing: Any
+) -> None:
+    withdrawn = add_version(Tenant.objects.create(slug="globex", name="Globex"), "withdrawn")
+    for placed in (version, withdrawn):
+        actions.place_version(placed)
+    stage_all()
+    withdrawn.placements.all().delete()  # and nobody told the host
+    AdapterVersion.objects.filter(pk=withdrawn.pk).update(state=VersionState.ARCHIVED)
+    fleet_actions.record_status("local", engine.status())
+    with committing():
+        tasks.reconcile()
+    dropped = [arguments for task, arguments in queue.calls if task == "fleet.drop_unwanted"]
+    assert dropped == [("local", withdrawn.digest)]
+
+
 # -- usage that no web process stored --------------------------------------------
 
 

@@ -34,6 +34,7 @@ from control_plane.writes import announce, enqueue
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_RETRIED = 50
+MOST_DROPPED = 100
 LONGEST_RETRY_PAUSE = timedelta(hours=1)
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
 # At once on one host: one that hangs must not hold every slot.
@@ -150,6 +151,17 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
         missing = _requeue(ready.filter(updated_at__lt=settled).exclude(version__digest__in=resident), boot_id="")
         _stage_after_commit(missing)
     return len(missing)
+
+
+def drop_leftovers(host: EngineHost) -> int:
+    """Have the host forget what it reports and no version wants there: the task of a withdrawal may have been lost, or
+    have met a host that was away. How many."""
+    resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
+    wanted = Placement.objects.filter(host=host, version__digest__in=resident).values_list("version__digest", flat=True)
+    leftovers = sorted(resident.difference(wanted))[:MOST_DROPPED]
+    for digest in leftovers:
+        enqueue("fleet.drop_unwanted", host.name, digest)
+    return len(leftovers)
 
 
 def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:

@@ -153,6 +153,7 @@ def reconcile(host_name: str = "") -> None:
         actions.requeue_after_boot(host)
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
         actions.requeue_failed(host)
+        actions.drop_leftovers(host)
     enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 

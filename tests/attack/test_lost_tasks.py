@@ -1,0 +1,56 @@
+"""A task that is lost with Redis, and with the process that would have sent it again, is found in the database.
+
+That a drop which was lost is found is tested beside the other reconciling: `tests/platform/test_placements_staging.py`.
+"""
+
+from __future__ import annotations
+
+from control_plane.celery import app
+from control_plane.deferred import Deferred
+from control_plane.jobs.queues import ROUTES
+from control_plane.unavailable import redis_unavailable
+
+# What beat does not ask for again and again, and who finds that it is missing.
+FOUND_BY = {
+    "fleet.drop_unwanted": "fleet.reconcile drops what a host reports and nobody wants",
+    # Nobody waits for these without knowing: who invites sees the link and may invite again, which replaces it; who
+    # forgot a password asks again. A mail that came hours later would only puzzle.
+    "tenants.mail_invitation": "the inviter, who has the link too",
+    "accounts.mail_reset_link": "the person, who asks again",
+}
+
+
+def test_every_task_is_asked_for_again_or_missed_by_somebody() -> None:
+    regular = {entry["task"] for entry in app.conf.beat_schedule.values()}
+    assert set(ROUTES) - regular == set(FOUND_BY)
+
+
+def test_what_waits_for_redis_is_sent_in_order_and_once() -> None:
+    deferred, sent, away = Deferred(retry_s=3600), [], True
+
+    def send(name: str) -> None:
+        if away:
+            raise redis_unavailable()
+        sent.append(name)
+
+    for name in ("a", "b", "a"):
+        deferred.add(name, lambda name=name: send(name))
+    deferred._try_all()
+    assert (sent, len(deferred)) == ([], 2)
+    away = False
+    deferred._try_all()
+    assert (sent, len(deferred)) == (["a", "b"], 0)
+
+
+def test_a_task_that_comes_while_its_like_is_sent_is_sent_too() -> None:
+    """The first may have been taken up before the second one's write was there."""
+    deferred, sent = Deferred(retry_s=3600), []
+
+    def first() -> None:
+        sent.append("first")
+        deferred.add("key", lambda: sent.append("second"))
+
+    deferred.add("key", first)
+    deferred._try_all()
+    deferred._try_all()
+    assert sent == ["first", "second"]
