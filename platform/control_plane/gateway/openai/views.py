@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -25,12 +24,12 @@ from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.openai.response_writers import ChatShape, ChunkWriter, CompletionShape, Shape, whole
 from control_plane.gateway.openai.sse import EventStream, EventStreamResponse
+from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.http.access import Access, access, public
 from control_plane.http.request_id import set_request_id
 from control_plane.tenants.roles import Capability
 from control_plane.usage import request_ids
-from control_plane.usage.models import Endpoint
 
 View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 R = TypeVar("R", ChatRequest, CompletionRequest)
@@ -47,9 +46,7 @@ def endpoint(*methods: str) -> Callable[[View], View]:
                     raise _wrong_method(request, methods)
                 return await view(request, *args, **kwargs)
             except Exception as error:
-                problem = errors.of(error)
-                _note_refusal(request, problem)
-                return problem.response()
+                return errors.of(error).response()
 
         guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
         return access(Access.KEY, Capability.INFER)(guarded)
@@ -62,38 +59,23 @@ def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
     return ApiError(405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}.")
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Whose request it is and what for, for as long as no engine has it."""
-
-    principal: Principal
-    endpoint: Endpoint
-    model: str
-
-
-ASKING = "lorikeet.asking"
-
-
-def _note_refusal(request: HttpRequest, error: ApiError) -> None:
-    """What an engine had is in the ledger; what nobody's key asked for belongs to no tenant."""
-    asking: Asking | None = request.META.get(ASKING)
-    if asking is not None:
-        runtime().refusals.note(asking.principal, asking.endpoint, error, asking.model)
-
-
 @endpoint("POST")
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
-    asked, admission = await _admit(request, ChatRequest)
-    shape = ChatShape(logprobs=asked.wants_logprobs)
-    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, asked.choices))
+    with _undispatched(request, ChatRequest) as pending:
+        asked, admission = await _admit(request, ChatRequest, pending)
+        shape = ChatShape(logprobs=asked.wants_logprobs)
+        answer = partial(_answer, request, admission, asked, shape, asked.choices, pending)
+        return await _idempotent(request, admission, answer)
 
 
 @endpoint("POST")
 async def completions(request: HttpRequest) -> HttpResponseBase:
-    asked, admission = await _admit(request, CompletionRequest)
-    echoes = asked.echoes()
-    shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
-    return await _once(request, admission, lambda: _answer(request, admission, asked, shape, len(echoes)))
+    with _undispatched(request, CompletionRequest) as pending:
+        asked, admission = await _admit(request, CompletionRequest, pending)
+        echoes = asked.echoes()
+        shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
+        answer = partial(_answer, request, admission, asked, shape, len(echoes), pending)
+        return await _idempotent(request, admission, answer)
 
 
 @endpoint("GET")
@@ -127,17 +109,18 @@ def _model_json(listed: ListedModel) -> dict[str, Any]:
     return {"id": listed.id, "object": "model", "created": int(listed.created_at.timestamp()), "owned_by": owner}
 
 
-async def _admit(request: HttpRequest, kind: type[R]) -> tuple[R, Admission]:
-    """The checked body and who sent it."""
-    principal = caller_of(request)
-    # What was not understood is noted too, without a model.
-    request.META[ASKING] = Asking(principal, kind.endpoint, "")
+def _undispatched(request: HttpRequest, kind: type[R]) -> Undispatched:
+    return runtime().refusals.until_dispatched(caller_of(request), kind.endpoint)
+
+
+async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> tuple[R, Admission]:
+    """The checked body and who sent it. What is not understood is a refusal too, without a model."""
     asked = read_parameters(kind, read_json(request.body))
-    request.META[ASKING] = Asking(principal, kind.endpoint, asked.model)
-    return asked, await runtime().grants.admission(principal, asked.model)
+    pending.model = asked.model
+    return asked, await runtime().grants.admission(caller_of(request), asked.model)
 
 
-async def _once(
+async def _idempotent(
     request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
 ) -> HttpResponseBase:
     """The answer; with an ``Idempotency-Key`` that was used before, the one that was given then."""
@@ -165,12 +148,13 @@ async def _answer(
     asked: ChatRequest | CompletionRequest,
     shape: Shape,
     choices: int,
+    pending: Undispatched,
 ) -> HttpResponseBase:
     request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
     request.META["lorikeet.request_id"] = request_id
     set_request_id(request_id)
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
-    del request.META[ASKING]
+    pending.dispatched()
     if asked.stream:
         return await _stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
     async with generation:

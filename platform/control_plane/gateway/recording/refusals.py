@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
+from types import TracebackType
+from typing import Self
 
 from django.db import DatabaseError, InterfaceError
 
 from control_plane.access.principal import Principal
 from control_plane.db import run_db
+from control_plane.gateway import errors
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.refusals.actions import Count, Reason, add
@@ -54,6 +57,9 @@ class RefusalLog:
         count.count += 1
         count.last_at, count.model, count.param = now, model, error.param or ""
 
+    def until_dispatched(self, principal: Principal, endpoint: str, model: str = "") -> Undispatched:
+        return Undispatched(self, principal, endpoint, model)
+
     async def _write(self) -> bool:
         counts, self._counts = self._counts, {}
         if not counts:
@@ -71,3 +77,31 @@ class RefusalLog:
             newer = self._counts.setdefault(reason, count)
             if newer is not count:
                 newer.count += count.count
+
+
+class Undispatched:
+    """A request that no engine has yet. An error that leaves the block until then is a refusal, counted for the tenant
+    of the caller; what an engine had is in the ledger."""
+
+    def __init__(self, log: RefusalLog, principal: Principal, endpoint: str, model: str) -> None:
+        self._log, self._principal, self._endpoint = log, principal, endpoint
+        self._dispatched = False
+        self.model = model
+
+    def dispatched(self) -> None:
+        """An engine has it: from now on nothing is a refusal."""
+        self._dispatched = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises ``ApiError`` for any other error."""
+        if self._dispatched or not isinstance(error, Exception):
+            return
+        problem = errors.of(error)
+        self._log.note(self._principal, self._endpoint, problem, self.model)
+        if problem is not error:
+            raise problem from error

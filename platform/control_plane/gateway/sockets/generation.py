@@ -18,6 +18,7 @@ from control_plane.gateway.openai.chat_request import ChatRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import usage_json
+from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
 from control_plane.usage.counters import TIMES
@@ -102,9 +103,11 @@ class SocketGeneration:
             await self._fail(errors.of(error))
 
     async def _generate(self) -> None:
-        asked = self._read()
-        admission = await runtime().grants.admission(self._principal, asked.model)
-        async with await begin(runtime(), admission, asked, streamed=True) as generation:
+        with undispatched(self._principal, self._body):
+            asked = self._read()
+            admission = await runtime().grants.admission(self._principal, asked.model)
+            begun = await begin(runtime(), admission, asked, streamed=True)
+        async with begun as generation:
             self._generation = generation
             await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
             if self._cancelled:
@@ -134,8 +137,6 @@ class SocketGeneration:
         await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
 
     async def _fail(self, error: ApiError) -> None:
-        if self._generation is None:  # else an engine had it, and the ledger has it
-            note_refusal(self._principal, self._body, error)
         body = {**error.frame_body(), "retry_after_s": error.retry_after_s}
         await self._send_numbered("error", f'"error":{encode(body)}')
 
@@ -170,11 +171,13 @@ def _kind(body: Mapping[str, Any]) -> type[ChatRequest | CompletionRequest]:
     return CompletionRequest if "prompt" in body else ChatRequest
 
 
-def note_refusal(principal: Principal, body: object, error: ApiError) -> None:
-    """Count a generation that no engine had."""
+def undispatched(principal: Principal, body: object) -> Undispatched:
+    """A generation that no engine has yet, whatever its body is."""
     asked = body if isinstance(body, dict) else {}
     model = asked.get("model")
-    runtime().refusals.note(principal, _kind(asked).endpoint, error, model if isinstance(model, str) else "")
+    return runtime().refusals.until_dispatched(
+        principal, _kind(asked).endpoint, model if isinstance(model, str) else ""
+    )
 
 
 def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:

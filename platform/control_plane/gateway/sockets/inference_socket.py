@@ -23,7 +23,7 @@ from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.runtime import runtime
-from control_plane.gateway.sockets.generation import SocketGeneration, note_refusal
+from control_plane.gateway.sockets.generation import SocketGeneration, undispatched
 from control_plane.gateway.sockets.resume_relay import Remote
 from control_plane.gateway.sockets.session import (
     LONGEST_ID,
@@ -191,11 +191,8 @@ class InferenceConsumer(HeldSocket):
 
     def _generate(self, message: dict[str, Any]) -> None:
         assert self.principal is not None  # else the message was refused
-        try:
+        with undispatched(self.principal, message.get("request")):
             message_id, body = self._asked(message)
-        except ApiError as error:
-            note_refusal(self.principal, message.get("request"), error)
-            raise
         assert self._own is not None  # opened by the greeting
         resumable = message.get("resume") is True
         generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
