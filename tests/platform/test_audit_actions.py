@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from control_plane.placements.restage import restage_version
 
 from control_plane.access.actor import SYSTEM
 from control_plane.adapters.archiving import archive_adapter
@@ -13,6 +12,7 @@ from control_plane.adapters.versions import mark_version_failed, promote_version
 from control_plane.audit import actions as audit
 from control_plane.audit.models import AuditEvent
 from control_plane.keys.actions import revoke_key
+from control_plane.placements.actions import restage_version
 from control_plane.tenants.scope import AppendOnlyError
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
