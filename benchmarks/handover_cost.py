@@ -29,7 +29,7 @@ django.setup()
 
 from rest_throughput import commit, cpu_name  # noqa: E402
 
-from control_plane.gateway.sockets.resume_relay import Handover  # noqa: E402
+from control_plane.gateway.sockets.resume_relay import ResumeRelay  # noqa: E402
 from control_plane.gateway.sockets.session import Send, Sessions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "gateway.jsonl"
@@ -74,7 +74,7 @@ class Ticking:
     def end(self) -> None: ...
 
 
-async def resumed(home: Sessions, other: Handover, rate: float, frames: int, latencies: list[float]) -> None:
+async def resumed(home: Sessions, other: ResumeRelay, rate: float, frames: int, latencies: list[float]) -> None:
     owner = ("bench", uuid.uuid4())
     session = home.open(owner, Nobody())
     ticking: Any = Ticking(rate, frames)
@@ -94,7 +94,7 @@ async def resumed(home: Sessions, other: Handover, rate: float, frames: int, lat
 async def run(options: argparse.Namespace) -> dict[str, float]:
     url = os.environ["LORIKEET_TEST_REDIS_URL"]
     home, elsewhere = Sessions(), Sessions()
-    both = Handover(home, url), Handover(elsewhere, url)
+    both = ResumeRelay(home, url), ResumeRelay(elsewhere, url)
     for side in both:
         side.start()
     await asyncio.sleep(0.5)

@@ -25,7 +25,7 @@ from control_plane.events.publisher import bind_loop  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.errors import from_platform  # noqa: E402
-from control_plane.gateway.openai.asgi import PREFIX, ByPath, GatewayHandler  # noqa: E402
+from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter  # noqa: E402
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
 from control_plane.http.edge import Edge  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
@@ -59,7 +59,7 @@ sockets = [
 ]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_http = ByPath(
+_http = PathRouter(
     gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
 )
 

@@ -81,7 +81,7 @@ class _Look(Generic[T]):
         return max(0.0, self.began + patience_s - now)
 
 
-class Fresh(Generic[T]):
+class SingleFlightCache(Generic[T]):
     """Answers that are younger than ``FRESH_S`` and than the last write. Of one event loop.
 
     Those that are not ``worth_keeping`` are looked up anew by the next who asks. While the database is away or slow,

@@ -16,9 +16,9 @@ from control_plane import single_flight
 from control_plane.access.principal import Principal
 from control_plane.config import current
 from control_plane.db import run_db
-from control_plane.gateway.admission_cache import Grants
+from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.keys.actions import revoke_key
-from control_plane.single_flight import FRESH_S, Fresh
+from control_plane.single_flight import FRESH_S, SingleFlightCache
 from control_plane.unavailable import as_unavailable
 
 
@@ -50,7 +50,7 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
 
 
 async def test_what_was_looked_up_counts_until_the_grace_is_over(outage: Outage) -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
     assert await fresh.get("k", lambda: "known") == "known"
     outage.begin()
     assert await fresh.get("k", lambda: "new") == "known"
@@ -64,7 +64,7 @@ async def test_what_was_looked_up_counts_until_the_grace_is_over(outage: Outage)
 
 
 async def test_using_it_during_the_outage_does_not_prolong_it(outage: Outage) -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
     await fresh.get("k", lambda: "known")
     outage.begin()
     while outage.now < current().database_grace_s:
@@ -76,21 +76,21 @@ async def test_using_it_during_the_outage_does_not_prolong_it(outage: Outage) ->
 
 async def test_no_grace_is_none(outage: Outage, settings: Any) -> None:
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"database_grace_s": 0})
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
     await fresh.get("k", lambda: "known")
     outage.begin()
     with pytest.raises(OperationalError):
         await fresh.get("k", lambda: "new")
 
 
-async def refused_as_away(grants: Grants, secret: str) -> bool:
+async def refused_as_away(grants: AdmissionCache, secret: str) -> bool:
     with pytest.raises(OperationalError) as raised:
         await grants.caller(secret)
     told = as_unavailable(raised.value)
     return told is not None and (told.status, told.code) == (503, "database_unavailable")
 
 
-async def caller(grants: Grants, secret: str) -> Principal:
+async def caller(grants: AdmissionCache, secret: str) -> Principal:
     return await grants.caller(secret)
 
 
@@ -99,7 +99,7 @@ async def test_a_key_that_expires_meanwhile_is_refused(
     acme: Org, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, secret = await run_db(acme.key, expires_at=timezone.now() + timedelta(seconds=60))
-    grants = Grants()
+    grants = AdmissionCache()
     assert (await caller(grants, secret)).api_key == key
     outage.begin()
     assert (await caller(grants, secret)).api_key == key
@@ -113,7 +113,7 @@ async def test_a_key_that_was_revoked_here_before_it_is_refused(acme: Org, outag
     """Nothing can be revoked without the database, but the outage may begin with the next query."""
     key, secret = await run_db(acme.key)
     other = (await run_db(acme.key, "other"))[1]
-    grants = Grants()
+    grants = AdmissionCache()
     await caller(grants, secret)
     await run_db(lambda: revoke_key(acting=acme.principal(), key=key))
     await caller(grants, other)
@@ -125,7 +125,7 @@ async def test_a_key_that_was_revoked_here_before_it_is_refused(acme: Org, outag
 @pytest.mark.django_db(transaction=True)
 async def test_a_key_that_another_process_revoked_ends_with_the_grace(acme: Org, outage: Outage) -> None:
     key, secret = await run_db(acme.key)
-    grants = Grants()
+    grants = AdmissionCache()
     await caller(grants, secret)
     outage.begin()
     await run_db(type(key).objects.filter(pk=key.pk).update, revoked_at=timezone.now())  # this process is not told
@@ -137,7 +137,7 @@ async def test_a_key_that_another_process_revoked_ends_with_the_grace(acme: Org,
 @pytest.mark.django_db(transaction=True)
 async def test_the_first_look_after_it_counts_at_once(acme: Org, outage: Outage) -> None:
     key, secret = await run_db(acme.key)
-    grants = Grants()
+    grants = AdmissionCache()
     await caller(grants, secret)
     outage.begin()
     await run_db(type(key).objects.filter(pk=key.pk).update, revoked_at=timezone.now())

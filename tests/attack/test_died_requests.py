@@ -20,7 +20,7 @@ from lorikeet_testing.three_hosts import ThreeHosts, events, id_of, text_of
 from lorikeet_testing.web import eventually
 from websockets.asyncio.client import connect
 
-from control_plane.fleet.endpoint import Endpoint as HostEndpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.slo.actions import set_objective
 from control_plane.slo.queries import attainment
 from control_plane.usage import request_ids
@@ -32,7 +32,7 @@ from control_plane.usage.actions import (
     record_event,
 )
 from control_plane.usage.aggregation import aggregate
-from control_plane.usage.models import AbandonedTry, Endpoint, UsageEvent
+from control_plane.usage.models import AbandonedTry, ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import recover_usage
 from lora_engine.wire import engine_pb2 as pb
 
@@ -168,7 +168,7 @@ def recover(journal: FakeEngineThread) -> int:
 
 
 def make_id(org: Org) -> str:
-    return request_ids.make(org.principal(), Endpoint.CHAT, streamed=True)
+    return request_ids.make(org.principal(), ApiEndpoint.CHAT, streamed=True)
 
 
 @pytest.mark.django_db

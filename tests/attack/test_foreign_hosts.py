@@ -32,7 +32,7 @@ from control_plane.fleet.base_model import served_base
 from control_plane.fleet.base_model_actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import Endpoint, configured_endpoints
+from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import FileLease
 from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
@@ -249,7 +249,7 @@ async def test_a_web_process_believes_the_engine_and_not_the_database(tmp_path: 
     """The database still says that both hosts serve the model; one of them was started with another."""
     engine = FakeEngine(f"unix:{tmp_path}/e.sock", Behaviour(base_digest=OTHER, checks_base=False))
     await engine.start()
-    fleet = Fleet({"two": Endpoint("two", engine.address)})
+    fleet = Fleet({"two": HostEndpoint("two", engine.address)})
     fleet.start()
     submit = pb.Submit(request_id="r", text="hello", base_digest=BASE_DIGEST)
     async with asyncio.timeout(20):

@@ -16,11 +16,18 @@ import redis
 from control_plane.gateway import idempotency, idempotency_store
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.idempotency import MOST_BYTES, Claim, Idempotency
-from control_plane.gateway.idempotency_store import AnswerStore, MemoryStore, Name, RedisStore, Room, Stored
+from control_plane.gateway.idempotency_store import (
+    AnswerLimits,
+    AnswerStore,
+    MemoryStore,
+    Name,
+    RedisStore,
+    StoredAnswer,
+)
 from control_plane.gateway.openai.sse import EventStream
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
-ROOM = Room(seconds=60, answers=4, bytes=1000)
+ROOM = AnswerLimits(seconds=60, answers=4, bytes=1000)
 
 
 @pytest_asyncio.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
@@ -35,19 +42,19 @@ def tenant() -> str:
     return uuid.uuid4().hex
 
 
-async def answer(store: AnswerStore, tenant: str, digest: str, size: int, room: Room = ROOM) -> None:
-    stored = Stored("f", f"run of {digest}")
+async def answer(store: AnswerStore, tenant: str, digest: str, size: int, room: AnswerLimits = ROOM) -> None:
+    stored = StoredAnswer("f", f"run of {digest}")
     assert await store.claim(Name(tenant, digest), stored, 60) is None
-    await store.keep(Name(tenant, digest), Stored("f", stored.owner, "text/plain", b"x" * size), room)
+    await store.keep(Name(tenant, digest), StoredAnswer("f", stored.owner, "text/plain", b"x" * size), room)
 
 
 async def kept(store: AnswerStore, tenant: str, digests: str) -> str:
     """Those whose answer is there. Asking for another claims it, which is taken back."""
     found = ""
     for digest in digests:
-        known = await store.claim(Name(tenant, digest), Stored("f", "looking"), 60)
+        known = await store.claim(Name(tenant, digest), StoredAnswer("f", "looking"), 60)
         if known is None:
-            await store.drop(Name(tenant, digest), Stored("f", "looking"))
+            await store.drop(Name(tenant, digest), StoredAnswer("f", "looking"))
         elif known.body is not None:
             found += digest
     return found
@@ -81,11 +88,11 @@ async def test_one_tenant_does_not_push_out_anothers(store: AnswerStore, tenant:
 
 
 async def test_a_running_request_is_not_pushed_out(store: AnswerStore, tenant: str) -> None:
-    running = Stored("f", "long run")
+    running = StoredAnswer("f", "long run")
     assert await store.claim(Name(tenant, "r"), running, 60) is None
     for digest in "abcdef":
         await answer(store, tenant, digest, 900)
-    assert await store.claim(Name(tenant, "r"), Stored("f", "second"), 60) == running
+    assert await store.claim(Name(tenant, "r"), StoredAnswer("f", "second"), 60) == running
 
 
 async def test_what_expired_takes_no_room(store: AnswerStore, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +136,7 @@ async def test_redis_holds_no_more_than_the_room(tenant: str) -> None:
 
 async def test_a_key_is_its_owners(store: AnswerStore, tenant: str) -> None:
     """A run whose claim was lost, as after an outage of Redis, takes nothing from the one that has it now."""
-    name, first, second = Name(tenant, "k"), Stored("f", "first"), Stored("f", "second")
+    name, first, second = Name(tenant, "k"), StoredAnswer("f", "first"), StoredAnswer("f", "second")
     assert await store.claim(name, first, 60) is None
     await store.drop(name, second)  # not its own
     assert await store.claim(name, second, 60) == first
@@ -139,18 +146,18 @@ async def test_a_key_is_its_owners(store: AnswerStore, tenant: str) -> None:
     await store.drop(name, first)
     assert await store.claim(name, second, 60) is None
     await store.renew(name, first, 60)
-    await store.keep(name, Stored("f", "first", "text/plain", b"of the first"), ROOM)
+    await store.keep(name, StoredAnswer("f", "first", "text/plain", b"of the first"), ROOM)
     assert await store.claim(name, first, 60) == second
 
 
 async def test_a_claim_lasts_as_long_as_its_lease(
     store: AnswerStore, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, first = Name(tenant, "k"), Stored("f", "first")
+    name, first = Name(tenant, "k"), StoredAnswer("f", "first")
     assert await store.claim(name, first, 1) is None
     await store.renew(name, first, 60)
     await asyncio.sleep(1.2)
-    assert await store.claim(name, Stored("f", "second"), 60) == first
+    assert await store.claim(name, StoredAnswer("f", "second"), 60) == first
 
 
 # -- while it runs -----------------------------------------------------------------------------
@@ -159,7 +166,7 @@ async def test_a_claim_lasts_as_long_as_its_lease(
 class CountingStore(MemoryStore):
     renewals = 0
 
-    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         await super().renew(name, stored, seconds)
         self.renewals += 1
 
@@ -256,5 +263,5 @@ async def test_a_stream_gathers_no_more_than_is_kept(size: int, is_kept: bool) -
     assert sum(map(len, stream._sent)) <= MOST_BYTES
     await stream.aclose()
     await owner.close()
-    known = await store.claim(claim.name, Stored("f", "next"), 60)
+    known = await store.claim(claim.name, StoredAnswer("f", "next"), 60)
     assert (known.body if known else None) == (b"".join(sent) if is_kept else None)

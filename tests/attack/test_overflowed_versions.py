@@ -12,7 +12,7 @@ from control_plane.audit.models import AuditEvent
 from control_plane.usage import request_ids
 from control_plane.usage.actions import record_event, record_events
 from control_plane.usage.counters import Counts
-from control_plane.usage.models import Endpoint, UsageEvent
+from control_plane.usage.models import ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import _ended
 from lora_engine.wire import engine_pb2 as pb
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 def fail(org: Any, version: Any, request_id: str, code: str = "adapter_overflow") -> bool:
     return record_event(
-        request_id=request_id, tenant=org.tenant, model="support", endpoint=Endpoint.CHAT, outcome="failed",
+        request_id=request_id, tenant=org.tenant, model="support", endpoint=ApiEndpoint.CHAT, outcome="failed",
         created_at=datetime.now(UTC), counts=Counts(prompt_tokens=4), error_code=code, adapter=version.adapter,
         version=version,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_version_tells_that_it_overflowed(
 
 def test_one_that_only_the_engines_journal_tells_of(acme: Any, ready_version: Any, committing: Any) -> None:
     version = ready_version(acme)
-    request_id = request_ids.make(acme.principal(), Endpoint.CHAT, streamed=False)
+    request_id = request_ids.make(acme.principal(), ApiEndpoint.CHAT, streamed=False)
     record = pb.UsageRecord(
         request_id=request_id, tenant=str(acme.tenant.pk), adapter_digest=version.digest, outcome="failed",
         error_code="adapter_overflow", submitted_unix=time.time(),

@@ -14,7 +14,7 @@ from control_plane.adapters.aliases import fail_canary, roll_back, set_alias, st
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.resolve import resolve_model
 from control_plane.audit.models import AuditEvent
-from control_plane.canaries.judging import Standing, judge_canaries, verdict
+from control_plane.canaries.judging import VersionStats, judge_canaries, verdict
 from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission import admit
 from control_plane.placements.models import Placement
@@ -122,16 +122,16 @@ def test_slowness_ends_it_but_a_cold_start_does_not(acme: Any, two: Any) -> None
 @pytest.mark.parametrize(
     ("canary", "own", "code"),
     [
-        (Standing(19, 19, 1, 1), Standing(100, 0, 1, 1), None),
-        (Standing(20, 20, None, None), Standing(0, 0, None, None), "error_rate"),
-        (Standing(100, 3, 1, 1), Standing(100, 0, 1, 1), None),
-        (Standing(100, 50, 1, 1), Standing(100, 50, 1, 1), None),
-        (Standing(100, 0, 1000, 1), Standing(10, 0, 1, 1), None),
-        (Standing(100, 0, 50, 60), Standing(100, 0, 50, 20), "inter_token"),
-        (Standing(100, 0, 140, 1), Standing(100, 0, 50, 1), None),
+        (VersionStats(19, 19, 1, 1), VersionStats(100, 0, 1, 1), None),
+        (VersionStats(20, 20, None, None), VersionStats(0, 0, None, None), "error_rate"),
+        (VersionStats(100, 3, 1, 1), VersionStats(100, 0, 1, 1), None),
+        (VersionStats(100, 50, 1, 1), VersionStats(100, 50, 1, 1), None),
+        (VersionStats(100, 0, 1000, 1), VersionStats(10, 0, 1, 1), None),
+        (VersionStats(100, 0, 50, 60), VersionStats(100, 0, 50, 20), "inter_token"),
+        (VersionStats(100, 0, 140, 1), VersionStats(100, 0, 50, 1), None),
     ],
 )
-def test_verdict(canary: Standing, own: Standing, code: str | None) -> None:
+def test_verdict(canary: VersionStats, own: VersionStats, code: str | None) -> None:
     judged = verdict(canary, own)
     assert (judged["code"] if judged else None) == code
 

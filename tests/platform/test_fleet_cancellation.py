@@ -10,12 +10,12 @@ import grpc.aio
 import pytest
 
 from control_plane.fleet.connections import Fleet, HostConnection
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.watcher import HostWatcher
 from lora_engine.wire import engine_pb2 as pb
 
-NOWHERE = Endpoint("local", "unix:/nonexistent/engine.sock")
+NOWHERE = HostEndpoint("local", "unix:/nonexistent/engine.sock")
 
 
 async def breaks_when_cancelled(*_: Any) -> Any:

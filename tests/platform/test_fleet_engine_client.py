@@ -10,7 +10,7 @@ from lorikeet_testing import script
 from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.fleet.coalescing import Coalescing
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
@@ -27,7 +27,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
 
 @pytest_asyncio.fixture
 async def client(engine: FakeEngine) -> AsyncIterator[EngineClient]:
-    client = EngineClient(Endpoint("local", engine.address))
+    client = EngineClient(HostEndpoint("local", engine.address))
     yield client
     await client.close()
 
@@ -58,7 +58,7 @@ async def test_many_requests_share_one_session(client: EngineClient, engine: Fak
 
 async def test_first_token_at_once_then_chunks_of_four(engine: FakeEngine) -> None:
     engine.behaviour.steps_per_second = 400
-    client = EngineClient(Endpoint("local", engine.address), coalescing=Coalescing(max_delay_s=60))
+    client = EngineClient(HostEndpoint("local", engine.address), coalescing=Coalescing(max_delay_s=60))
     stream = await client.submit(ask("r", "words 41"))
     assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] + [4] * 10
     await client.close()
@@ -112,7 +112,7 @@ async def test_output_before_a_failure_is_delivered(client: EngineClient) -> Non
 
 async def test_a_stalled_reader_is_given_up_and_others_never_notice(engine: FakeEngine) -> None:
     engine.behaviour.steps_per_second = 0
-    client = EngineClient(Endpoint("local", engine.address), coalescing=Coalescing(stall_tokens=100))
+    client = EngineClient(HostEndpoint("local", engine.address), coalescing=Coalescing(stall_tokens=100))
     stalled = await client.submit(ask("stalled", "words 15000"))
     await anext(stalled)
     assert await read(client, ask("quick", "words 500")) == script.plan(ask("quick", "words 500")).text
@@ -159,7 +159,7 @@ async def test_a_crash_ends_open_requests_and_the_next_one_is_served(client: Eng
 
 
 async def test_no_engine_is_said_within_the_connect_timeout(tmp_path: Path) -> None:
-    client = EngineClient(Endpoint("local", f"unix:{tmp_path}/none.sock"), connect_timeout_s=2)
+    client = EngineClient(HostEndpoint("local", f"unix:{tmp_path}/none.sock"), connect_timeout_s=2)
     with pytest.raises(HostError, match="engine_unavailable") as caught:
         await client.submit(ask("r", "hello"))
     assert "unix:" in str(caught.value), "for the log"
@@ -169,7 +169,8 @@ async def test_no_engine_is_said_within_the_connect_timeout(tmp_path: Path) -> N
 
 async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine) -> None:
     seen: list[pb.Finished] = []
-    client = EngineClient(Endpoint("local", engine.address), usage_sink=lambda _host, finished: seen.append(finished))
+    endpoint = HostEndpoint("local", engine.address)
+    client = EngineClient(endpoint, usage_sink=lambda _host, finished: seen.append(finished))
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
     await eventually(lambda: seen)
@@ -180,10 +181,10 @@ async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine
 
 async def test_a_wrong_host_token_is_refused(engine: FakeEngine) -> None:
     engine.behaviour.host_token = "right"
-    wrong = EngineClient(Endpoint("local", engine.address, token="wrong"), connect_timeout_s=2)
+    wrong = EngineClient(HostEndpoint("local", engine.address, token="wrong"), connect_timeout_s=2)
     with pytest.raises(HostError, match="wrong host token"):
         await wrong.submit(ask("r", "hello"))
     await wrong.close()
-    right = EngineClient(Endpoint("local", engine.address, token="right"))
+    right = EngineClient(HostEndpoint("local", engine.address, token="right"))
     assert (await right.describe()).boot_id == engine.boot_id
     await right.close()

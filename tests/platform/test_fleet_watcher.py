@@ -14,7 +14,7 @@ import pytest_asyncio
 from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.db import run_db
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.leader_election import FileLease, Lease, RedisLease
 from control_plane.fleet.models import EngineHost
 from control_plane.fleet.watcher import FleetWatcher
@@ -64,7 +64,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
 
 @pytest_asyncio.fixture
 async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
-    watcher = FleetWatcher({"local": Endpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1)
+    watcher = FleetWatcher({"local": HostEndpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1)
     task = asyncio.create_task(watcher.run())
     yield
     task.cancel()
@@ -100,7 +100,7 @@ async def test_boots_heartbeats_and_absence(engine: FakeEngine) -> None:
 async def test_only_the_leader_follows(engine: FakeEngine, tmp_path: Path) -> None:
     taken = FileLease(tmp_path / "l")
     assert taken.hold()
-    endpoints = {"local": Endpoint("local", engine.address)}
+    endpoints = {"local": HostEndpoint("local", engine.address)}
     task = asyncio.create_task(FleetWatcher(endpoints, FileLease(tmp_path / "l"), interval_s=0.1).run())
     await asyncio.sleep(0.5)
     assert not await run_db(EngineHost.objects.filter(name="local").exists)

@@ -10,12 +10,12 @@ import pytest
 from control_plane import single_flight as fresh_module
 from control_plane.db import run_db
 from control_plane.fleet.models import EngineHost, StagingPhase
-from control_plane.gateway.admission_cache import Grants
+from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.keys.actions import revoke_key
 from control_plane.keys.auth import InvalidKeyError
 from control_plane.keys.models import ApiKey
 from control_plane.placements.models import Placement
-from control_plane.single_flight import Fresh
+from control_plane.single_flight import SingleFlightCache
 
 
 class Looks:
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def test_one_look_a_second(clock: Clock) -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
     look = Looks(["first", "second"])
     assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
     clock.now += 1.01
@@ -54,7 +54,7 @@ async def test_one_look_a_second(clock: Clock) -> None:
 
 
 async def test_many_at_once_share_a_look() -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
     look = Looks(["answer"])
     asking = [asyncio.ensure_future(fresh.get("k", look)) for _ in range(50)]
     await asyncio.sleep(0)
@@ -64,7 +64,7 @@ async def test_many_at_once_share_a_look() -> None:
 
 
 async def test_a_write_forgets_also_what_is_being_read() -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
 
     def look_while_somebody_writes() -> str:
         fresh_module.forget()
@@ -76,7 +76,7 @@ async def test_a_write_forgets_also_what_is_being_read() -> None:
 
 
 async def test_errors_are_not_remembered() -> None:
-    fresh: Fresh[str] = Fresh()
+    fresh: SingleFlightCache[str] = SingleFlightCache()
 
     def fail() -> str:
         raise ValueError
@@ -87,14 +87,14 @@ async def test_errors_are_not_remembered() -> None:
 
 
 async def test_what_is_not_worth_keeping_is_looked_up_again() -> None:
-    fresh: Fresh[str] = Fresh(bool)
+    fresh: SingleFlightCache[str] = SingleFlightCache(bool)
     look = Looks(["", "host", "other"])
     assert [await fresh.get("k", look) for _ in range(3)] == ["", "host", "host"]
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
-    ours = Grants()
+    ours = AdmissionCache()
     key, text = await run_db(acme.key)
     assert (await ours.caller(text)).api_key == key
     assert (await ours.caller(text)).api_key == key
@@ -106,7 +106,7 @@ async def test_a_revoked_key_is_refused_at_once(acme: Any) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, clock: Clock) -> None:
-    ours = Grants()
+    ours = AdmissionCache()
     key, text = await run_db(acme.key)
     await ours.caller(text)
     clock.now += 0.99
@@ -120,7 +120,7 @@ async def test_and_within_a_second_if_another_process_revoked_it(acme: Any, cloc
 @pytest.mark.django_db(transaction=True)
 async def test_a_host_that_comes_is_used_at_once(acme: Any, ready_version: Any, clock: Clock) -> None:
     """Not after the second for which other answers are remembered."""
-    ours = Grants()
+    ours = AdmissionCache()
     await run_db(lambda: ready_version(acme))
     hosts = EngineHost.objects.filter(active=True)
     await run_db(lambda: Placement.objects.update(phase=StagingPhase.READY))

@@ -62,7 +62,7 @@ class Around:
         )
         self.reservations = SimpleNamespace(ended=self._ended)
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True)
-        self.grants = SimpleNamespace(admission=self._admission)
+        self.admission_cache = SimpleNamespace(admission=self._admission)
         model = SimpleNamespace(display_name="m", digest="", adapter=None, version=None)
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None)
         self.admission.for_request = lambda _name: self.admission

@@ -13,7 +13,14 @@ import pytest_asyncio
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 
-from control_plane.gateway.idempotency_store import AnswerStore, MemoryStore, Name, RedisStore, Room, Stored
+from control_plane.gateway.idempotency_store import (
+    AnswerLimits,
+    AnswerStore,
+    MemoryStore,
+    Name,
+    RedisStore,
+    StoredAnswer,
+)
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
@@ -116,10 +123,10 @@ async def answers(request: pytest.FixtureRequest) -> AsyncIterator[AnswerStore]:
 
 async def test_stores(answers: AnswerStore) -> None:
     name = Name(uuid.uuid4().hex, "key")
-    running, done = Stored("f", "one"), Stored("f", "one", "text/plain", b"\x00\xff answer")
+    running, done = StoredAnswer("f", "one"), StoredAnswer("f", "one", "text/plain", b"\x00\xff answer")
     assert await answers.claim(name, running, 60) is None
-    assert await answers.claim(name, Stored("g", "two"), 60) == running
-    await answers.keep(name, done, Room(60, 10, 1000))
+    assert await answers.claim(name, StoredAnswer("g", "two"), 60) == running
+    await answers.keep(name, done, AnswerLimits(60, 10, 1000))
     assert await answers.claim(name, running, 60) == done
     await answers.drop(name, running)
     assert await answers.claim(name, running, 60) is None

@@ -21,7 +21,7 @@ from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.config import current
 from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import Endpoint, configured_endpoints
+from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState, StagingPhase
 from control_plane.keys.models import ApiKey
@@ -29,8 +29,7 @@ from control_plane.placements import actions, tasks
 from control_plane.placements.models import Placement
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
-from control_plane.usage.models import Endpoint as ApiEndpoint
-from control_plane.usage.models import UsageEvent
+from control_plane.usage.models import ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import recover_usage
 from lora_engine.wire import engine_pb2 as pb
 
@@ -50,12 +49,12 @@ def engine(thread: FakeEngineThread) -> FakeEngine:
 
 
 @pytest.fixture
-def endpoint(engine: FakeEngine) -> Endpoint:
-    return Endpoint("local", engine.address)
+def endpoint(engine: FakeEngine) -> HostEndpoint:
+    return HostEndpoint("local", engine.address)
 
 
 @pytest.fixture
-def host(engine: FakeEngine, endpoint: Endpoint, settings: Any) -> EngineHost:
+def host(engine: FakeEngine, endpoint: HostEndpoint, settings: Any) -> EngineHost:
     settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": engine.address}})
     fleet_actions.sync_hosts(configured_endpoints())
     with engine_calls(endpoint) as calls:
@@ -88,7 +87,7 @@ def test_describe_stores_the_geometry(host: EngineHost) -> None:
 
 
 def test_hosts_no_longer_configured_become_inactive(host: EngineHost) -> None:
-    fleet_actions.sync_hosts({"other": Endpoint("other", "10.0.0.2:7000")})
+    fleet_actions.sync_hosts({"other": HostEndpoint("other", "10.0.0.2:7000")})
     assert {h.name: h.active for h in EngineHost.objects.all()} == {"local": False, "other": True}
 
 
@@ -164,7 +163,7 @@ def test_an_absent_engine_leaves_the_placement_waiting(
 
 
 def test_a_restarted_engine_gets_everything_again(
-    host: EngineHost, version: AdapterVersion, engine: FakeEngine, thread: FakeEngineThread, endpoint: Endpoint
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, thread: FakeEngineThread, endpoint: HostEndpoint
 ) -> None:
     actions.place_version(version)
     stage_all()
@@ -362,7 +361,7 @@ def principal(tenant: Tenant) -> Principal:
 
 def test_usage_survives_its_web_process(
     host: EngineHost,
-    endpoint: Endpoint,
+    endpoint: HostEndpoint,
     engine: FakeEngine,
     tenant: Tenant,
     version: AdapterVersion,
@@ -380,7 +379,7 @@ def test_usage_survives_its_web_process(
 
 
 def test_what_is_stored_already_is_acknowledged_and_not_doubled(
-    host: EngineHost, endpoint: Endpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
+    host: EngineHost, endpoint: HostEndpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
 ) -> None:
     request_id = request_ids.make(principal, ApiEndpoint.COMPLETIONS, streamed=False)
     journal(engine, request_id, tenant)
@@ -392,7 +391,7 @@ def test_what_is_stored_already_is_acknowledged_and_not_doubled(
 
 
 def test_fresh_records_are_left_to_the_web_process(
-    host: EngineHost, endpoint: Endpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
+    host: EngineHost, endpoint: HostEndpoint, engine: FakeEngine, tenant: Tenant, principal: Principal
 ) -> None:
     record = journal(engine, request_ids.make(principal, ApiEndpoint.CHAT, streamed=True), tenant)
     record.finished_unix = time.time()
@@ -402,7 +401,7 @@ def test_fresh_records_are_left_to_the_web_process(
 
 def test_many_pages_take_few_queries(
     host: EngineHost,
-    endpoint: Endpoint,
+    endpoint: HostEndpoint,
     engine: FakeEngine,
     tenant: Tenant,
     principal: Principal,
@@ -415,7 +414,7 @@ def test_many_pages_take_few_queries(
     assert UsageEvent.objects.count() == 602
 
 
-def test_records_of_nobody_are_put_aside(host: EngineHost, endpoint: Endpoint, engine: FakeEngine) -> None:
+def test_records_of_nobody_are_put_aside(host: EngineHost, endpoint: HostEndpoint, engine: FakeEngine) -> None:
     stranger = Tenant(id=uuid.uuid4())
     journal(engine, "smoke-test", stranger)
     assert recover_usage(endpoint) == 0

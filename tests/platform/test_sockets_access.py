@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from control_plane.asgi import sockets
-from control_plane.sockets.authenticated_socket import HeldSocket
+from control_plane.sockets.authenticated_socket import AuthenticatedSocket
 from control_plane.tenants.roles import CAPABILITIES, Role
 
 PASSWORD = "correct horse battery"
@@ -99,7 +99,7 @@ async def closing(socket: ClientConnection) -> tuple[str, int]:
 def test_every_action_is_walked() -> None:
     for pattern in sockets:
         path, consumer = f"/{pattern.pattern}", pattern.callback.consumer_class
-        assert issubclass(consumer, HeldSocket), f"{path}: build it on HeldSocket, which checks who may send what"
+        assert issubclass(consumer, AuthenticatedSocket), f"{path}: AuthenticatedSocket checks who may send what"
         assert set(MESSAGES.get(path, {})) == set(consumer.actions), (
             f"{path}: add its messages to MESSAGES, so that each is sent as every role and as strangers"
         )

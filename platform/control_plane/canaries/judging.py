@@ -31,7 +31,7 @@ _Z = 1.96  # 95 %
 
 
 @dataclass(frozen=True)
-class Standing:
+class VersionStats:
     """A version's requests since the canary began. Times in ms are medians; None without an answered request."""
 
     requests: int
@@ -54,7 +54,7 @@ class Standing:
         return max(0.0, (centre - spread) / (1 + _Z**2 / n))
 
 
-def standing(version: AdapterVersion, since: datetime) -> Standing:
+def stats_of(version: AdapterVersion, since: datetime) -> VersionStats:
     """What its finished and failed requests came to. Those that a client broke off or a limit refused say nothing."""
     events = UsageEvent.objects.filter(
         tenant=version.tenant_id,
@@ -67,12 +67,12 @@ def standing(version: AdapterVersion, since: datetime) -> Standing:
     answered = [row for row in rows if row[0] == Outcome.FINISHED]
     first = [max(0, first - load) for _, first, load, _, _ in answered if first]
     between = [decode / (tokens - 1) for _, _, _, decode, tokens in answered if tokens > 1]
-    return Standing(
+    return VersionStats(
         len(rows), len(rows) - len(answered), median(first) if first else None, median(between) if between else None
     )
 
 
-def verdict(canary: Standing, own: Standing) -> dict[str, Any] | None:
+def verdict(canary: VersionStats, own: VersionStats) -> dict[str, Any] | None:
     """`{code, message}` of why the canary must end, or None while nothing speaks against it."""
     if canary.requests < LEAST:
         return None
@@ -92,11 +92,11 @@ def verdict(canary: Standing, own: Standing) -> dict[str, Any] | None:
 
 
 def compare(tenant: Tenant, adapter_name: str, name: str) -> dict[str, Any]:
-    """Both standings of an alias, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
+    """Figures of an alias's two versions, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
     alias = find_alias(tenant, get_adapter(tenant, adapter_name).adapter, name)
     if alias.canary is None or alias.canary_since is None:
         return {"canary": None, "own": None, "least_requests": LEAST}
-    canary, own = (standing(version, alias.canary_since) for version in (alias.canary, alias.version))
+    canary, own = (stats_of(version, alias.canary_since) for version in (alias.canary, alias.version))
     return {"canary": canary, "own": own, "least_requests": LEAST}
 
 
@@ -110,7 +110,7 @@ def _judge(alias: Alias) -> bool:
     if alias.canary is None or alias.canary_since is None:
         return False
     since = alias.canary_since
-    reason = verdict(standing(alias.canary, since), standing(alias.version, since))
+    reason = verdict(stats_of(alias.canary, since), stats_of(alias.version, since))
     if reason is None or not fail_canary(alias, reason):
         return False
     logger.warning("Canary ended", extra={"alias": str(alias.pk), "reason": reason["code"]})

@@ -33,7 +33,7 @@ return seq
 
 
 @dataclass(frozen=True)
-class Event:
+class LiveEvent:
     seq: int
     name: str
     data: dict[str, Any]
@@ -45,12 +45,12 @@ class Event:
 class Ring(Protocol):
     """Thread-safe."""
 
-    def append(self, tenant: str, name: str, data: dict[str, Any]) -> Event: ...
+    def append(self, tenant: str, name: str, data: dict[str, Any]) -> LiveEvent: ...
 
     def last(self, tenant: str) -> int:
         """The newest number."""
 
-    def after(self, tenant: str, seq: int) -> list[Event] | None:
+    def after(self, tenant: str, seq: int) -> list[LiveEvent] | None:
         """Everything newer than ``seq``, or None if some of it is no longer there."""
 
     def forget(self, tenant: str) -> None:
@@ -64,11 +64,11 @@ class MemoryRing:
         self._length, self._most_tenants = length, most_tenants
         self._lock = threading.Lock()
         self._last: OrderedDict[str, int] = OrderedDict()
-        self._events: dict[str, deque[Event]] = {}
+        self._events: dict[str, deque[LiveEvent]] = {}
 
-    def append(self, tenant: str, name: str, data: dict[str, Any]) -> Event:
+    def append(self, tenant: str, name: str, data: dict[str, Any]) -> LiveEvent:
         with self._lock:
-            event = Event(self._number(tenant) + 1, name, data)
+            event = LiveEvent(self._number(tenant) + 1, name, data)
             self._last[tenant] = event.seq
             self._events[tenant].append(event)
         return event
@@ -77,7 +77,7 @@ class MemoryRing:
         with self._lock:
             return self._number(tenant)
 
-    def after(self, tenant: str, seq: int) -> list[Event] | None:
+    def after(self, tenant: str, seq: int) -> list[LiveEvent] | None:
         with self._lock:
             last = self._number(tenant)
             return select_after(list(self._events[tenant]), seq, last)
@@ -103,10 +103,10 @@ class RedisRing:
         self._redis = client(url)
         self._length = length
 
-    def append(self, tenant: str, name: str, data: dict[str, Any]) -> Event:
+    def append(self, tenant: str, name: str, data: dict[str, Any]) -> LiveEvent:
         arguments = (name, json.dumps(data), first_number(), self._length, EXPIRY_S)
         seq: Any = self._redis.eval(_APPEND, 2, *self._keys(tenant), *arguments)
-        return Event(int(seq), name, data)
+        return LiveEvent(int(seq), name, data)
 
     def last(self, tenant: str) -> int:
         counter = self._keys(tenant)[0]
@@ -114,9 +114,9 @@ class RedisRing:
         value: Any = self._redis.get(counter)
         return int(value)
 
-    def after(self, tenant: str, seq: int) -> list[Event] | None:
+    def after(self, tenant: str, seq: int) -> list[LiveEvent] | None:
         rows: Any = self._redis.xrange(self._keys(tenant)[1])
-        events = [Event(int(key.split(b"-")[0]), row[b"e"].decode(), json.loads(row[b"d"])) for key, row in rows]
+        events = [LiveEvent(int(key.split(b"-")[0]), row[b"e"].decode(), json.loads(row[b"d"])) for key, row in rows]
         return select_after(events, seq, self.last(tenant))
 
     def forget(self, tenant: str) -> None:
@@ -131,7 +131,7 @@ def first_number() -> int:
     return int(time.time() * 1000)
 
 
-def select_after(events: list[Event], seq: int, last: int) -> list[Event] | None:
+def select_after(events: list[LiveEvent], seq: int, last: int) -> list[LiveEvent] | None:
     """Events beyond ``seq``; None if these do not continue from ``seq`` without a gap."""
     if seq == last:
         return []

@@ -13,7 +13,7 @@ from control_plane.audit import actions as audit
 from control_plane.fleet import host_status
 from control_plane.fleet.base_model import Quarantine, quarantine, served_base
 from control_plane.fleet.base_model_actions import adopt_first
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost, HostState
 from control_plane.fleet.signals import quarantined
 from lora_engine.wire import engine_pb2 as pb
@@ -21,7 +21,7 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 
-def sync_hosts(endpoints: Mapping[str, Endpoint]) -> None:
+def sync_hosts(endpoints: Mapping[str, HostEndpoint]) -> None:
     """Make the host rows follow the settings: new hosts appear, hosts no longer named become inactive."""
     with transaction.atomic():
         for name, endpoint in endpoints.items():

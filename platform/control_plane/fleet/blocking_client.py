@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from control_plane.fleet import errors
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
@@ -20,7 +20,7 @@ STAGE_TIMEOUT_S = 1800.0
 class EngineCalls:
     """The engine's unary and server-streaming calls. Every failure to answer is an ``HostError``."""
 
-    def __init__(self, endpoint: Endpoint, channel: grpc.Channel) -> None:
+    def __init__(self, endpoint: HostEndpoint, channel: grpc.Channel) -> None:
         self._endpoint = endpoint
         self._stub: Any = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
 
@@ -66,7 +66,7 @@ class EngineCalls:
 
 
 @contextmanager
-def engine_calls(endpoint: Endpoint) -> Iterator[EngineCalls]:
+def engine_calls(endpoint: HostEndpoint) -> Iterator[EngineCalls]:
     """A channel for a few calls. Not kept: a forked worker must not inherit one."""
     with endpoint.open_channel() as channel:
         yield EngineCalls(endpoint, channel)

@@ -12,7 +12,7 @@ import grpc.aio
 from control_plane import config
 from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Coalescing
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import (
     EngineClient,
     LostSink,
@@ -121,7 +121,7 @@ class Fleet:
 
     def __init__(
         self,
-        endpoints: Mapping[str, Endpoint],
+        endpoints: Mapping[str, HostEndpoint],
         *,
         policy: RoutingPolicy | None = None,
         usage_sink: UsageSink = ignore_usage,

@@ -30,7 +30,7 @@ Metadata = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class HostEndpoint:
     """One engine host: ``unix:/path.sock`` or ``host:port``, with its token and, for TCP, an optional CA for TLS."""
 
     name: str
@@ -63,16 +63,16 @@ class Endpoint:
         return grpc.ssl_channel_credentials(root_certificates=self.tls_ca.read_bytes())
 
 
-def configured_endpoints() -> dict[str, Endpoint]:
+def configured_endpoints() -> dict[str, HostEndpoint]:
     """The hosts of ``LORIKEET_ENGINE_HOSTS`` by name."""
     settings = config.current()
     return {
-        name: Endpoint(name, address, settings.engine_token, settings.engine_tls_ca)
+        name: HostEndpoint(name, address, settings.engine_token, settings.engine_tls_ca)
         for name, address in settings.engine_hosts.items()
     }
 
 
-def endpoint_of(host: str) -> Endpoint:
+def endpoint_of(host: str) -> HostEndpoint:
     """Raises HostError."""
     endpoint = configured_endpoints().get(host)
     if endpoint is None:

@@ -20,7 +20,7 @@ import grpc.aio
 from control_plane.fleet import errors
 from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
@@ -88,7 +88,7 @@ class EngineClient:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: HostEndpoint,
         *,
         usage_sink: UsageSink = ignore_usage,
         lost_sink: LostSink = ignore_lost,

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from control_plane.db import run_db
 from control_plane.fleet import actions
 from control_plane.fleet.cancellation import end_if_cancelled
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import Lease
@@ -35,7 +35,7 @@ LEASE_CHECK_S = 3.0
 class HostWatcher:
     """One host: its boots, its heartbeats, its absence."""
 
-    def __init__(self, endpoint: Endpoint, *, interval_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, endpoint: HostEndpoint, *, interval_s: float = HEARTBEAT_S) -> None:
         self.name = endpoint.name
         self._client = EngineClient(endpoint)
         self._interval_s = interval_s
@@ -95,7 +95,7 @@ class HostWatcher:
 class FleetWatcher:
     """All configured hosts, while this process holds the lease."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], lease: Lease, *, interval_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, endpoints: Mapping[str, HostEndpoint], lease: Lease, *, interval_s: float = HEARTBEAT_S) -> None:
         self._endpoints, self._lease, self._interval_s = endpoints, lease, interval_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -10,17 +10,17 @@ import hashlib
 from control_plane.access.principal import Principal
 from control_plane.gateway.admission import Admission, admit, authenticate
 from control_plane.keys.last_used import last_used
-from control_plane.single_flight import Fresh
+from control_plane.single_flight import SingleFlightCache
 from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
 
 
-class Grants:
+class AdmissionCache:
     def __init__(self) -> None:
-        self._callers: Fresh[Principal] = Fresh(still_good=_key_is_usable)
+        self._callers: SingleFlightCache[Principal] = SingleFlightCache(still_good=_key_is_usable)
         # That no host is ready may be over at any moment, and nobody tells.
-        self._admissions: Fresh[Admission] = Fresh(lambda admission: bool(admission.hosts))
-        self._recording: Fresh[bool] = Fresh()
+        self._admissions: SingleFlightCache[Admission] = SingleFlightCache(lambda admission: bool(admission.hosts))
+        self._recording: SingleFlightCache[bool] = SingleFlightCache()
 
     async def caller(self, token: str | None) -> Principal:
         """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""

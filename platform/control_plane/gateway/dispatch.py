@@ -233,7 +233,7 @@ class Dispatch:
         """That have the content now; those from the beginning if that cannot be looked up."""
         admission, model = self._admission, self._context.model
         try:
-            fresh = await self._runtime.grants.admission(admission.principal, model.display_name)
+            fresh = await self._runtime.admission_cache.admission(admission.principal, model.display_name)
         except (ApiError, LorikeetError, StorageError):
             return admission.hosts
         fresh = fresh.for_request(self._submit.request_id)

@@ -19,14 +19,14 @@ from control_plane.gateway.recording.usage import RequestContext
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import LimitExceededError, Reservation
 from control_plane.usage import request_ids
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 
 class GenerationRequest(Protocol):
     """A checked body of either endpoint."""
 
-    endpoint: ClassVar[Endpoint]
+    endpoint: ClassVar[ApiEndpoint]
 
     @property
     def choices(self) -> int: ...
@@ -127,7 +127,7 @@ async def begin(
     admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
     context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
-    keeps_text = await runtime.grants.keeps_text(principal.tenant)
+    keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
     bound_output(submits, admission.limits)
     generation.reservation = await _reserve(runtime, admission, request_id, submits)

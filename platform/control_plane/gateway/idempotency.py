@@ -18,7 +18,14 @@ from redis.exceptions import RedisError
 from control_plane import config
 from control_plane.access.principal import Principal
 from control_plane.gateway.errors import ApiError, invalid
-from control_plane.gateway.idempotency_store import AnswerStore, MemoryStore, Name, RedisStore, Room, Stored
+from control_plane.gateway.idempotency_store import (
+    AnswerLimits,
+    AnswerStore,
+    MemoryStore,
+    Name,
+    RedisStore,
+    StoredAnswer,
+)
 
 LEASE_S, RENEW_S = 120, 30.0
 """A process that died while it answered holds the key no longer than this; one that lives says so this often."""
@@ -32,12 +39,12 @@ class Claim:
 
     def __init__(self, owner: Idempotency, name: Name, fingerprint: str) -> None:
         self._owner, self.name = owner, name
-        self._stored = Stored(fingerprint, uuid.uuid4().hex)
+        self._stored = StoredAnswer(fingerprint, uuid.uuid4().hex)
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredAnswer:
         """What says that the request runs."""
         return self._stored
 
@@ -55,7 +62,7 @@ class Claim:
         if len(body) > MOST_BYTES:
             self.release()
         elif self._end():
-            answer = Stored(self._stored.fingerprint, self._stored.owner, content_type, body)
+            answer = StoredAnswer(self._stored.fingerprint, self._stored.owner, content_type, body)
             self._owner.later("keep", self.name, answer, room())
 
     def release(self) -> None:
@@ -84,7 +91,7 @@ class Idempotency:
         self._answers = answers
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def claim(self, principal: Principal, offered: str, path: str, body: bytes) -> Claim | Stored:
+    async def claim(self, principal: Principal, offered: str, path: str, body: bytes) -> Claim | StoredAnswer:
         """The answer that was given already, or the right to give it. Raises ``ApiError`` (400, 409, 422, 503)."""
         if not 0 < len(offered) <= LONGEST_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {LONGEST_KEY} characters.", "Send a UUID, for example.")
@@ -114,7 +121,7 @@ class Idempotency:
         await self._answers.close()
 
     @staticmethod
-    async def _ask(call: Awaitable[Stored | None]) -> Stored | None:
+    async def _ask(call: Awaitable[StoredAnswer | None]) -> StoredAnswer | None:
         try:
             return await call
         except (RedisError, OSError) as error:
@@ -139,10 +146,10 @@ def make_answers() -> AnswerStore:
     return RedisStore(url) if url else MemoryStore()
 
 
-def room() -> Room:
+def room() -> AnswerLimits:
     """For the answers of one tenant."""
     settings = config.current()
-    return Room(settings.idempotency_s, settings.idempotency_max_answers, settings.idempotency_max_bytes)
+    return AnswerLimits(settings.idempotency_s, settings.idempotency_max_answers, settings.idempotency_max_bytes)
 
 
 def _reused() -> ApiError:

@@ -15,7 +15,7 @@ from control_plane.redis_client import async_client
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredAnswer:
     """`body` is None while the request runs; `owner` is whose run it is."""
 
     fingerprint: str
@@ -25,7 +25,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Room:
+class AnswerLimits:
     """For the answers of one tenant."""
 
     seconds: int
@@ -44,16 +44,16 @@ class Name:
 class AnswerStore(Protocol):
     """May raise RedisError or OSError."""
 
-    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
         """Store for so long if there is nothing; else what is there."""
 
-    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         """Hold on to what was claimed, also if it was lost meanwhile and nobody else has it."""
 
-    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
         """The answer, unless the key is another's by now."""
 
-    async def drop(self, name: Name, stored: Stored) -> None:
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
         """Free the key, unless it is another's by now."""
 
     async def close(self) -> None: ...
@@ -63,21 +63,21 @@ class MemoryStore:
     """Of one process."""
 
     def __init__(self) -> None:
-        self._held: dict[Name, tuple[float, Stored]] = {}
+        self._held: dict[Name, tuple[float, StoredAnswer]] = {}
         self._answers: dict[str, OrderedDict[Name, int]] = {}
 
-    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
         known = self._get(name)
         if known is None:
             self._held[name] = (time.monotonic() + seconds, stored)
         return known
 
-    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         known = self._get(name)
         if known is None or known.owner == stored.owner:
             self._held[name] = (time.monotonic() + seconds, stored)
 
-    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
         known = self._get(name)
         if known is not None and known.owner != stored.owner:
             return
@@ -89,7 +89,7 @@ class MemoryStore:
                 break
             self._forget(old)
 
-    async def drop(self, name: Name, stored: Stored) -> None:
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
         known = self._get(name)
         if known is not None and known.owner == stored.owner:
             self._forget(name)
@@ -97,7 +97,7 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _get(self, name: Name) -> Stored | None:
+    def _get(self, name: Name) -> StoredAnswer | None:
         until, stored = self._held.get(name, (0.0, None))
         if stored is not None and until <= time.monotonic():
             self._forget(name)
@@ -168,23 +168,23 @@ class RedisStore:
             self._redis.register_script(script) for script in (CLAIM, RENEW, DROP, KEEP)
         )
 
-    async def claim(self, name: Name, stored: Stored, seconds: int) -> Stored | None:
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
         known = await self._claim([self._key(name)], [stored.owner, stored.fingerprint, seconds])
         if known is None:
             return None
         fingerprint, owner, content_type, body = cast(list[Any], known)
-        return Stored(fingerprint.decode(), owner.decode(), (content_type or b"").decode(), body)
+        return StoredAnswer(fingerprint.decode(), owner.decode(), (content_type or b"").decode(), body)
 
-    async def renew(self, name: Name, stored: Stored, seconds: int) -> None:
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         await self._renew([self._key(name)], [stored.owner, stored.fingerprint, seconds])
 
-    async def keep(self, name: Name, stored: Stored, room: Room) -> None:
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
         prefix = self._prefix(name)
         keys = [self._key(name), f"{prefix}answers", f"{prefix}bytes"]
         answer = (stored.owner, stored.fingerprint, stored.content_type, stored.body or b"", name.digest)
         await self._keep(keys, [*answer, time.time(), room.seconds, room.answers, room.bytes, f"{prefix}key:"])
 
-    async def drop(self, name: Name, stored: Stored) -> None:
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
         await self._drop([self._key(name)], [stored.owner])
 
     async def close(self) -> None:

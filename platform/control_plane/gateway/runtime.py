@@ -13,12 +13,12 @@ from control_plane import config
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
-from control_plane.gateway.admission_cache import Grants
+from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.gateway.idempotency import Idempotency, make_answers
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.gateway.recording.transcripts import TranscriptWriter
 from control_plane.gateway.recording.usage import UsageWriter
-from control_plane.gateway.sockets.resume_relay import Handover
+from control_plane.gateway.sockets.resume_relay import ResumeRelay
 from control_plane.gateway.sockets.session import Sessions
 from control_plane.quotas.limiter_factory import make_limiter
 from control_plane.quotas.reservations import Reservation, Reservations
@@ -47,9 +47,9 @@ class Runtime:
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
-        self.grants = Grants()
+        self.admission_cache = AdmissionCache()
         self.sessions = Sessions()
-        self.handover = Handover(self.sessions, settings.redis_url)
+        self.resume_relay = ResumeRelay(self.sessions, settings.redis_url)
         self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
@@ -63,7 +63,7 @@ class Runtime:
         self.transcripts.start()
         self.reservations.start()
         self.fleet.start()
-        self.handover.start()
+        self.resume_relay.start()
 
     def expect(self, engine_id: str, attempt: Try, reservation: Reservation | None) -> None:
         """An engine request is about to be sent."""
@@ -93,7 +93,7 @@ class Runtime:
 
         What cannot be stored, because the database is away, stays in the engines' journals.
         """
-        await _within(1.0, self.handover.close())
+        await _within(1.0, self.resume_relay.close())
         self.sessions.close()
         self.closing = True
         self._lost([*self._tries])

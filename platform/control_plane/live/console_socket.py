@@ -12,11 +12,11 @@ from redis.exceptions import RedisError
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.events.publisher import group_name
-from control_plane.events.ring import Event, ring
+from control_plane.events.ring import LiveEvent, ring
 from control_plane.http.allowance import Allowance
 from control_plane.http.json_body import JsonError, read_object
 from control_plane.live.presence import REFRESH_S, presence
-from control_plane.sockets.authenticated_socket import HeldSocket
+from control_plane.sockets.authenticated_socket import AuthenticatedSocket
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.tenants.roles import Capability
 from control_plane.unavailable import redis_unavailable
@@ -45,7 +45,7 @@ class TooManyReplaysError(LorikeetError):
         )
 
 
-class ConsoleConsumer(HeldSocket):
+class ConsoleConsumer(AuthenticatedSocket):
     """One browser tab. Sends every event once and in order; heals gaps of the channel layer from the ring."""
 
     actions: ClassVar = {"auth": None, "ping": None, "replay": Capability.VIEW}
@@ -105,7 +105,7 @@ class ConsoleConsumer(HeldSocket):
         if seq > self.sent + 1:
             await self._send_after(self.sent)
             return
-        await self._send_event(Event(seq, message["event"], message["data"]))
+        await self._send_event(LiveEvent(seq, message["event"], message["data"]))
 
     async def _replay(self, after: int) -> None:
         if wait_s := self._replays.wait_s(asyncio.get_running_loop().time()):
@@ -124,7 +124,7 @@ class ConsoleConsumer(HeldSocket):
         for event in events:
             await self._send_event(event)
 
-    async def _send_event(self, event: Event) -> None:
+    async def _send_event(self, event: LiveEvent) -> None:
         self.sent = max(self.sent, event.seq)
         await self.send(text_data=event.frame())
 

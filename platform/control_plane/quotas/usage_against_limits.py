@@ -41,7 +41,7 @@ class _Scope:
         return {**counted, "tokens_per_day": max(day, self.spent.day), "tokens_per_month": max(month, self.spent.month)}
 
 
-def standing(tenant: Tenant) -> dict[str, Any]:
+def usage_against_limits(tenant: Tenant) -> dict[str, Any]:
     """As `StandingSerializer` shows it."""
     keys = _usable_keys(tenant)
     of_keys, of_tenant = key_limits(tenant), tenant_limits(tenant)

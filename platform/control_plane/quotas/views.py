@@ -18,7 +18,7 @@ from control_plane.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.limits.queries import tenant_limits
 from control_plane.limits.values import Limits
 from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
-from control_plane.quotas.usage_against_limits import find_key, standing
+from control_plane.quotas.usage_against_limits import find_key, usage_against_limits
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 
@@ -29,7 +29,7 @@ class LimitsView(TenantView):
     @extend_schema(operation_id="read_limits", responses=StandingSerializer, tags=["limits"])
     def get(self, request: Request, tenant: str) -> Response:
         """The limits of the tenant and its keys, and what is used of each now."""
-        return Response(StandingSerializer(standing(self.principal.tenant)).data)
+        return Response(StandingSerializer(usage_against_limits(self.principal.tenant)).data)
 
 
 class KeyLimitsView(TenantView):

@@ -10,14 +10,14 @@ from django.db import models
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 
 
 class Refusal(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="+")
-    endpoint = models.CharField(max_length=32, choices=Endpoint.choices)
+    endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)
     limit = models.CharField(max_length=32, blank=True, help_text="Which limit, if it was one.")

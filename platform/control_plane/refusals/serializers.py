@@ -2,7 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 
 
 class RefusalSerializer(serializers.Serializer[Any]):
@@ -15,7 +15,7 @@ class RefusalSerializer(serializers.Serializer[Any]):
     status = serializers.IntegerField(help_text="Of HTTP.")
     code = serializers.CharField()
     limit = serializers.CharField(allow_blank=True, help_text="Which limit, if it was one.")
-    endpoint = serializers.ChoiceField(choices=Endpoint.choices)
+    endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
     model = serializers.CharField(allow_blank=True, help_text="Asked for by the last of them.")
     param = serializers.CharField(allow_blank=True, help_text="At fault in the last of them.")

@@ -23,7 +23,7 @@ from control_plane.http.websocket_protocol import admit
 from control_plane.single_flight import FRESH_S, forget
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.sockets.identity import Caller
-from control_plane.sockets.recheck_cache import recent_look
+from control_plane.sockets.recheck_cache import recent_principal
 from control_plane.sockets.tickets import redeem
 from control_plane.tenants.roles import Capability
 from control_plane.unavailable import UnavailableError, as_unavailable
@@ -78,7 +78,7 @@ _CLOSE_CODES: dict[type[LorikeetError], int] = {
 }
 
 
-class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
+class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     """A socket for those who proved within ``AUTH_WITHIN_S`` who they are, and for as long as that stays true.
 
     It looks again when it is told to (``events/recheck.py``), and every ``RECHECK_S`` in case it was not. It outlives
@@ -141,7 +141,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def layer_back(self, message: dict[str, Any]) -> None:
         """From the channel layer: what was told meanwhile is lost, and perhaps the group too."""
-        if self.caller is not None and await self._look(recent_look(self.caller)):
+        if self.caller is not None and await self._look(recent_principal(self.caller)):
             await self._join()
 
     async def leave_group(self, group: str) -> None:
@@ -170,7 +170,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         # it looks again soon.
         self.caller = caller
         await self._join()
-        if not await self._look(recent_look(caller)) or not await self._prove():
+        if not await self._look(recent_principal(caller)) or not await self._prove():
             return False
         if self._hurry is not None:
             self._hurry.cancel()
@@ -248,7 +248,7 @@ class HeldSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             await asyncio.sleep(pause)
             pause = RECHECK_S
             try:
-                if not await self._look(recent_look(self.caller)):
+                if not await self._look(recent_principal(self.caller)):
                     return
             except Exception as error:
                 # The database is away, and what was remembered of the holder has become too old to rely on.

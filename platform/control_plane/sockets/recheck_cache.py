@@ -6,13 +6,13 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 from control_plane.access.principal import Principal
-from control_plane.single_flight import Fresh
+from control_plane.single_flight import SingleFlightCache
 from control_plane.sockets.identity import Caller
 
-_looks: WeakKeyDictionary[asyncio.AbstractEventLoop, Fresh[Principal]] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[asyncio.AbstractEventLoop, SingleFlightCache[Principal]] = WeakKeyDictionary()
 
 
-async def recent_look(caller: Caller) -> Principal:
+async def recent_principal(caller: Caller) -> Principal:
     """As ``caller.principal()``, at most ``FRESH_S`` old."""
-    looks = _looks.setdefault(asyncio.get_running_loop(), Fresh())
-    return await looks.get(caller, caller.principal)
+    cache = _caches.setdefault(asyncio.get_running_loop(), SingleFlightCache())
+    return await cache.get(caller, caller.principal)

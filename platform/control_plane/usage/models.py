@@ -20,7 +20,7 @@ class Outcome(models.TextChoices):
     REFUSED = "refused"
 
 
-class Endpoint(models.TextChoices):
+class ApiEndpoint(models.TextChoices):
     CHAT = "chat.completions"
     COMPLETIONS = "completions"
 
@@ -36,7 +36,7 @@ class UsageEvent(AppendOnlyModel):
     adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
     model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
-    endpoint = models.CharField(max_length=32, choices=Endpoint.choices)
+    endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
     host = models.CharField(max_length=64, blank=True)
     prompt_tokens = models.PositiveIntegerField()

@@ -15,7 +15,7 @@ from django.db import transaction
 from control_plane.accounts.models import User
 from control_plane.adapters.models import AdapterVersion
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
-from control_plane.fleet.endpoint import Endpoint
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
@@ -33,7 +33,7 @@ PAGE = 500
 LEAVE_TO_WEB_S = 20.0
 
 
-def recover_usage(endpoint: Endpoint, *, leave_to_web_s: float = LEAVE_TO_WEB_S) -> int:
+def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WEB_S) -> int:
     """Store and acknowledge what lies in the host's journal. Returns how many events were new.
 
     Raises ``HostError`` if the host does not answer; what was stored before stays stored.

@@ -15,9 +15,9 @@ import uuid
 from dataclasses import dataclass
 
 from control_plane.access.principal import Principal
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 
-_ENDPOINTS = {Endpoint.CHAT: "c", Endpoint.COMPLETIONS: "t"}
+_ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
 _FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])(?:\.[2-9])?")
 
@@ -26,13 +26,13 @@ _FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])(?:\.[2-9])?")
 class RequestOrigin:
     """What an id says. One of ``key_id`` and ``user_id`` is set."""
 
-    endpoint: Endpoint
+    endpoint: ApiEndpoint
     streamed: bool
     key_id: uuid.UUID | None = None
     user_id: uuid.UUID | None = None
 
 
-def make(principal: Principal, endpoint: Endpoint, *, streamed: bool) -> str:
+def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool) -> str:
     origin = principal.api_key or principal.user
     assert origin is not None
     who = ("k" if principal.api_key is not None else "u") + _short(origin.pk)

@@ -4,7 +4,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.usage.counters import SHOWN
-from control_plane.usage.models import Endpoint, Outcome
+from control_plane.usage.models import ApiEndpoint, Outcome
 from control_plane.usage.sums import COUNTED
 
 HELP = {"device_us": "Share of the devices' time, in microseconds."}
@@ -22,7 +22,7 @@ class RequestSerializer(serializers.Serializer[Any]):
     model = serializers.CharField(help_text="As the client wrote it.")
     adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
-    endpoint = serializers.ChoiceField(choices=Endpoint.choices)
+    endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
     outcome = serializers.ChoiceField(choices=Outcome.choices)
     error_code = serializers.CharField(allow_blank=True)

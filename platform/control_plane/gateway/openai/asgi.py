@@ -22,7 +22,7 @@ from django.urls import set_script_prefix
 from control_plane import config
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError, too_large
-from control_plane.gateway.openai.callers import CALLER, Caller, identify
+from control_plane.gateway.openai.callers import CALLER, Authentication, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.body_guard import declared_length
@@ -70,7 +70,7 @@ class GatewayHandler(ASGIHandler):
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:
-                caller = Caller(error=error)
+                caller = Authentication(error=error)
             request, refusal = self.create_request(scope, body)
             if request is None:
                 await self.send_response(refusal or HttpResponseBadRequest(), send)
@@ -132,7 +132,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-class ByPath:
+class PathRouter:
     """An ASGI application that gives /v1 to the gateway and everything else to the site."""
 
     def __init__(self, gateway: Any, site: Any) -> None:

@@ -18,30 +18,30 @@ CALLER = "lorikeet.caller"
 
 
 @dataclass(frozen=True)
-class Caller:
+class Authentication:
     """A principal, or why there is no answer: who it is, or how much they sent."""
 
     principal: Principal | None = None
     error: Exception | None = None
 
 
-async def identify(scope: Mapping[str, Any]) -> Caller:
+async def identify(scope: Mapping[str, Any]) -> Authentication:
     """Counts the connection for the caller's tenant."""
     given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     token = token_of(given.decode("latin-1"))
     if not token:
-        return Caller(error=MissingKeyError())
+        return Authentication(error=MissingKeyError())
     try:
-        principal = await runtime().grants.caller(token)
+        principal = await runtime().admission_cache.caller(token)
         prove(scope, tenant_holder(principal.tenant.pk))
-        return Caller(principal)
+        return Authentication(principal)
     except Exception as error:  # the view that asks for the caller answers with it
-        return Caller(error=error)
+        return Authentication(error=error)
 
 
 def caller_of(request: HttpRequest) -> Principal:
     """Raises what was met before: ApiError or LorikeetError (401, 403, 413, 429, 503), or an error of the database."""
-    caller: Caller = request.META[CALLER]
+    caller: Authentication = request.META[CALLER]
     if caller.principal is None:
         raise caller.error or MissingKeyError()
     return caller.principal

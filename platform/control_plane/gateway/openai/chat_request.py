@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from control_plane.gateway.openai.parameters import Parameters
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048
@@ -63,7 +63,7 @@ class Message(BaseModel):
 
 
 class ChatRequest(Parameters):
-    endpoint: ClassVar[Endpoint] = Endpoint.CHAT
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.CHAT
 
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)

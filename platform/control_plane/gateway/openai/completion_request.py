@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from control_plane.gateway.openai.parameters import Parameters
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 DEFAULT_MAX_TOKENS = 16
@@ -19,7 +19,7 @@ TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class CompletionRequest(Parameters):
-    endpoint: ClassVar[Endpoint] = Endpoint.COMPLETIONS
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS
 
     prompt: (
         str

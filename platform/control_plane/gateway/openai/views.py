@@ -17,7 +17,7 @@ from control_plane.gateway import errors
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
-from control_plane.gateway.idempotency_store import Stored
+from control_plane.gateway.idempotency_store import StoredAnswer
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
@@ -117,7 +117,7 @@ async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> 
     """The checked body and who sent it. What is not understood is a refusal too, without a model."""
     asked = read_parameters(kind, read_json(request.body))
     pending.model = asked.model
-    return asked, await runtime().grants.admission(caller_of(request), asked.model)
+    return asked, await runtime().admission_cache.admission(caller_of(request), asked.model)
 
 
 async def _idempotent(
@@ -128,7 +128,7 @@ async def _idempotent(
     if offered is None:
         return await answer()
     claim = await runtime().idempotency.claim(admission.principal, offered, request.path, request.body)
-    if isinstance(claim, Stored):
+    if isinstance(claim, StoredAnswer):
         return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
     try:
         response = await answer()

@@ -20,7 +20,7 @@ from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.usage.actions import Ended, abandon_tries, record_events
-from control_plane.usage.models import Endpoint
+from control_plane.usage.models import ApiEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class RequestContext:
 
     principal: Principal
     model: ResolvedModel
-    endpoint: Endpoint
+    endpoint: ApiEndpoint
     streamed: bool
     created_at: datetime
 

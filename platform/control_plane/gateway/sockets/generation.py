@@ -105,7 +105,7 @@ class SocketGeneration:
     async def _generate(self) -> None:
         with undispatched(self._principal, self._body):
             asked = self._read()
-            admission = await runtime().grants.admission(self._principal, asked.model)
+            admission = await runtime().admission_cache.admission(self._principal, asked.model)
             begun = await begin(runtime(), admission, asked, streamed=True)
         async with begun as generation:
             self._generation = generation

@@ -36,7 +36,7 @@ from control_plane.gateway.sockets.session import (
     read_resume,
     resume_lost,
 )
-from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, HeldSocket, SocketFailedError
+from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, AuthenticatedSocket, SocketFailedError
 from control_plane.sockets.handshake import header
 from control_plane.sockets.identity import KeyCaller
 from control_plane.tenants.roles import Capability
@@ -49,7 +49,7 @@ CLOSE_TAKEN = 4409
 NO_ID = None
 
 
-class InferenceConsumer(HeldSocket):
+class InferenceConsumer(AuthenticatedSocket):
     """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
 
     actions: ClassVar = {
@@ -164,7 +164,7 @@ class InferenceConsumer(HeldSocket):
 
     async def _authenticate(self, key: str) -> None:
         try:
-            found = (await runtime().grants.caller(key)).api_key
+            found = (await runtime().admission_cache.caller(key)).api_key
         except (LorikeetError, ApiError) as error:
             await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
             await self.close(CLOSE_UNAUTHENTICATED)
@@ -250,7 +250,7 @@ class InferenceConsumer(HeldSocket):
             await hand_over(session, name, after, self.send_frame)
 
     async def _resume_from_elsewhere(self, name: str, after: Mapping[str, int]) -> None:
-        remote = runtime().handover.remote(name, after, self.send_frame)
+        remote = runtime().resume_relay.remote(name, after, self.send_frame)
         if remote is None:
             await hand_over(None, name, after, self.send_frame)
             return

@@ -268,7 +268,7 @@ async def _clear(connection: redis.asyncio.Redis, address: str) -> None:
         await connection.delete(address)
 
 
-class Handover:
+class ResumeRelay:
     """Both sides of one process. Without Redis there is only one process, and nothing to do."""
 
     def __init__(self, sessions: Sessions, url: str) -> None:
