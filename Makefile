@@ -21,47 +21,47 @@ VENV_PYTHON := .venv/bin/python
 .PHONY: run setup test test-long quick fuzz check docs format wire schema lock bench clean help
 
 run: ## Set everything up, start the platform and the engine, print where to go
-	@$(PYTHON) scripts/bootstrap.py run
-	@exec $(VENV_PYTHON) scripts/run.py
+	@$(PYTHON) -m scripts.bootstrap run
+	@exec $(VENV_PYTHON) -m scripts.run
 
 setup: ## Only set up: virtual environment, packages, console build
-	@$(PYTHON) scripts/bootstrap.py run
+	@$(PYTHON) -m scripts.bootstrap run
 
 test: ## Checks, units, platform on PostgreSQL + Redis and on SQLite, console, end to end
-	@$(PYTHON) scripts/bootstrap.py test
-	@exec $(VENV_PYTHON) scripts/test.py $(TESTS)
+	@$(PYTHON) -m scripts.bootstrap test
+	@exec $(VENV_PYTHON) -m scripts.full_run $(TESTS)
 
 test-long: ## What takes too long for every change: soaks, kill tests at length, full grids, every fuzzer
-	@$(PYTHON) scripts/bootstrap.py test
-	@exec $(VENV_PYTHON) scripts/test.py --long
+	@$(PYTHON) -m scripts.bootstrap test
+	@exec $(VENV_PYTHON) -m scripts.full_run --long
 
 quick: ## Static checks, and for about two minutes the tests of what changed against main (BASE=…)
-	@$(PYTHON) scripts/bootstrap.py test
-	@exec $(VENV_PYTHON) scripts/quick.py
+	@$(PYTHON) -m scripts.bootstrap test
+	@exec $(VENV_PYTHON) -m scripts.quick
 
 fuzz: ## Every fuzzer in full: CASES of each kind; figures go to benchmarks/results/fuzz.jsonl
-	@$(PYTHON) scripts/bootstrap.py test
+	@$(PYTHON) -m scripts.bootstrap test
 	@LORIKEET_FUZZ_CASES=$(CASES) exec $(VENV_PYTHON) -m pytest --timeout=14400 -k "$(ONLY)" tests/fuzz
 
 check: ## Static checks only: lint, types, import directions, generated files
-	@$(PYTHON) scripts/bootstrap.py test
-	@exec $(VENV_PYTHON) scripts/check.py
+	@$(PYTHON) -m scripts.bootstrap test
+	@exec $(VENV_PYTHON) -m scripts.check
 
 docs: ## Build the documentation and serve it on http://127.0.0.1:8001
-	@$(PYTHON) scripts/bootstrap.py test
+	@$(PYTHON) -m scripts.bootstrap test
 	@exec $(VENV_PYTHON) -m mkdocs serve --dev-addr 127.0.0.1:8001
 
 format: ## Sort imports and mend what the linter can mend
 	@$(VENV_PYTHON) -m ruff check --fix .
 
 wire: ## Regenerate the protobuf modules from engine.proto
-	@$(VENV_PYTHON) scripts/wire.py
+	@$(VENV_PYTHON) -m scripts.wire
 
 schema: ## Regenerate frontend/openapi.json and the TypeScript client from the API
-	@$(VENV_PYTHON) scripts/schema.py
+	@$(VENV_PYTHON) -m scripts.schema
 
 lock: ## Pin the newest allowed versions into constraints.txt
-	@$(PYTHON) scripts/lock.py
+	@$(PYTHON) -m scripts.lock
 
 bench: ## Tokens per second and first-token times through the REST API
 	@$(VENV_PYTHON) benchmarks/rest_throughput.py

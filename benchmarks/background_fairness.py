@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", "scripts")]
+sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", ".")]
 
 import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import FakeEngineThread  # noqa: E402

@@ -37,7 +37,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / part) for part in ("tests/support", "scripts", "platform", "inference_engine", "benchmarks")]
+sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, Running  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402

@@ -1,6 +1,6 @@
 """What a stream costs that was resumed in another web process than its own: frames through a list in Redis.
 
-    python scripts/test_services.py -- python benchmarks/handover_cost.py [--dry]
+    python -m scripts.test_services -- python benchmarks/handover_cost.py [--dry]
 
 `--streams` (256) sessions with one generation each, at `--rate` (10) frames a second, are read by the other side of the
 hand-over. Both sides run in this one process, so the processor time of a frame is that of both together; latency is

@@ -189,10 +189,10 @@ def cpu_name() -> str:
 @contextmanager
 def own_platform() -> Iterator[tuple[Target, dict[str, int]]]:
     """A platform in a temporary folder, as `make run` starts it."""
-    sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "scripts")]
+    sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT)]
     from lorikeet_testing.launched import Launched
 
-    from test_services import free_port
+    from scripts.test_services import free_port
 
     with tempfile.TemporaryDirectory(prefix="lorikeet-bench-") as folder:
         launched = Launched(Path(folder) / "var", free_port())

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-for folder in ("platform", "inference_engine", "scripts", "tests/support"):
+for folder in ("platform", "inference_engine", ".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
 RESULTS = ROOT / "benchmarks" / "results" / "usage_pages.jsonl"
 ADAPTERS = 3
@@ -31,7 +31,7 @@ LARGEST_SHARE = 0.1
 
 
 def main() -> None:
-    from test_services import services
+    from scripts.test_services import services
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)

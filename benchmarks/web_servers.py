@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / part) for part in ("tests/support", "scripts", "platform", "inference_engine", "benchmarks")]
+sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
 from lorikeet_testing.web import free_port  # noqa: E402
 from rest_throughput import commit, cpu_name, cpu_seconds  # noqa: E402

@@ -3,8 +3,8 @@
 Standard library only, because it runs before anything is installed. This file
 alone must also be readable by an old Python, so that it can say what to do.
 
-    python3 scripts/bootstrap.py run     what `make run` needs
-    python3 scripts/bootstrap.py test    that, and what the tests need
+    python3 -m scripts.bootstrap run     what `make run` needs
+    python3 -m scripts.bootstrap test    that, and what the tests need
 """
 
 import os
@@ -27,13 +27,13 @@ def main() -> int:
     if sys.version_info < OLDEST:
         newer = find_newer_python()
         if newer:
-            os.execv(newer, [newer, *sys.argv])
+            os.execv(newer, [newer, "-m", "scripts.bootstrap", *sys.argv[1:]])
         sys.exit(
             "Lorikeet needs Python 3.11 or newer, and %s is %d.%d. Install a newer one "  # noqa: UP031
             "(Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python), or name it: "
             "make run PYTHON=/path/to/python3.12" % (sys.executable, sys.version_info[0], sys.version_info[1])
         )
-    from launch.setup import prepare
+    from scripts.launch.setup import prepare
 
     return prepare(sys.argv[1:])
 

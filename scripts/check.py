@@ -9,9 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from launch.console import install_console_packages, npm
-from launch.paths import ROOT, VENV
-from launch.progress import Progress, Stop
+from scripts.launch.console import install_console_packages, npm
+from scripts.launch.paths import ROOT, VENV
+from scripts.launch.progress import Progress, Stop
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
 PACKAGES = ("platform/control_plane", "platform/lorikeet_cli", "inference_engine/lora_engine", "kernels/lora_kernels")
@@ -87,8 +87,8 @@ def python_checks() -> list[Check]:
         Check("ruff", script("-m", "ruff", "check", ".")),
         Check("import directions", program("lint-imports")),
         Check("source roots", source_roots_are_no_packages),
-        Check("protobuf modules are current", script("scripts/wire.py", "--check")),
-        Check("OpenAPI schema is current", script("scripts/schema.py", "--check")),
+        Check("protobuf modules are current", script("-m", "scripts.wire", "--check")),
+        Check("OpenAPI schema is current", script("-m", "scripts.schema", "--check")),
         Check("documentation and its links", script("-m", "mkdocs", "build", "--quiet", "--strict")),
         Check("migrations are complete", script("manage.py", "makemigrations", "--check", "--dry-run")),
     ]

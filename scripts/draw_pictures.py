@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/explanation: python scripts/draw_pictures.py writes docs/images/explanation/*.svg."""
+"""Draw the pictures of docs/explanation: python -m scripts.draw_pictures writes docs/images/explanation/*.svg."""
 
 from __future__ import annotations
 

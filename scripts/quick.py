@@ -16,8 +16,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from launch.paths import ROOT
-from test import NO_SERVICES
+from scripts.full_run import NO_SERVICES
+from scripts.launch.paths import ROOT
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support", ".")
 BUDGET_S = 75.0
@@ -105,7 +105,8 @@ def nearest_tests(changed: Sequence[Path], by: Mapping[Path, set[Path]]) -> list
 def static_checks(changed: Sequence[Path]) -> bool:
     """The whole of `make check` where the console changed; else what concerns Python."""
     python_only = not any(path.parts[0] == "frontend" for path in changed)
-    return subprocess.call([sys.executable, "scripts/check.py", *(["--python"] if python_only else [])], cwd=ROOT) == 0
+    command = [sys.executable, "-m", "scripts.check", *(["--python"] if python_only else [])]
+    return subprocess.call(command, cwd=ROOT) == 0
 
 
 def main() -> int:

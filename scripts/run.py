@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from launch.options import Options
-from launch.progress import Progress, Stop
-from launch.supervisor import Interrupted, LocalPlatform
+from scripts.launch.options import Options
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.supervisor import Interrupted, LocalPlatform
 
 BANNER = """
   Lorikeet is running.

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch.console import npm
-from launch.paths import FRONTEND, ROOT
+from scripts.launch.console import npm
+from scripts.launch.paths import FRONTEND, ROOT
 
 SCHEMA = FRONTEND / "openapi.json"
 

@@ -1,6 +1,6 @@
 """Throw-away PostgreSQL and Redis for tests: own folders, own ports, gone afterwards.
 
-    python scripts/test_services.py -- pytest tests/platform
+    python -m scripts.test_services -- pytest tests/platform
 
 runs the command with LORIKEET_TEST_DATABASE_URL and LORIKEET_TEST_REDIS_URL set.
 Nothing of the machine's own PostgreSQL or Redis is touched; only their programs are used.
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.system import postgres_binaries
+from scripts.launch.system import postgres_binaries
 
 START_S = 30.0
 # One for each installation that the tests make, so that none finds another's tasks in its queue.

@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.time() > float(os.environ.get(STOP_AT, "inf")):
         pytest.skip("the time of make quick is up; make test runs it")
     if item.get_closest_marker("services") and not all(os.environ.get(name) for name in SERVICES):
-        pytest.skip("needs PostgreSQL and Redis: python scripts/test_services.py -- pytest …")
+        pytest.skip("needs PostgreSQL and Redis: python -m scripts.test_services -- pytest …")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

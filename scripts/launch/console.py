@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
-from launch.packages import ensure_node_package
-from launch.paths import FRONTEND, GIB, require_space, var_dir
-from launch.progress import Progress, Stop
-from launch.shell import CommandFailed, run_logged
-from launch.stamps import Stamp, digest_of
+from scripts.launch.packages import ensure_node_package
+from scripts.launch.paths import FRONTEND, GIB, require_space, var_dir
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.shell import CommandFailed, run_logged
+from scripts.launch.stamps import Stamp, digest_of
 
 OLDEST_NODE = (20, 19)
 NOT_SOURCES = {"node_modules", "dist", "coverage", "test-results", ".vite"}

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.paths import ROOT, var_dir
-from launch.progress import Stop
+from scripts.launch.paths import ROOT, var_dir
+from scripts.launch.progress import Stop
 
 # The longest path a Unix socket may have is 107 bytes on Linux and 103 on macOS.
 LONGEST_SOCKET_PATH = 100

@@ -14,10 +14,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from launch.paths import GIB, ROOT, VENV, require_space, require_writable, venv_python
-from launch.progress import Progress, Stop
-from launch.shell import CommandFailed, run_logged
-from launch.stamps import Stamp, digest_of
+from scripts.launch.paths import GIB, ROOT, VENV, require_space, require_writable, venv_python
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.shell import CommandFailed, run_logged
+from scripts.launch.stamps import Stamp, digest_of
 
 CONSTRAINTS = ROOT / "constraints.txt"
 PIP_VERSION = "25.3"

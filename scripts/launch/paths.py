@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from launch.progress import Stop
+from scripts.launch.progress import Stop
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from launch.progress import Stop
+from scripts.launch.progress import Stop
 
 
 def require_free(host: str, port: int) -> None:

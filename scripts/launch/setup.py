@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from launch.console import begin_console_packages, build_console
-from launch.packages import EXTRAS, install_packages
-from launch.paths import GIB, require_space, require_writable, var_dir
-from launch.progress import Progress, Stop
+from scripts.launch.console import begin_console_packages, build_console
+from scripts.launch.packages import EXTRAS, install_packages
+from scripts.launch.paths import GIB, require_space, require_writable, var_dir
+from scripts.launch.progress import Progress, Stop
 
 DATA_SPACE = GIB // 2
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from launch.paths import var_dir
+from scripts.launch.paths import var_dir
 
 
 def log_dir() -> Path:

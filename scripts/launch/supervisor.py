@@ -28,13 +28,13 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from launch.children import Child, Undertaker
-from launch.options import Options
-from launch.paths import ROOT, require_space, require_writable
-from launch.ports import require_free
-from launch.progress import Progress, Stop
-from launch.setup import DATA_SPACE
-from launch.stamps import Stamp, digest_of
+from scripts.launch.children import Child, Undertaker
+from scripts.launch.options import Options
+from scripts.launch.paths import ROOT, require_space, require_writable
+from scripts.launch.ports import require_free
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.setup import DATA_SPACE
+from scripts.launch.stamps import Stamp, digest_of
 
 ENGINE_START_S = 300.0
 WEB_START_S = 60.0

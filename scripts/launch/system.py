@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.progress import Progress, Stop
-from launch.shell import CommandFailed, run_logged
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.shell import CommandFailed, run_logged
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 POSTGRES_PLACES = (

@@ -26,9 +26,9 @@ from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from test_services import postgres as own_postgres
-from test_services import redis as own_redis
-from test_services import server_folder
+from scripts.test_services import postgres as own_postgres
+from scripts.test_services import redis as own_redis
+from scripts.test_services import server_folder
 
 pytestmark = pytest.mark.services
 GRACE_S = 60

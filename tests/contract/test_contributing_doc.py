@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 from control_plane.config import REPOSITORY
 
@@ -26,3 +27,16 @@ def test_what_was_renamed_exists_under_its_new_name() -> None:
     paths = [path for cell in new for path in re.findall(r"`([\w./]+\.py)`", cell)]
     assert len(paths) > 50
     assert not [path for path in paths if not any((root / path).is_file() for root in roots)]
+
+
+def test_scripts_are_a_package_that_hides_no_module() -> None:
+    """Run as `python -m scripts.NAME`: their folder is on no path, where `test.py` would hide Python's own `test`."""
+    scripts = REPOSITORY / "scripts"
+    assert (scripts / "__init__.py").is_file()
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]
+    assert "scripts" not in settings["pytest"]["ini_options"]["pythonpath"]
+    assert "scripts" not in settings["mypy"]["mypy_path"].split(":")
+    for path in (REPOSITORY / "Makefile", *scripts.rglob("*.py")):
+        assert not re.search(r"python\S* scripts/|PYTHON\) scripts/|^from (launch|test)\b", path.read_text(), re.M), (
+            path
+        )

@@ -12,7 +12,7 @@ from lorikeet_testing.launched import Access, Launched
 from lorikeet_testing.web import free_port
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from launch.system import chromium
+from scripts.launch.system import chromium
 
 CHROMIUM_FLAGS = [
     "--headless",

@@ -39,7 +39,7 @@ from lorikeet_testing.topology import Topology
 from lorikeet_testing.web import free_port
 
 from lora_engine.wire import engine_pb2 as pb
-from test_services import Postgres, Redis, Server, ServiceError, server_folder
+from scripts.test_services import Postgres, Redis, Server, ServiceError, server_folder
 
 SECONDS = float(os.environ.get("LORIKEET_KILL_TEST_S", "30"))
 LONG_S = float(os.environ.get("LORIKEET_KILL_TEST_S", "600"))

@@ -10,7 +10,7 @@ import httpx
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import ROOT, TenantAccess, WebProcess
 
-from launch.console import install_console_packages, node_bin_dir
+from scripts.launch.console import install_console_packages, node_bin_dir
 
 
 def test_the_suite(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.children import Child, Undertaker
+from scripts.launch.children import Child, Undertaker
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+ROOT = Path(__file__).parents[2]
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 
 
@@ -90,14 +90,14 @@ def test_a_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
     supervisor = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from launch.children import Child, Undertaker\n"
+        "from scripts.launch.children import Child, Undertaker\n"
         f"command = [sys.executable, '-c', {outer_code!r}]\n"
         f"made = Child('outer', command, os.environ, Path({str(log)!r}), Undertaker())\n"
         "made.start()\n"
         "print(made.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", supervisor], stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     outer = int(process.stdout.readline())

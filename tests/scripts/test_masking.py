@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.supervisor import mask
+from scripts.launch.supervisor import mask
 
 KEY = "lk_abcd2345_Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.ports import listening_process, require_free
-from launch.progress import Stop
+from scripts.launch.ports import listening_process, require_free
+from scripts.launch.progress import Stop
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launch import packages, paths
-from launch.options import Options
-from launch.packages import explain_pip_failure
-from launch.progress import Stop
-from launch.shell import CommandFailed, run_logged
-from launch.stamps import Stamp, digest_of
+from scripts.launch import packages, paths
+from scripts.launch.options import Options
+from scripts.launch.packages import explain_pip_failure
+from scripts.launch.progress import Stop
+from scripts.launch.shell import CommandFailed, run_logged
+from scripts.launch.stamps import Stamp, digest_of
 
-BOOTSTRAP = Path(__file__).parents[2] / "scripts" / "bootstrap.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,16 @@ def test_a_deep_data_folder_still_has_a_short_socket_path(monkeypatch: pytest.Mo
 def test_an_old_python_is_told_what_to_do(tmp_path: Path) -> None:
     """The entry point must compile and speak under any Python 3; here its version is only pretended."""
     pretend = "import sys, runpy, shutil; sys.version_info = (3, 8, 1); shutil.which = lambda name: None; "
-    run = f"runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", pretend + run], capture_output=True, text=True, check=False)
+    run = "runpy.run_module('scripts.bootstrap', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", pretend + run], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "needs Python 3.11 or newer" in done.stderr
     assert "make run PYTHON=" in done.stderr
 
 
 def test_an_unknown_purpose_lists_the_known_ones() -> None:
-    done = subprocess.run([sys.executable, str(BOOTSTRAP), "fly"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.bootstrap", "fly"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "run, test" in done.stderr

@@ -59,7 +59,7 @@ class Launched:
     def launch(self) -> subprocess.Popen[str]:
         # A group of its own, so that a signal to the test's group is not also one to the product.
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "scripts" / "run.py")], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "scripts.run"], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()

@@ -35,7 +35,7 @@ class Topology:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        assert self.installation, "Run this through scripts/test_services.py, which starts PostgreSQL and Redis."
+        assert self.installation, "Run this through scripts.test_services, which starts PostgreSQL and Redis."
         self.services: dict[str, Any] = load_compose({"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40})[
             "services"
         ]

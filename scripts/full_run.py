@@ -1,8 +1,8 @@
 """`make test`: everything that an ordinary run has, on this machine, with nothing skipped.
 
-    python scripts/test.py                  all of it
-    python scripts/test.py tests/engine     only these, on SQLite, without the rest
-    python scripts/test.py --long           `make test-long`: what takes too long for every change
+    python -m scripts.full_run                  all of it
+    python -m scripts.full_run tests/engine     only these, on SQLite, without the rest
+    python -m scripts.full_run --long           `make test-long`: what takes too long for every change
 
 The platform's tests run on PostgreSQL and Redis; those of what SQLite and the memory of one process do
 differently (marks `embedded` and `also_embedded`) run there too.
@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.console import node_bin_dir
-from launch.paths import FRONTEND, ROOT
-from launch.progress import Progress, Stop
-from launch.system import chromium, install_test_programs
-from test_services import ServiceError, Services, services
+from scripts.launch.console import node_bin_dir
+from scripts.launch.paths import FRONTEND, ROOT
+from scripts.launch.progress import Progress, Stop
+from scripts.launch.system import chromium, install_test_programs
+from scripts.test_services import ServiceError, Services, services
 
 # Marks of pyproject.toml. Tests for a GPU run on machines that have one, the long ones by `make test-long`.
 ORDINARY = "not gpu and not long and not e2e"
@@ -87,7 +87,7 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         return pytest_stage(name, *workers, "-m", marks, *folders, env=env, reports=reports)
 
     return [
-        Stage("checks", [sys.executable, "scripts/check.py"]),
+        Stage("checks", [sys.executable, "-m", "scripts.check"]),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
         tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services),
