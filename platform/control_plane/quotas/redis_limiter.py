@@ -36,7 +36,7 @@ from control_plane.quotas.limiter_interface import (
     UnknownSpendingError,
     months_around,
 )
-from control_plane.redis_client import options
+from control_plane.redis_client import TIMEOUT_S, options
 
 # A burst waits in line here, while the server answers as quickly as it can: that is no failure of the server's.
 LINE_S = 5.0
@@ -276,7 +276,7 @@ class RedisLimiter:
             max_connections=MOST_CONNECTIONS,
             timeout=LINE_S,
             # It may try once more on a new connection: every call here may be repeated without harm.
-            **options(url, asynchronous=True),
+            **options(url, asynchronous=True, timeout_s=TIMEOUT_S),
         )
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(pool)
         self._now_ms = now_ms
