@@ -12,11 +12,14 @@ import fcntl
 import logging
 import threading
 import time
+from os import EX_OK
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from celery.beat import EmbeddedService, Scheduler
-from celery.worker import WorkController
+from celery.worker import WorkController, state
+from kombu.exceptions import OperationalError
 
 from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
@@ -64,35 +67,40 @@ class EmbeddedWorker:
         """Let running tasks end for a moment; what is cut short is resumed at the next start."""
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
-        # Each waits for its running tasks, so they are stopped beside each other.
-        stopping = [threading.Thread(target=worker.stop, name=worker.name, daemon=True) for worker in self._workers]
-        for thread in stopping:
-            thread.start()
+        # Each stops itself, because its connection belongs to its own thread: it looks once in two seconds, and when
+        # the message wakes it. Redis may be away, and sending wait for it.
+        state.should_stop = EX_OK
+        threading.Thread(target=self._wake, daemon=True).start()
         end = time.monotonic() + STOP_WITHIN_S
-        while time.monotonic() < end and any(thread.is_alive() for thread in stopping):
+        while time.monotonic() < end and any(worker.runs() for worker in self._workers):
             validation_job.cancel_running()  # also those that began a moment ago
             time.sleep(0.05)
-        for thread in stopping:
-            if thread.is_alive():
-                logger.warning("A task of %s did not end within %.0f s.", thread.name, STOP_WITHIN_S)
+        for worker in self._workers:
+            if worker.runs():
+                logger.warning("A task of %s did not end within %.0f s.", worker.name, STOP_WITHIN_S)
+        state.should_stop = None
         if self._lock is not None:
             self._lock.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OperationalError):
+            app.control.shutdown(destination=[worker.name for worker in self._workers])
 
 
 class _QueueWorker:
     """One queue's worker in a thread of its own; another takes its place if it crashes."""
 
     def __init__(self, queue: WorkQueue) -> None:
-        self.name = f"{queue.name}@embedded"
+        self.name = f"{queue.name}@embedded-{uuid4().hex[:8]}"
         self._queue = queue
-        self._stopping = threading.Event()
-        self._controller = self._make()
-        threading.Thread(target=self._run, name=f"lorikeet-{queue.name}", daemon=True).start()
+        controller = self._make()
+        self._thread = threading.Thread(
+            target=self._run, args=(controller,), name=f"lorikeet-{queue.name}", daemon=True
+        )
+        self._thread.start()
 
-    def stop(self) -> None:
-        """Returns when its running tasks have ended."""
-        self._stopping.set()
-        self._controller.stop()
+    def runs(self) -> bool:
+        return self._thread.is_alive()
 
     def _make(self) -> WorkController:
         return make_app().WorkController(
@@ -107,13 +115,13 @@ class _QueueWorker:
             use_eventloop=False,
         )
 
-    def _run(self) -> None:
-        while True:
-            self._controller.start()
-            if self._stopping.wait(RESTART_S):
-                return
+    def _run(self, controller: WorkController) -> None:
+        controller.start()
+        while state.should_stop is None:
             logger.error("The worker %s ended; another takes its place.", self.name)
-            self._controller = self._make()
+            time.sleep(RESTART_S)
+            controller = self._make()
+            controller.start()
 
 
 def _take_lock(path: Path) -> IO[str]:

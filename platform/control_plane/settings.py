@@ -315,6 +315,7 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["stderr"], "level": LORIKEET.log_level},
     "loggers": {
         "celery": {"level": "WARNING"},
+        "celery.worker.control": {"level": "ERROR"},  # a warning for each worker that the process itself stops
         "kombu": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
         # Would log every URL that is called, and a webhook's may have a password in its query.
