@@ -108,7 +108,7 @@ class Fleet:
         """Each of them in every round, sometimes two at once; a moment later it starts again, as under a supervisor."""
         end = time.monotonic() + seconds
         round_: list[str] = []
-        while time.monotonic() < end or round_:
+        while time.monotonic() < end or {name for _, name in self.killed} != set(self.victims):
             time.sleep(rnd.uniform(1.5, 5.0))
             round_ = round_ or rnd.sample(self.victims, len(self.victims))
             chosen = [round_.pop() for _ in range(min(len(round_), rnd.choice([1, 1, 2])))]
