@@ -27,7 +27,7 @@ import torch
 from offline_throughput import ATTENTION, MIXED, Case, build_engine, run_case
 from rows import Rows
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
@@ -35,7 +35,7 @@ from lora_engine.memory import PageAllocator
 from lora_engine.model.batch import LoraSpan, StepBatch
 from lora_engine.model.ops import linear
 from lora_engine.model.triton_ops import TritonOps, TritonPlan
-from lora_engine.scheduling.reclaim import Reclaimer
+from lora_engine.scheduling.evictor import Evictor
 from lora_engine.scheduling.scheduler import Scheduler
 from lora_engine.scheduling.sequence import Outcome, Sequence
 
@@ -89,7 +89,7 @@ class SeparateScheduler(Scheduler):
         return residency.load(packed)
 
 
-class SeparateReclaimer(Reclaimer):
+class SeparateEvictor(Evictor):
     """Adapters make no room for keys and values."""
 
     def free_up(self, pages_wanted: int) -> bool:
@@ -101,7 +101,7 @@ def separate_memory(engine: Engine) -> None:
     assert engine.pool.geometry.page_bytes(torch.bfloat16) == PAGE_MB * 2**20
     engine.residency._allocator = Slots(engine.allocator, SLOTS)  # type: ignore[assignment]
     engine.scheduler.__class__ = SeparateScheduler
-    engine.scheduler._reclaimer.__class__ = SeparateReclaimer
+    engine.scheduler._evictor.__class__ = SeparateEvictor
     engine.check = engine.allocator.check  # type: ignore[method-assign]
 
 

@@ -25,7 +25,7 @@ from rows import BANDWIDTH, Rows, traffic
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, parameters_of, sample
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
-from lora_kernels.sampling import choose_tokens
+from lora_kernels.sampling import sample_tokens
 
 HIDDEN, INNER, VOCAB = 4096, 14336, 128256
 HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS = 32, 8, 128, 16
@@ -81,10 +81,10 @@ def embedding(tokens: int) -> Kernel:
 def choice(batch: int, params: SamplingParams, scale: float) -> Kernel:
     logits = random(LAYERS, batch, VOCAB) * scale
     if params.plain_greedy:
-        return lambda layer: choose_tokens(logits[layer]), logits[0].nbytes
+        return lambda layer: sample_tokens(logits[layer]), logits[0].nbytes
     rows = parameters_of([SamplingRow(params, seed, 0) for seed in range(batch)]).cuda()
     truncated = params.top_p < 1 or params.top_k > 0
-    return lambda layer: choose_tokens(logits[layer], rows, truncated=truncated), logits[0].nbytes
+    return lambda layer: sample_tokens(logits[layer], rows, truncated=truncated), logits[0].nbytes
 
 
 def host_us(batch: int, params: SamplingParams) -> float:

@@ -18,12 +18,12 @@ import torch
 from rows import BANDWIDTH, Rows, traffic
 
 from lora_kernels.expand import lora_expand
-from lora_kernels.forms import Form, LoraShape
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
-from lora_kernels.tiles import Span, token_tiles
+from lora_kernels.work_items import Span, token_tiles
 
-KV_DIM, PAGE_CHUNKS, LAYERS = 1024, 32, 8
+KV_DIM, ROWS_PER_PAGE, LAYERS = 1024, 32, 8
 GROUPS = {
     "qkv": Group("qkv", 0, 4096, (4096, 1024, 1024)),
     "o": Group("o", 3, 4096, (4096,)),
@@ -51,11 +51,11 @@ def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
         for target, features in enumerate(group.out_features):
             fields.append((target * rank * group.in_features // KV_DIM, cursor, rank))
             cursor += rank * features // KV_DIM
-        layout.append((fields, -(-cursor // PAGE_CHUNKS)))
+        layout.append((fields, -(-cursor // ROWS_PER_PAGE)))
         pages_needed = max(pages_needed, layout[-1][1])
         read += cursor * KV_DIM * 2
     total = sum(pages for _, pages in layout) + 1
-    pool = torch.randn(LAYERS, total, PAGE_CHUNKS * KV_DIM, device="cuda", dtype=torch.bfloat16) * 0.02
+    pool = torch.randn(LAYERS, total, ROWS_PER_PAGE * KV_DIM, device="cuda", dtype=torch.bfloat16) * 0.02
     tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda")
     order = (torch.randperm(total - 1) + 1).tolist()
     for index, (fields, pages) in enumerate(layout):
@@ -85,15 +85,15 @@ def measure(run: Callable[[int], None], repeats: int = 20) -> float:
     return statistics.median(times)
 
 
-def bench(case: Case, group: Group, form: Form) -> dict[str, float]:
+def bench(case: Case, group: Group, variant: KernelVariant) -> dict[str, float]:
     pool, tables, read = build(case, group)
     per_adapter = case.tokens // case.adapters
     spans = [
         Span(i + 1, i * per_adapter, (i + 1) * per_adapter, case.ranks[i % len(case.ranks)])
         for i in range(case.adapters)
     ]
-    tiles = token_tiles(spans, form).cuda()
-    shape = LoraShape(form, max(case.ranks))
+    tiles = token_tiles(spans, variant).cuda()
+    shape = LoraShape(variant, max(case.ranks))
     x = torch.randn(case.tokens, group.in_features, device="cuda", dtype=torch.bfloat16)
     h = shape.workspace(case.tokens, group.in_features, len(group.out_features), "cuda", x.dtype)
     out = torch.randn(case.tokens, sum(group.out_features), device="cuda", dtype=torch.bfloat16)
@@ -122,22 +122,22 @@ def main() -> None:
     shared = [Case(64, 1, (16,))] + [Case(256, n, (8, 16, 32, 64)) for n in (1, 8, 64, 128)]
     prefill = [Case(4096, 1, (16,)), Case(4096, 16, (8, 16, 32, 64))]
     work = (
-        (Form.ONE, decode, GROUPS),
-        (Form.ONE, shared, ("qkv", "o")),
-        (Form.TWO, [Case(128, 64, (8, 16, 32, 64))], ("qkv", "o")),
-        (Form.SOME, shared, ("qkv", "o")),
-        (Form.MANY, prefill, GROUPS),
+        (KernelVariant.GEMV_1, decode, GROUPS),
+        (KernelVariant.GEMV_1, shared, ("qkv", "o")),
+        (KernelVariant.GEMV_2, [Case(128, 64, (8, 16, 32, 64))], ("qkv", "o")),
+        (KernelVariant.GROUPED, shared, ("qkv", "o")),
+        (KernelVariant.PREFILL, prefill, GROUPS),
     )
-    for form, cases, groups in work:
+    for variant, cases, groups in work:
         for name in groups:
             for case in cases:
                 if name in ("gate_up", "down") and case.tokens in (16, 256):
                     continue
-                result = bench(case, GROUPS[name], form)
+                result = bench(case, GROUPS[name], variant)
                 ranks = "/".join(map(str, case.ranks))
                 case_name = f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}"
                 both, read = result.pop("both_us"), result.pop("bytes")
-                settings = {**result, **traffic(read, both), "form": form.name}
+                settings = {**result, **traffic(read, both), "variant": variant.name}
                 rows.add(case_name, "lora_layer_us", both, "us", read / BANDWIDTH * 1e6, settings=settings)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from offline_throughput import ATTENTION, MIXED, build_engine, random_adapter
 from rows import Rows
 
-from lora_engine.adapters.residency import LoadStats
+from lora_engine.adapters.device_tier import LoadStats
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine

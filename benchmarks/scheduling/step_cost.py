@@ -70,7 +70,7 @@ def main() -> None:
         if arguments.profile:
             profiler.enable()
         began = time.thread_time()
-        refused = engine.gate.recheck()
+        refused = engine.admission.recheck()
         plan = engine.scheduler.schedule()
         engine.forecast.launched(plan.work)
         engine.forecast.measured(plan.work, 0.02)

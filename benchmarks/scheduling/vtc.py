@@ -18,7 +18,7 @@ from typing import Any
 import common
 import numpy as np
 
-from lora_engine.scheduling.orders.fair import Fair
+from lora_engine.scheduling.queue_policies.fair import Fair
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.simulation import SimulatedEngine
 

@@ -13,8 +13,8 @@ from lora_kernels.sampling_parameters import OVERFLOWED
 from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
+from .adapters.device_tier import AdapterResidency, AdapterSlot
 from .adapters.layout import TargetShapes
-from .adapters.residency import AdapterResidency, AdapterSlot
 from .adapters.source import AdapterSource
 from .config import EngineConfig
 from .device_time import DeviceTime
@@ -32,14 +32,14 @@ from .request import (
     TokenLogprob,
 )
 from .runner import InFlight, Runner
+from .scheduling.admission_controller import AdmissionController
 from .scheduling.admissions import admissions
-from .scheduling.gate import Gate
-from .scheduling.modes import PRISTINE, Applied, Batch, MergeReport, modes
-from .scheduling.observation import Observation, QueueReport, WaitingRequest
-from .scheduling.orders import PolicyContext, orders
+from .scheduling.evictor import Evictor
+from .scheduling.merge_policies import PRISTINE, Applied, Batch, MergeReport, merge_policies
 from .scheduling.prefill_budget import PrefillBudgetReport
-from .scheduling.reclaim import Reclaimer
+from .scheduling.queue_policies import PolicyContext, queue_policies
 from .scheduling.scheduler import Scheduler, StepPlan, too_large_for_host
+from .scheduling.scheduler_stats import QueueReport, SchedulerStats, WaitingRequest
 from .scheduling.sequence import RequestState, Sequence, State, Timeline
 from .scheduling.step_cost import Work
 from .text import IncrementalDetokenizer, Tokenizer
@@ -94,14 +94,14 @@ class Engine:
         context = PolicyContext(
             config, clock, self.residency.on_device, self.pool.num_pages * self.pool.geometry.page_tokens
         )
-        self.mode = modes.create(config.mode)
+        self.mode = merge_policies.create(config.mode)
         self.scheduler = Scheduler(
-            order=orders.create(config.order, context),
+            order=queue_policies.create(config.order, context),
             allocator=self.allocator,
             geometry=self.pool.geometry,
             residency=self.residency,
             prefixes=self.prefixes,
-            reclaimer=Reclaimer(self.allocator, queue, self.residency, self.prefixes),
+            evictor=Evictor(self.allocator, queue, self.residency, self.prefixes),
             source=source,
             prefetch=config.prefetch,
             step_tokens=config.step_tokens,
@@ -110,8 +110,10 @@ class Engine:
             clock=clock,
         )
         self.forecast = self.scheduler.forecast
-        self.gate = Gate(admissions.create(config.admission, context, self.forecast), self.forecast, clock)
-        self.observation = Observation(self.scheduler, clock)
+        self.admission = AdmissionController(
+            admissions.create(config.admission, context, self.forecast), self.forecast, clock
+        )
+        self.stats = SchedulerStats(self.scheduler, clock)
         self.runner = build_runner(config, self.loaded)
         self.steps = 0
         self.device_time = DeviceTime()
@@ -137,7 +139,7 @@ class Engine:
         output = StepOutput(self.steps)
         if not self._may_overlap():
             self._commit(output)
-        self._refuse(self.gate.recheck())
+        self._refuse(self.admission.recheck())
         plan = self.scheduler.schedule()
         self._refuse(plan.failed)
         launched = self._launch(plan)
@@ -153,7 +155,7 @@ class Engine:
         max_tokens = self._check(request)
         state = RequestState(request, Timeline(self._clock()), self._usage(request))
         state.sequences = [self._sequence(state, choice, max_tokens) for choice in range(request.sampling.n)]
-        self.gate.admit(state.sequences[0])
+        self.admission.admit(state.sequences[0])
         for sequence in state.sequences:
             self.scheduler.add(sequence)
         state.unfinished = len(state.sequences)
@@ -207,7 +209,7 @@ class Engine:
 
     def queue_report(self) -> QueueReport:
         """Tenants' shares and how the admission policy does."""
-        return self.observation.report(self.gate.refused, _REPORTED_TENANTS)
+        return self.stats.report(self.admission.refused, _REPORTED_TENANTS)
 
     def merge_report(self) -> MergeReport:
         return MergeReport(self._merged.digest if self._merged else PRISTINE, self._merges, self._merged_steps)
@@ -218,7 +220,7 @@ class Engine:
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""
-        return self.observation.waiting(tenant, limit)
+        return self.stats.waiting(tenant, limit)
 
     def resident_adapters(self) -> list[Residency]:
         return [Residency(s.digest, s.refs, s.num_bytes, s.rank) for s in self.residency.slots()]

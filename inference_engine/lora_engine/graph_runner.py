@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from lora_kernels.attention import decode_splits
-from lora_kernels.forms import Form, LoraShape
-from lora_kernels.tiles import TILE_FIELDS, tiles_needed, write_tiles
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
+from lora_kernels.work_items import TILE_FIELDS, tiles_needed, write_tiles
 
-from .adapters.residency import AdapterSlot
+from .adapters.device_tier import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan
 from .model.transformer import Transformer
@@ -33,21 +33,21 @@ from .model.triton_ops import (
     TritonOps,
     TritonPlan,
     covering,
-    decode_form,
+    decode_variant,
     lora_shape,
     max_rank,
     touched,
     usual_shapes,
 )
 from .runner import Runner, lora_spans
-from .sampling import Samples, SamplingRow, most_likely, sample
+from .sampling import Samples, SamplingRow, greedy_tokens, sample
 from .scheduling.sequence import Chunk
 
 log = logging.getLogger(__name__)
 
 FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
 ALL_FIELDS = FIELDS + 2 * TILE_FIELDS
-DECODE_FORMS = (Form.ONE, Form.TWO, Form.SOME)
+DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class GraphShape:
     tiles: int = 0
     groups: frozenset[int] = frozenset()  # target groups that some adapter touches
     merged: bool = False
-    minus: LoraShape | None = None  # with merged weights: what takes the merged adapter out of other rows
+    delta_correction: LoraShape | None = None  # with merged weights: what takes the merged adapter out of other rows
 
 
 class DecodeGraph:
@@ -75,7 +75,7 @@ class DecodeGraph:
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         logits = runner.model.run(runner.input_ids(size), None, self.plan)
-        return logits, most_likely(logits)
+        return logits, greedy_tokens(logits)
 
 
 class GraphRunner(Runner):
@@ -95,9 +95,11 @@ class GraphRunner(Runner):
         self._device = torch.zeros_like(self._hosts[0], device=device)
         self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
         self._tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
-        self._minus_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
+        self._delta_correction_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
         self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self._shrunk = ops.shrink_workspace(LoraShape(Form.SOME, RANK_CLASSES[-1]), largest)  # the form of most sums
+        self._shrunk = ops.shrink_workspace(
+            LoraShape(KernelVariant.GROUPED, RANK_CLASSES[-1]), largest
+        )  # the variant of most sums
         self._graphs: dict[GraphShape, DecodeGraph] = {}
 
     @torch.inference_mode()
@@ -109,8 +111,8 @@ class GraphRunner(Runner):
         started = time.perf_counter()
         for size in reversed(self.sizes):
             self._graph(GraphShape(size))
-            for groups, form in product((ATTENTION, ALL_GROUPS), DECODE_FORMS):
-                for lora, tiles in product(usual_shapes(form), tile_bounds(form, size)):
+            for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
+                for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
                     self._graph(GraphShape(size, lora, tiles, groups))
         seconds = time.perf_counter() - started
         log.info("captured %d decode graphs in %.1f s", len(self._graphs), seconds)
@@ -121,23 +123,25 @@ class GraphRunner(Runner):
         size = shape.size
         _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
         lora = LoraPlan(self._tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
-        minus = None
-        if shape.minus:
-            minus = LoraPlan(self._minus_tiles[: minus_tiles(size)], shape.minus, self._shrunk)
+        delta_correction = None
+        if shape.delta_correction:
+            delta_correction = LoraPlan(
+                self._delta_correction_tiles[: delta_correction_tiles(size)], shape.delta_correction, self._shrunk
+            )
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
             positions=positions,
-            key_cells=cells,
+            slot_mapping=cells,
             num_decode=size,
-            decode_table=self._table[:size],
-            decode_lengths=lengths,
+            block_table=self._table[:size],
+            seq_lens=lengths,
             splits=decode_splits(size, kv_heads),
-            prompts=None,
+            prefill=None,
             lora=lora,
             groups=shape.groups,
             merged=shape.merged,
-            minus=minus,
+            delta_correction=delta_correction,
         )
 
     def input_ids(self, size: int) -> torch.Tensor:
@@ -166,7 +170,7 @@ class GraphRunner(Runner):
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
-        for tensor in (self._fields, self._tiles, self._minus_tiles, self._table):
+        for tensor in (self._fields, self._tiles, self._delta_correction_tiles, self._table):
             tensor.zero_()
         self._fields[3] = 1
         self._fields[4] = -1
@@ -192,17 +196,17 @@ class GraphRunner(Runner):
         for row, chunk in enumerate(chunks):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
-        fields[2, :count] = pages * self.pool.geometry.chunks_per_page + computed % page_tokens
-        for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.minus, tiles[1])):
+        fields[2, :count] = pages * self.pool.geometry.rows_per_page + computed % page_tokens
+        for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
             if lora:
-                write_tiles(covering([span for span in spans if span.sign == sign], size), lora.form, part)
+                write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, part)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
         both = device[size * FIELDS : size * ALL_FIELDS].view(2, size, TILE_FIELDS)
         self._tiles[:size].copy_(both[0])
-        if shape.minus:
-            self._minus_tiles[:size].copy_(both[1])
+        if shape.delta_correction:
+            self._delta_correction_tiles[:size].copy_(both[1])
         self._table[:size, :width].copy_(device[size * ALL_FIELDS :].view(size, width))
 
 
@@ -219,32 +223,32 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShap
     if groups:
         groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
     taken_out = next((span.slot.rank for span in spans if span.sign < 0), 0)
-    minus = lora_shape(Form.SOME, taken_out) if taken_out else None
+    delta_correction = lora_shape(KernelVariant.GROUPED, taken_out) if taken_out else None
     if not plus:
-        return GraphShape(size, groups=groups, merged=merged, minus=minus)
+        return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
     covered = covering(plus, size)
-    lora = lora_shape(decode_form(covered), max_rank(plus))
-    needed = tiles_needed(covered, lora.form)
-    tiles = next(tiles for tiles in tile_bounds(lora.form, size) if tiles >= needed)
-    return GraphShape(size, lora, tiles, groups, merged, minus)
+    lora = lora_shape(decode_variant(covered), max_rank(plus))
+    needed = tiles_needed(covered, lora.variant)
+    tiles = next(tiles for tiles in tile_bounds(lora.variant, size) if tiles >= needed)
+    return GraphShape(size, lora, tiles, groups, merged, delta_correction)
 
 
-def minus_tiles(size: int) -> int:
+def delta_correction_tiles(size: int) -> int:
     """The rows that do not use the merged adapter, cut by adapter: each at least one row."""
     return size
 
 
-def tile_bounds(form: Form, size: int) -> Sequence[int]:
-    """How many tiles graphs of a form have room for: empty ones cost the expand time, and no tile is without a row.
+def tile_bounds(variant: KernelVariant, size: int) -> Sequence[int]:
+    """How many tiles graphs of a variant have room for: empty ones cost the expand time, and no tile is without a row.
 
     Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
 
-    In the form for two, n adapters have r > 1.5 n rows (``decode_form``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
+    For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
     Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
-    the form for several there are more than three rows to an adapter; the first bound is for more than eight.
+    GROUPED there are more than three rows to an adapter; the first bound is for more than eight.
     """
-    if form is Form.ONE:
+    if variant is KernelVariant.GEMV_1:
         return (size,)
-    if form is Form.TWO:
+    if variant is KernelVariant.GEMV_2:
         return ((5 * size + 2) // 6,)
-    return sorted({min(size, size // 8 + size // form + 3), min(size, size // 3 + size // form + 3)})
+    return sorted({min(size, size // 8 + size // variant + 3), min(size, size // 3 + size // variant + 3)})

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .adapters.residency import AdapterSlot
+from .adapters.device_tier import AdapterSlot
 from .memory import PagePool
 from .model.batch import LoraSpan, PrefillSpan, StepBatch, to_device
 from .model.transformer import Transformer
@@ -86,10 +86,10 @@ class Runner:
         return StepBatch(
             token_ids=self._token_ids(chunks, starts, token_ids),
             positions=self._tensor(positions),
-            key_cells=self._tensor(self._key_cells(chunks, positions, starts)),
+            slot_mapping=self._tensor(self._slot_mapping(chunks, positions, starts)),
             num_decode=len(decode),
-            decode_pages=self._tensor(_padded_pages(decode)),
-            decode_lengths=self._tensor(np.array([_computed(c) + 1 for c in decode], dtype=np.int64)),
+            block_table=self._tensor(_padded_pages(decode)),
+            seq_lens=self._tensor(np.array([_computed(c) + 1 for c in decode], dtype=np.int64)),
             prefill=[
                 PrefillSpan(
                     int(starts[i]),
@@ -113,7 +113,7 @@ class Runner:
             ids[self._tensor(starts[pending])] = self.last_tokens[self._tensor(sources[pending])]
         return ids
 
-    def _key_cells(self, chunks: list[Chunk], positions: Indices, starts: Indices) -> Indices:
+    def _slot_mapping(self, chunks: list[Chunk], positions: Indices, starts: Indices) -> Indices:
         g = self.pool.geometry
         pages = np.concatenate(
             [
@@ -121,7 +121,7 @@ class Runner:
                 for i, chunk in enumerate(chunks)
             ]
         )
-        return pages * g.chunks_per_page + positions % g.page_tokens
+        return pages * g.rows_per_page + positions % g.page_tokens
 
     def _tensor(self, array: Indices) -> torch.Tensor:
         return to_device(torch.from_numpy(array), self.pool.data.device)

@@ -23,7 +23,7 @@ from .request import SamplingParams, TokenLogprob
 
 @dataclass(slots=True)
 class SamplingRow:
-    """One row of the logits: whose it is and what its output so far means for the choice."""
+    """One row of the logits: whose it is and what its output so far means for sampling."""
 
     params: SamplingParams
     seed: int
@@ -48,7 +48,7 @@ class SamplingRow:
 
 @dataclass(slots=True)
 class Samples:
-    """A batch's chosen tokens, still on the device: reading them waits for the step that chose them.
+    """A batch's sampled tokens, still on the device: reading them waits for the step that sampled them.
 
     ``tokens [rows]`` int64, ``OVERFLOWED`` where a row's logits are not all finite. For the rows ``scored`` that
     asked for log-probabilities, ``chosen [scored]`` is their token's and ``top_values``, ``top_ids``
@@ -74,14 +74,14 @@ class Samples:
 
 
 def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
-    """Choose one token per row of ``logits [rows, vocab]``, without waiting for the device."""
+    """Sample one token per row of ``logits [rows, vocab]``, without waiting for the device."""
     if all(row.params.plain_greedy for row in rows):
-        return Samples(most_likely(logits))
+        return Samples(greedy_tokens(logits))
     scores = logits
     if any(row.penalised for row in rows):
         scores = logits.to(torch.float32, copy=True)
         _penalise(scores, rows)
-    tokens = _choose(scores, rows)
+    tokens = _sample_rows(scores, rows)
     scored = [index for index, row in enumerate(rows) if row.params.logprobs]
     if not scored:
         return Samples(tokens)
@@ -92,22 +92,22 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
     return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
-def most_likely(logits: torch.Tensor) -> torch.Tensor:
+def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
     """The best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
     return _on_gpu(logits) if logits.is_cuda else _unless_overflowed(logits.argmax(dim=-1), logits)
 
 
-def _choose(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+def _sample_rows(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered scores."""
     parameters = parameters_of(rows)
     truncated = any(row.truncated for row in rows)
     if scores.is_cuda:
         return _on_gpu(scores, to_device(parameters, scores.device), truncated=truncated)
-    return choose_with_torch(scores, parameters, truncated=truncated)
+    return sample_with_torch(scores, parameters, truncated=truncated)
 
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
-    """What the choice knows of each row, on the host (``row_parameters``)."""
+    """Sampling parameters of each row, on the host (``row_parameters``)."""
     params = [row.params for row in rows]
     return row_parameters(
         seeds=[row.seed for row in rows],
@@ -120,13 +120,13 @@ def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
 
 
 def _on_gpu(scores: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
-    from lora_kernels.sampling import choose_tokens  # needs Triton, which a host without a GPU need not have
+    from lora_kernels.sampling import sample_tokens  # needs Triton, which a host without a GPU need not have
 
-    return choose_tokens(scores, parameters, truncated=truncated)
+    return sample_tokens(scores, parameters, truncated=truncated)
 
 
-def choose_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
-    """As ``lora_kernels.sampling.choose_tokens``, in torch's operations."""
+def sample_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
+    """As ``lora_kernels.sampling.sample_tokens``, in torch's operations."""
     floats = parameters.view(torch.float32)
     temperatures, scores = floats[:, 4:5], scores.float()
     if not bool((temperatures > 0).any()):

@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import torch
 
+from .adapters.device_tier import AdapterResidency, AdapterSlot
 from .adapters.layout import AdapterLayout, PackedAdapter
-from .adapters.residency import AdapterResidency, AdapterSlot
 from .config import EngineConfig
 from .memory import EvictionQueue, PageAllocator, PagePool, PoolGeometry, PrefixCache, RestoreCosts
 from .request import GenerationRequest, RequestError, RequestUsage
+from .scheduling.admission_controller import AdmissionController
 from .scheduling.admissions import admissions
-from .scheduling.gate import Gate
-from .scheduling.modes import PRISTINE, Applied, Batch, modes
-from .scheduling.orders import PolicyContext, orders
-from .scheduling.reclaim import Reclaimer
+from .scheduling.evictor import Evictor
+from .scheduling.merge_policies import PRISTINE, Applied, Batch, merge_policies
+from .scheduling.queue_policies import PolicyContext, queue_policies
 from .scheduling.scheduler import Scheduler, StepPlan
 from .scheduling.sequence import Chunk, RequestState, Sequence, State, Timeline
 
@@ -205,14 +205,14 @@ class SimulatedEngine:
             pool, self.allocator, _SHAPES, self.clock, None, queue, costs, cast(Any, copies)
         )
         context = PolicyContext(self.config, self.clock, self.residency.on_device, machine.pages * _PAGE_TOKENS)
-        self.order = orders.create(self.config.order, context)
+        self.order = queue_policies.create(self.config.order, context)
         self.scheduler = Scheduler(
             order=self.order,
             allocator=self.allocator,
             geometry=geometry,
             residency=self.residency,
             prefixes=self.prefixes,
-            reclaimer=Reclaimer(self.allocator, queue, self.residency, self.prefixes),
+            evictor=Evictor(self.allocator, queue, self.residency, self.prefixes),
             source=self.source,
             prefetch=self.config.prefetch,
             step_tokens=self.config.step_tokens,
@@ -221,8 +221,10 @@ class SimulatedEngine:
             clock=self.clock,
         )
         self.forecast = self.scheduler.forecast
-        self.gate = Gate(admissions.create(self.config.admission, context, self.forecast), self.forecast, self.clock)
-        self.mode = modes.create(self.config.mode)
+        self.admission = AdmissionController(
+            admissions.create(self.config.admission, context, self.forecast), self.forecast, self.clock
+        )
+        self.mode = merge_policies.create(self.config.mode)
         self.ended: list[Ended] = []
         self.steps = 0
         self.merges = 0
@@ -241,7 +243,7 @@ class SimulatedEngine:
         )
         state.sequences.append(sequence)
         try:
-            self.gate.admit(sequence)
+            self.admission.admit(sequence)
         except RequestError as error:
             self._close(sequence, "refused", error)
             return False
@@ -256,7 +258,7 @@ class SimulatedEngine:
 
     def step(self) -> dict[Sequence, Chunk]:
         """One step of the engine: schedule, let the time pass, take in the tokens. What it processed."""
-        refused = self.gate.recheck()
+        refused = self.admission.recheck()
         for sequence, error in refused:
             self._end(sequence, "refused", error)
         plan = self.scheduler.schedule()

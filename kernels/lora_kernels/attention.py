@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import early_start, let_next_start, wait_for_input
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 # Keys in a block, warps and stages of the pipeline: the quickest of those tried on an H200.
 FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
@@ -50,10 +50,10 @@ def _attend_block(
     keys = key_start + tl.arange(0, BLOCK_N)
     keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else (keys >= key_first) & (keys < key_stop)
     page = tl.load(table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
-    cells = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
+    pool_rows = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
-    k = tl.load(pool_ptr + cells[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
+    k = tl.load(pool_ptr + pool_rows[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
     scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
     if not WHOLE:
         visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
@@ -66,7 +66,7 @@ def _attend_block(
     weights = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
     v = tl.load(
-        pool_ptr + cells[:, None] + PAGE_TOKENS * KV_DIM + dims[None, :],
+        pool_ptr + pool_rows[:, None] + PAGE_TOKENS * KV_DIM + dims[None, :],
         mask=keys_ok[:, None] & dims_ok[None, :],
         other=0.0,
     )
@@ -98,12 +98,12 @@ def _decode_kernel(
     SPLITS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    let_next_start(PDL)
+    launch_dependents(PDL)
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
     length = tl.load(lengths_ptr + sequence)
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     rows = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, HEAD_PAD)
     heads = kv_head * GROUP + rows
@@ -172,8 +172,8 @@ def _merge_kernel(
     PDL: tl.constexpr,
 ):
     """Combine the splits of one head: a weighted mean with the softmax's own weights."""
-    let_next_start(PDL)
-    wait_for_input(PDL)
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, HEAD_PAD)
@@ -328,7 +328,7 @@ def paged_decode(
         SPLITS=splits,
         num_warps=warps,
         num_stages=stages,
-        **early_start(q),
+        **pdl_options(q),
     )
     if splits > 1:
         _merge_kernel[(q.shape[0], heads)](
@@ -341,7 +341,7 @@ def paged_decode(
             HEAD_PAD=head_pad,
             SPLITS=splits,
             num_warps=2,
-            **early_start(q),
+            **pdl_options(q),
         )
 
 

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import early_start, let_next_start, wait_for_input
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 
 @triton.jit
@@ -24,12 +24,12 @@ def _rms_norm_kernel(
     HAS_RESIDUAL: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    let_next_start(PDL)
+    launch_dependents(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     ok = columns < SIZE
     weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     if HAS_RESIDUAL:
         x = (
@@ -68,7 +68,7 @@ def add_rms_norm(
         BLOCK=block,
         HAS_RESIDUAL=residual is not None,
         num_warps=min(16, max(1, block // 512)),  # of the block: it is a power of two, whatever the width is
-        **early_start(x),
+        **pdl_options(x),
     )
 
 
@@ -96,7 +96,7 @@ def _rope_kv_kernel(
     PDL: tl.constexpr,
 ):
     """``BLOCK_T`` tokens of one head: heads are the query heads, then the keys, then the values."""
-    let_next_start(PDL)
+    launch_dependents(PDL)
     tokens = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     head = tl.program_id(1)
     HALF: tl.constexpr = HEAD_DIM // 2
@@ -108,7 +108,7 @@ def _rope_kv_kernel(
     cell = tl.load(cells_ptr + tokens, mask=exists, other=0).to(tl.int64)
     cos = tl.load(cos_ptr + row[:, None] + dims[None, :], mask=ok, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + row[:, None] + HALF + dims[None, :], mask=ok, other=0.0).to(tl.float32)
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     place = qkv_ptr + (tokens.to(tl.int64) * qkv_stride)[:, None] + head * HEAD_DIM + dims[None, :]
     low = tl.load(place, mask=ok, other=0.0)
     high = tl.load(place + HALF, mask=ok, other=0.0)
@@ -139,7 +139,7 @@ def rope_and_write_kv(
     cos: torch.Tensor,
     sin: torch.Tensor,
     positions: torch.Tensor,
-    key_cells: torch.Tensor,
+    slot_mapping: torch.Tensor,
     pool: torch.Tensor,
     *,
     heads: int,
@@ -152,7 +152,7 @@ def rope_and_write_kv(
 ) -> None:
     """Normalise (if the model does) and rotate queries in place in ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``;
     rotate keys and copy values into the pool's cells. ``cos``, ``sin`` ``[positions, head_dim]``, the sine's first half
-    negated; ``key_cells [tokens]`` as ``PagePool.token_cells`` rows."""
+    negated; ``slot_mapping [tokens]`` as ``PagePool.pool_rows`` rows."""
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
             f"qkv has {qkv.shape[1]} columns, but {heads} + 2 x {kv_heads} heads of {head_dim} need "
@@ -165,7 +165,7 @@ def rope_and_write_kv(
         cos,
         sin,
         positions,
-        key_cells,
+        slot_mapping,
         pool,
         q_norm if q_norm is not None else qkv,
         k_norm if k_norm is not None else qkv,
@@ -181,16 +181,14 @@ def rope_and_write_kv(
         QK_NORM=q_norm is not None,
         BLOCK_T=block,
         num_warps=block // 4,
-        **early_start(qkv),
+        **pdl_options(qkv),
     )
 
 
 @triton.jit
-def _silu_mul_kernel(
-    x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
-):
-    let_next_start(PDL)
-    wait_for_input(PDL)
+def _silu_mul_kernel(x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = columns < INNER
@@ -215,5 +213,5 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
         INNER=inner,
         BLOCK=block,
         num_warps=4,
-        **early_start(out),
+        **pdl_options(out),
     )

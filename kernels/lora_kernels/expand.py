@@ -11,10 +11,21 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import early_start, let_next_start, wait_for_input
-from .forms import EXPAND, LARGE_TILE, SHARE, SMALL_TILE, Form, LoraShape, Shrunk, block_columns, check_layout, parts
+from .kernel_variants import (
+    EXPAND,
+    LARGE_TILE,
+    SMALL_TILE,
+    SPLIT_K,
+    KernelVariant,
+    LoraShape,
+    ShrinkBuffers,
+    block_columns,
+    check_layout,
+    num_splits,
+)
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
-from .tiles import load_tile
+from .work_items import load_tile
 
 
 @triton.jit
@@ -48,7 +59,7 @@ def _target_of(
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _expand_one_kernel(
+def _expand_gemv_kernel(
     h_ptr,
     pool_ptr,
     out_ptr,
@@ -74,9 +85,9 @@ def _expand_one_kernel(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
-    MOST_SPLITS: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -88,15 +99,15 @@ def _expand_one_kernel(
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     token = start.to(tl.int64)
     if length == 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if IN_PLACE and rank == 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
-    let_next_start(PDL)
+    launch_dependents(PDL)
     shrunk_start = 0
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
@@ -105,29 +116,29 @@ def _expand_one_kernel(
     column = block * BLOCK_N
     columns = tl.arange(0, BLOCK_N)
     columns_ok = column + columns < out_features
-    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
-    first_chunk = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
-    splits = tl.arange(0, MOST_SPLITS)
+    pool_rows_per_row = (out_features + KV_DIM - 1) // KV_DIM
+    first_pool_row = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
+    splits = tl.arange(0, MAX_SPLITS)
     h_ptr += token * h_stride + shrunk_start
     acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
     second = tl.zeros((BLOCK_N,), dtype=tl.float32)
     for r in range(0, rank, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
         rows_ok = rows < rank
-        chunk = first_chunk + rows * row_chunks
-        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        pool_row = first_pool_row + rows * pool_rows_per_row
+        page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
         b = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         b = b.to(tl.float32)
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         h_ptrs = h_ptr + splits[:, None] * split_stride + rows[None, :]
         h_ok = (splits < SPLITS)[:, None] & rows_ok[None, :]
         acc += _expanded(b, h_ptrs, h_ok, pool_ptr)
         if TOKENS == 2:
             second += _expanded(b, h_ptrs + h_stride, h_ok & (length == 2), pool_ptr)
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     out_ptr += token * out_stride + out_start + column + columns
     onto_ptr += token * onto_stride + out_start + column + columns
     acc *= scale
@@ -157,7 +168,7 @@ def _expand_tile(
     out_ptr,
     table_ptr,
     onto_ptr,
-    first_chunk,
+    first_pool_row,
     rank,
     scale,
     start,
@@ -168,7 +179,7 @@ def _expand_tile(
     out_stride,
     onto_stride,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -181,24 +192,24 @@ def _expand_tile(
     tokens = (start + tokens).to(tl.int64)
     columns = tl.arange(0, BLOCK_N)
     columns_ok = column + columns < out_features
-    row_chunks = (out_features + KV_DIM - 1) // KV_DIM
-    first_chunk += column // KV_DIM
+    pool_rows_per_row = (out_features + KV_DIM - 1) // KV_DIM
+    first_pool_row += column // KV_DIM
     acc = tl.zeros((BLOCK_T, BLOCK_N), dtype=tl.float32)
     for r in range(0, rank, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
         rows_ok = rows < rank
-        chunk = first_chunk + rows * row_chunks
-        page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + column % KV_DIM
+        pool_row = first_pool_row + rows * pool_rows_per_row
+        page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
         b = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         h = tl.load(
             h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     acc *= scale
     ok = tokens_ok[:, None] & columns_ok[None, :]
     if ONTO:
@@ -209,7 +220,7 @@ def _expand_tile(
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _expand_kernel(
+def _expand_gemm_kernel(
     h_ptr,
     pool_ptr,
     out_ptr,
@@ -234,7 +245,7 @@ def _expand_kernel(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     SMALL: tl.constexpr,
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -246,41 +257,41 @@ def _expand_kernel(
     """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
     target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if IN_PLACE and rank == 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
-    let_next_start(PDL)
+    launch_dependents(PDL)
     for other in tl.static_range(NUM_TARGETS):
         if other < target:
             h_ptr += tl.load(meta + other * FIELDS + 2)
     out_ptr += out_start
     onto_ptr += out_start
     scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
-    first_chunk = tl.load(meta + target * FIELDS + 1)
+    first_pool_row = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
     if LARGE > 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         if length > SMALL:
             _expand_tile(
-                h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+                h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
                 block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
-                KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+                KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
             )  # fmt: skip
             return
     _expand_tile(
-        h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_chunk, rank, scale, start, length,
+        h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
         block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
-        KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+        KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
     )  # fmt: skip
 
 
 def lora_expand(
-    h: Shrunk,
+    h: ShrinkBuffers,
     pool: torch.Tensor,
     out: torch.Tensor,
     tiles: torch.Tensor,
@@ -301,7 +312,7 @@ def lora_expand(
         return
     check_layout(out, pool, kv_dim, sum(group.out_features), "out")
     outs = (*group.out_features, 0, 0)[:3]
-    launch = EXPAND[shape.form]
+    launch = EXPAND[shape.variant]
     block_n = block_columns(kv_dim, launch.columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     onto_stride = out.stride(0) if onto is out else 0
@@ -319,22 +330,22 @@ def lora_expand(
         OUT_1=outs[1],
         OUT_2=outs[2],
         KV_DIM=kv_dim,
-        PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         BLOCK_R=launch.rows,
         BLOCK_N=block_n,
         ONTO=onto is not None,
         IN_PLACE=onto is out,
         **launch.options(),
-        **early_start(out),
+        **pdl_options(out),
     )
-    if shape.form in (Form.ONE, Form.TWO):
-        splits = parts(group.in_features, SHARE[shape.form].most)
-        _expand_one_kernel[grid](
+    if shape.variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
+        splits = num_splits(group.in_features, SPLIT_K[shape.variant].most)
+        _expand_gemv_kernel[grid](
             h.partial, pool, out, tiles, *tables_of, h.partial.stride(1), h.partial.stride(0), *strides,
-            SPLITS=splits, MOST_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.form), **common,
+            SPLITS=splits, MAX_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.variant), **common,
         )  # fmt: skip
         return
-    large = LARGE_TILE if shape.form is Form.MANY else 0
-    _expand_kernel[grid](
+    large = LARGE_TILE if shape.variant is KernelVariant.PREFILL else 0
+    _expand_gemm_kernel[grid](
         h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common
     )

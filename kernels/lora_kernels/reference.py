@@ -8,13 +8,13 @@ from .tables import Group, SlotTables
 
 
 def adapter_rows(
-    pool: torch.Tensor, pages: torch.Tensor, kv_dim: int, chunk: int, count: int, features: int
+    pool: torch.Tensor, pages: torch.Tensor, kv_dim: int, pool_row: int, count: int, features: int
 ) -> torch.Tensor:
-    """``[count, features]`` rows that start at ``chunk`` of an adapter's pages; ``pool`` is one layer's
+    """``[count, features]`` rows that start at ``pool_row`` of an adapter's pages; ``pool`` is one layer's
     ``[num_pages, page_elems]``."""
-    cells = pool[pages.long()].view(-1, kv_dim)
+    pool_rows = pool[pages.long()].view(-1, kv_dim)
     per_row = -(-features // kv_dim)
-    return cells[chunk : chunk + count * per_row].reshape(count, per_row * kv_dim)[:, :features]
+    return pool_rows[pool_row : pool_row + count * per_row].reshape(count, per_row * kv_dim)[:, :features]
 
 
 def lora_delta(
@@ -32,11 +32,11 @@ def lora_delta(
         start = 0
         for index, features in enumerate(group.out_features):
             target = group.first_target + index
-            a_chunk, b_chunk, rank = tables.modules[slot, layer, target].tolist()
+            a_row, b_row, rank = tables.modules[slot, layer, target].tolist()
             if rank:
                 pages = tables.pages[slot]
-                a = adapter_rows(pool, pages, kv_dim, a_chunk, rank, group.in_features).double()
-                b = adapter_rows(pool, pages, kv_dim, b_chunk, rank, features).double()
+                a = adapter_rows(pool, pages, kv_dim, a_row, rank, group.in_features).double()
+                b = adapter_rows(pool, pages, kv_dim, b_row, rank, features).double()
                 scale = float(tables.scales[slot, layer, target])
                 out[token, start : start + features] = scale * ((a @ x[token].double()) @ b)
             start += features

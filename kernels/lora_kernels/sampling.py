@@ -1,12 +1,12 @@
-"""The choice of a token for each row of the logits: greedy, or at random from what top-k, top-p and min-p keep.
+"""Sampling: one token for each row of the logits: greedy, or at random from what top-k, top-p and min-p keep.
 
-A row's draw is the largest sum of tempered score and Gumbel noise, and the noise is a function of (seed, position,
+A row's draw is the largest sum of tempered logit and Gumbel noise, and the noise is a function of (seed, position,
 token). So the vocabulary can be split between programs, nothing is sorted, and no state is kept. What is truncated is
 drawn by rejection: the best of all tokens is the best of the kept ones if it is one of them; if not, neither is any
-with a score as low, and the next try is among those above it. Whether a token is kept takes one sum over the tokens
-with higher scores. Tokens with the same score are kept or dropped together.
+with a logit as low, and the next try is among those above it. Whether a token is kept takes one sum over the tokens
+with higher logits. Tokens with the same logit are kept or dropped together.
 
-A row with a score that is not finite yields no token but ``OVERFLOWED``: whoever reads the tokens learns it from them.
+A row with a logit that is not finite yields no token but ``OVERFLOWED``: whoever reads the tokens learns it from them.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _best_of(best, best_tokens):
 
 
 @triton.jit
-def _noisy(scores, temperature, state, tokens):
+def _noisy(logits, temperature, state, tokens):
     """Scores at their temperature, with noise; as they are for temperature 0."""
     if temperature > 0:
-        scores = tl.div_rn(scores, tl.maximum(temperature, 1e-5)) + _gumbel(state, tokens)
-    return scores
+        logits = tl.div_rn(logits, tl.maximum(temperature, 1e-5)) + _gumbel(state, tokens)
+    return logits
 
 
 @triton.jit
@@ -71,7 +71,7 @@ def _state(words_ptr):
 
 
 @triton.jit
-def _best_kernel(
+def _partial_argmax_kernel(
     logits_ptr,
     words_ptr,
     floats_ptr,
@@ -97,9 +97,9 @@ def _best_kernel(
     finite = tl.full((BLOCK,), True, dtype=tl.int1)
     for start in range(part * PART, part * PART + PART, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-        finite = finite & ((tl.abs(scores) < float("inf")) | (tokens >= vocab))
-        best, best_tokens = _keep_best(best, best_tokens, _noisy(scores, temperature, state, tokens), tokens)
+        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        finite = finite & ((tl.abs(logits) < float("inf")) | (tokens >= vocab))
+        best, best_tokens = _keep_best(best, best_tokens, _noisy(logits, temperature, state, tokens), tokens)
     value, token = _best_of(best, best_tokens)
     if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other parts, since it is the least of the infinite
         value = float("inf")
@@ -111,42 +111,42 @@ def _best_kernel(
 
 @triton.jit
 def _above(logits_ptr, floor, top, temperature, vocab, BLOCK: tl.constexpr):
-    """Of the tokens with scores above ``floor``: how many there are, and their ``exp(score - top)`` tempered."""
+    """Of the tokens with logits above ``floor``: how many there are, and their ``exp(logit - top)`` tempered."""
     count = tl.zeros((BLOCK,), dtype=tl.int32)
     mass = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-        above = scores > floor
+        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        above = logits > floor
         count += above.to(tl.int32)
-        mass += tl.where(above, tl.exp(tl.div_rn(scores - top, temperature)), 0.0)
+        mass += tl.where(above, tl.exp(tl.div_rn(logits - top, temperature)), 0.0)
     return tl.sum(count), tl.sum(mass)
 
 
 @triton.jit
 def _top(logits_ptr, vocab, BLOCK: tl.constexpr):
-    """The row's largest score."""
+    """The row's largest logit."""
     top = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-        top = tl.maximum(top, scores)
+        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        top = tl.maximum(top, logits)
     return tl.max(top)
 
 
 @triton.jit
-def _mass_of_most(logits_ptr, most, top, temperature, vocab, BLOCK: tl.constexpr):
-    """``exp(score - top)`` of the ``most`` best tokens, and of those as good as the last: by bisection."""
-    # Between `low`, above which there are at least `most`, and `high`, above which there are fewer.
+def _top_k_mass(logits_ptr, top_k, top, temperature, vocab, BLOCK: tl.constexpr):
+    """``exp(logit - top)`` of the ``top_k`` best tokens, and of those as good as the last: by bisection."""
+    # Between `low`, above which there are at least `top_k`, and `high`, above which there are fewer.
     low, high = top - 1024.0, top
     _count, mass = _above(logits_ptr, low, top, temperature, vocab, BLOCK)
     for _ in range(48):
         middle = 0.5 * (low + high)
         if (middle > low) & (middle < high):
             count, above = _above(logits_ptr, middle, top, temperature, vocab, BLOCK)
-            if count >= most:
+            if count >= top_k:
                 low, mass = middle, above
-                if count == most:
+                if count == top_k:
                     high = middle
             else:
                 high = middle
@@ -154,22 +154,22 @@ def _mass_of_most(logits_ptr, most, top, temperature, vocab, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _best_above(logits_ptr, floor, temperature, state, vocab, BLOCK: tl.constexpr):
-    """The token with the largest sum of tempered score and noise, of those with scores above ``floor``."""
+def _resample_above(logits_ptr, floor, temperature, state, vocab, BLOCK: tl.constexpr):
+    """The token with the largest sum of tempered logit and noise, of those with logits above ``floor``."""
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        scores = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-        if tl.max(scores) > floor:
-            noisy = tl.where(scores > floor, _noisy(scores, temperature, state, tokens), float("-inf"))
+        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        if tl.max(logits) > floor:
+            noisy = tl.where(logits > floor, _noisy(logits, temperature, state, tokens), float("-inf"))
             best, best_tokens = _keep_best(best, best_tokens, noisy, tokens)
     _best, token = _best_of(best, best_tokens)
     return token
 
 
 @triton.jit
-def _settle_kernel(
+def _rejection_kernel(
     logits_ptr,
     words_ptr,
     floats_ptr,
@@ -190,7 +190,7 @@ def _settle_kernel(
     values = tl.load(values_ptr + row * parts + index, mask=index < parts, other=float("-inf"))
     tokens = tl.load(tokens_ptr + row * parts + index, mask=index < parts, other=NONE)
     _best, token = _best_of(values, tokens)
-    token = tl.minimum(token, vocab - 1)  # also for a row whose tempered scores are all -inf
+    token = tl.minimum(token, vocab - 1)  # also for a row whose tempered logits are all -inf
     if TRUNCATED:
         logits_ptr += row.to(tl.int64) * logits_stride
         floats_ptr += row * FIELDS * 2
@@ -202,33 +202,33 @@ def _settle_kernel(
             temperature = tl.maximum(temperature, 1e-5)
             state = _state(words_ptr + row * FIELDS)
             top = _top(logits_ptr, vocab, BLOCK)
-            most_mass = float("inf")
+            top_p_mass = float("inf")
             if top_p < 1:
                 if (top_k > 0) & (top_k < vocab):
-                    most_mass = top_p * _mass_of_most(logits_ptr, top_k, top, temperature, vocab, BLOCK)
+                    top_p_mass = top_p * _top_k_mass(logits_ptr, top_k, top, temperature, vocab, BLOCK)
                 else:
                     _count, all_mass = _above(logits_ptr, float("-inf"), top, temperature, vocab, BLOCK)
-                    most_mass = top_p * all_mass
+                    top_p_mass = top_p * all_mass
             if top_k == 0:
                 top_k += vocab
             tried = 1
             while tried > 0:
                 floor = tl.load(logits_ptr + token).to(tl.float32)
                 count, mass = _above(logits_ptr, floor, top, temperature, vocab, BLOCK)
-                kept = (count < top_k) & (mass < most_mass)
+                kept = (count < top_k) & (mass < top_p_mass)
                 kept = kept & (tl.exp(tl.div_rn(floor - top, temperature)) >= min_p)
                 if kept | (count == 0):
                     tried = 0
                 else:
-                    token = tl.minimum(_best_above(logits_ptr, floor, temperature, state, vocab, BLOCK), vocab - 1)
+                    token = tl.minimum(_resample_above(logits_ptr, floor, temperature, state, vocab, BLOCK), vocab - 1)
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
-def choose_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
     """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
 
     ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``truncated`` says whether any row has a
-    top-k, top-p or min-p. Equal scores of greedy rows go to the smallest id; a row whose scores are not all finite gets
+    top-k, top-p or min-p. Equal logits of greedy rows go to the smallest id; a row whose logits are not all finite gets
     ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
     """
     count, vocab = logits.shape
@@ -243,11 +243,11 @@ def choose_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
     out = torch.empty(count, dtype=torch.int64, device=logits.device)
     words = tokens if rows is None else rows
     floats = values if rows is None else rows.view(torch.float32)
-    _best_kernel[parts, count](
+    _partial_argmax_kernel[parts, count](
         logits, words, floats, values, tokens, logits.stride(0), vocab,
         FIELDS=ROW_FIELDS, RANDOM=rows is not None, PART=PART, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip
-    _settle_kernel[count,](
+    _rejection_kernel[count,](
         logits, words, floats, values, tokens, out, logits.stride(0), vocab, parts,
         FIELDS=ROW_FIELDS, TRUNCATED=truncated and rows is not None, PARTS=triton.next_power_of_2(parts), BLOCK=BLOCK,
         num_warps=16 if truncated else 1,

@@ -1,4 +1,4 @@
-"""What the choice of a token knows of each row, in one tensor."""
+"""Sampling parameters of each row, in one tensor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-OVERFLOWED = -1  # in a token's place: the row's scores are not all finite
+OVERFLOWED = -1  # in a token's place: the row's logits are not all finite
 ROW_FIELDS = 4  # 64-bit words: seed; position; temperature and top-p (floats); min-p (float) and top-k (int)
 
 
@@ -18,7 +18,7 @@ def row_parameters(
     min_ps: npt.ArrayLike,
     top_ks: npt.ArrayLike,
 ) -> torch.Tensor:
-    """What ``choose_tokens`` knows of each row, ``[rows, 4]`` int64 on the host, to be copied in one piece.
+    """What ``sample_tokens`` knows of each row, ``[rows, 4]`` int64 on the host, to be copied at once.
 
     Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep everything.
     """

@@ -1,10 +1,10 @@
 """LoRA shrink over pool pages, for any mix of adapters and ranks in one launch: ``h = A x``.
 
-One launch serves all targets that share an input (q,k,v; gate,up). In decode's forms its programs share the pieces
-(a tile of tokens, a block of rank rows) that the batch has: a rank-8 adapter beside a rank-64 one has only its own, and
-an empty tile of a captured graph has none. In prompts there is a program for each tile and block of rows, those beyond
-an adapter's rank end at once. Long inputs are cut into shares, whose partial sums are added up in a fixed order. There
-are no atomics and no zero-fill: every output element is written by one program.
+One launch serves all targets that share an input (q,k,v; gate,up). In the decode variants its programs share the work
+items (a tile of tokens, a block of rank rows) that the batch has: a rank-8 adapter beside a rank-64 one has only its
+own, and an empty tile of a captured graph has none. For prefill there is a program for each tile and block of rows;
+those beyond an adapter's rank end at once. Long inputs are split (split-K), and the partial sums are added up in a
+fixed order. There are no atomics and no zero-fill: every output element is written by one program.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import early_start, let_next_start, wait_for_input
-from .forms import LARGE_TILE, SHRINK, SMALL_TILE, Form, LoraShape, Shrunk, block_columns, check_layout, parts
+from .kernel_variants import (
+    LARGE_TILE,
+    SHRINK,
+    SMALL_TILE,
+    KernelVariant,
+    LoraShape,
+    ShrinkBuffers,
+    block_columns,
+    check_layout,
+    num_splits,
+)
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
-from .tiles import count_pieces, find_piece, load_tile
+from .work_items import count_work_items, find_work_item, load_tile
 
 
 @triton.jit
@@ -30,7 +40,7 @@ def _rows_of(
     FIRST: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
-    """Where a group's rows of A start, in chunks, and how many they are."""
+    """Where a group's rows of A start, in pool rows, and how many they are."""
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
@@ -39,7 +49,7 @@ def _rows_of(
 
 
 @triton.jit(do_not_specialize=["layer", "num_tiles"])
-def _shrink_one_kernel(
+def _shrink_gemv_kernel(
     x_ptr,
     pool_ptr,
     h_ptr,
@@ -59,40 +69,44 @@ def _shrink_one_kernel(
     NUM_TARGETS: tl.constexpr,
     IN: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TOKENS: tl.constexpr,
-    MOST_TILES: tl.constexpr,
+    MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Up to ``TOKENS`` per tile: the rows' whole share of the input is in flight at once, no loop over it."""
-    let_next_start(PDL)
+    launch_dependents(PDL)
     split = tl.program_id(1)
     column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
     inner = tl.arange(0, BLOCK_K)
     columns = column[:, None] + inner[None, :]
-    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
     EVEN: tl.constexpr = IN % (BLOCKS * BLOCK_K) == 0  # no column needs a mask
     h_ptr += split * split_stride
-    for piece in range(tl.program_id(0), count_pieces(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
-        tile, block = find_piece(piece, tiles_ptr, num_tiles, NUM_TARGETS, MOST_TILES)
+    for item in range(tl.program_id(0), count_work_items(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
+        tile, block = find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS, MAX_TILES)
         slot, start, length = load_tile(tiles_ptr, tile)
-        first_chunk, num_rows = _rows_of(
+        first_pool_row, num_rows = _rows_of(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
         rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
         rows_ok = rows < num_rows
-        chunk = first_chunk + rows[:, None] * ROW_CHUNKS + (column // KV_DIM)[None, :]
+        pool_row = first_pool_row + rows[:, None] * POOL_ROWS_PER_ROW + (column // KV_DIM)[None, :]
         ok = rows_ok[:, None] & (column < IN)[None, :]
-        page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + (column % KV_DIM)[None, :]
+        page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
+        place = (
+            page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM)
+            + (pool_row % ROWS_PER_PAGE) * KV_DIM
+            + (column % KV_DIM)[None, :]
+        )
         a_ok = rows_ok[:, None, None]
         if not EVEN:
             a_ok = a_ok & (columns < IN)[None, :, :]
         a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=a_ok, other=0.0)
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         for offset in tl.static_range(TOKENS):
             token = (start + tl.minimum(offset, length - 1)).to(tl.int64)
             if EVEN:
@@ -102,11 +116,11 @@ def _shrink_one_kernel(
             products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
             shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
             tl.store(h_ptr + token * h_stride + rows, shrunk, mask=rows_ok & (offset < length))
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
 
 
 @triton.jit(do_not_specialize=["layer", "num_tiles"])
-def _shrink_some_kernel(
+def _shrink_grouped_kernel(
     x_ptr,
     pool_ptr,
     h_ptr,
@@ -126,26 +140,26 @@ def _shrink_some_kernel(
     NUM_TARGETS: tl.constexpr,
     IN: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WAYS: tl.constexpr,
-    SHARE: tl.constexpr,
-    MOST_TILES: tl.constexpr,
+    SPLIT: tl.constexpr,
+    MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Up to 16 tokens per tile: each of ``WAYS`` warps multiplies its own columns, and the program adds them up."""
-    tl.static_assert(SHARE % (WAYS * BLOCK_K) == 0, "a share ends between two rounds of the loop")
-    let_next_start(PDL)
+    tl.static_assert(SPLIT % (WAYS * BLOCK_K) == 0, "a share ends between two rounds of the loop")
+    launch_dependents(PDL)
     split = tl.program_id(1)
     inner = tl.arange(0, BLOCK_K)
     h_ptr += split * split_stride
-    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    for piece in range(tl.program_id(0), count_pieces(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
-        tile, block = find_piece(piece, tiles_ptr, num_tiles, NUM_TARGETS, MOST_TILES)
+    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    for item in range(tl.program_id(0), count_work_items(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
+        tile, block = find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS, MAX_TILES)
         slot, start, length = load_tile(tiles_ptr, tile)
-        first_chunk, num_rows = _rows_of(
+        first_pool_row, num_rows = _rows_of(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
         rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -153,18 +167,18 @@ def _shrink_some_kernel(
         tokens = tl.arange(0, BLOCK_T)
         tokens_ok = tokens < length
         tokens = (start + tokens).to(tl.int64)
-        row_chunk = first_chunk + rows * ROW_CHUNKS
+        row_start = first_pool_row + rows * POOL_ROWS_PER_ROW
         acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
-        stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(split * SHARE + SHARE, IN), 0)
-        for k in range(split * SHARE, stop, WAYS * BLOCK_K):
+        stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(split * SPLIT + SPLIT, IN), 0)
+        for k in range(split * SPLIT, stop, WAYS * BLOCK_K):
             column = k + tl.arange(0, WAYS) * BLOCK_K
             ok = (column < IN)[:, None] & rows_ok[None, :]
-            chunk = row_chunk[None, :] + (column // KV_DIM)[:, None]
-            page = tl.load(pages_ptr + slot * pages_stride + chunk // PAGE_CHUNKS, mask=ok, other=0)
-            place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM
+            pool_row = row_start[None, :] + (column // KV_DIM)[:, None]
+            page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
+            place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
             place += (column % KV_DIM)[:, None]
             a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0)
-            wait_for_input(PDL)
+            grid_dependency_wait(PDL)
             columns = column[:, None] + inner[None, :]
             x = tl.load(
                 x_ptr + tokens[None, None, :] * x_stride + columns[:, :, None],
@@ -174,7 +188,7 @@ def _shrink_some_kernel(
             acc = tl.dot(a, x, acc, input_precision="ieee")
         shrunk = tl.sum(acc, axis=0).to(h_ptr.dtype.element_ty)
         tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
 
 
 @triton.jit
@@ -183,7 +197,7 @@ def _shrink_tile(
     pool_ptr,
     h_ptr,
     table_ptr,
-    first_row_chunk,
+    first_pool_row,
     num_rows,
     start,
     length,
@@ -192,26 +206,26 @@ def _shrink_tile(
     first,
     IN: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SHARE: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
-    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SHARE`` elements of the input from ``first`` on."""
+    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SPLIT`` elements of the input from ``first`` on."""
     rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < num_rows
     tokens = tl.arange(0, BLOCK_T)
     tokens_ok = tokens < length
     tokens = (start + tokens).to(tl.int64)
-    ROW_CHUNKS: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    first_chunk = first_row_chunk + rows * ROW_CHUNKS
+    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    first_pool_row = first_pool_row + rows * POOL_ROWS_PER_ROW
     columns = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_R, BLOCK_T), dtype=tl.float32)
-    for k in range(first, tl.minimum(first + SHARE, IN), BLOCK_K):
-        chunk = first_chunk + k // KV_DIM
-        page = tl.load(table_ptr + chunk // PAGE_CHUNKS, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (PAGE_CHUNKS * KV_DIM) + (chunk % PAGE_CHUNKS) * KV_DIM + k % KV_DIM
+    for k in range(first, tl.minimum(first + SPLIT, IN), BLOCK_K):
+        pool_row = first_pool_row + k // KV_DIM
+        page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + k % KV_DIM
         columns_ok = k + columns < IN
         a = tl.load(
             pool_ptr + tl.multiple_of(place, BLOCK_K)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
@@ -226,7 +240,7 @@ def _shrink_tile(
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _shrink_kernel(
+def _shrink_prefill_kernel(
     x_ptr,
     pool_ptr,
     h_ptr,
@@ -245,38 +259,38 @@ def _shrink_kernel(
     NUM_TARGETS: tl.constexpr,
     IN: tl.constexpr,
     KV_DIM: tl.constexpr,
-    PAGE_CHUNKS: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
     SMALL: tl.constexpr,
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     SMALL_K: tl.constexpr,
     LARGE_K: tl.constexpr,
-    SHARE: tl.constexpr,
+    SPLIT: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Prompts' chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones."""
+    """Prefill chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
-    first_chunk, num_rows = _rows_of(slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS)
+    first_pool_row, num_rows = _rows_of(slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS)
     if tl.program_id(0) * BLOCK_R >= num_rows:
-        wait_for_input(PDL)
+        grid_dependency_wait(PDL)
         return
-    let_next_start(PDL)
+    launch_dependents(PDL)
     split = tl.program_id(2)
     h_ptr += split * split_stride
     table_ptr = pages_ptr + slot * pages_stride
-    wait_for_input(PDL)
+    grid_dependency_wait(PDL)
     if length > SMALL:
         _shrink_tile(
-            x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-            split * SHARE, IN, KV_DIM, PAGE_CHUNKS, LARGE, BLOCK_R, LARGE_K, SHARE,
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
+            split * SPLIT, IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT,
         )  # fmt: skip
         return
     _shrink_tile(
-        x_ptr, pool_ptr, h_ptr, table_ptr, first_chunk, num_rows, start, length, x_stride, h_stride,
-        split * SHARE, IN, KV_DIM, PAGE_CHUNKS, SMALL, BLOCK_R, SMALL_K, SHARE,
+        x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
+        split * SPLIT, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT,
     )  # fmt: skip
 
 
@@ -293,8 +307,8 @@ def _sum_kernel(
     PDL: tl.constexpr,
 ):
     """Add up one token's partial sums, in a fixed order, in the dtype of the next product."""
-    let_next_start(PDL)
-    wait_for_input(PDL)
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     token = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     ok = columns < width
@@ -307,7 +321,7 @@ def _sum_kernel(
 def lora_shrink(
     x: torch.Tensor,
     pool: torch.Tensor,
-    h: Shrunk,
+    h: ShrinkBuffers,
     tiles: torch.Tensor,
     tables: SlotTables,
     layer: int,
@@ -319,21 +333,21 @@ def lora_shrink(
 
     ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h`` from ``shape.workspace``: only
     the columns below the adapter's total rank mean anything. ``tiles [n, 4]`` int32 from ``token_tiles`` with
-    ``shape.form``. Raises ``ValueError`` for shapes that do not fit.
+    ``shape.variant``. Raises ``ValueError`` for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
     check_layout(x, pool, kv_dim, group.in_features, "x")
-    launch, num_tiles, targets = SHRINK[shape.form], tiles.shape[0], len(group.out_features)
+    launch, num_tiles, targets = SHRINK[shape.variant], tiles.shape[0], len(group.out_features)
     tokens, max_rows = x.shape[0], shape.max_rank * targets
     row_blocks = triton.cdiv(max_rows, launch.rows)
     share = shape.share(group.in_features, row_blocks * num_tiles)
-    splits = parts(group.in_features, share)
+    splits = num_splits(group.in_features, share)
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
-    # What one program reads whole needs no adding up. The smallest forms' expand takes partial sums whatever they are.
-    summed = shape.form in (Form.SOME, Form.MANY)
+    # What one program reads whole needs no adding up. The expand of GEMV_1 and GEMV_2 takes partial sums in any case.
+    summed = shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
     to = h.total[None] if summed and splits == 1 else partial
     tables_of = (tables.pages, tables.modules, layer)
     strides = (x.stride(0), to.stride(1), to.stride(0), tables.pages.stride(0), tables.modules.stride(0))
@@ -344,33 +358,33 @@ def lora_shrink(
         NUM_TARGETS=targets,
         IN=group.in_features,
         KV_DIM=kv_dim,
-        PAGE_CHUNKS=pool.shape[1] // kv_dim,
+        ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         BLOCK_R=launch.rows,
         **launch.options(),
-        **early_start(x),
+        **pdl_options(x),
     )
     columns = block_columns(kv_dim, launch.columns)
-    if shape.form is Form.MANY:
-        _shrink_kernel[row_blocks, num_tiles, splits](
+    if shape.variant is KernelVariant.PREFILL:
+        _shrink_prefill_kernel[row_blocks, num_tiles, splits](
             x, pool, to, tiles, *tables_of, *strides,
             SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows), LARGE_K=columns,
-            SHARE=share, **common,
+            SPLIT=share, **common,
         )  # fmt: skip
     else:
-        most_pieces = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles
+        max_work_items = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles
         # One program more than fit at once would start when all others end.
-        grid = (min(most_pieces, max(launch.programs // splits, 1)), splits)
+        grid = (min(max_work_items, max(launch.programs // splits, 1)), splits)
         # The same for all usual batches: every other number is one more kernel to compile.
-        most_tiles = max(256, triton.next_power_of_2(num_tiles))
-        if shape.form is Form.SOME:
-            _shrink_some_kernel[grid](
+        max_tiles = max(256, triton.next_power_of_2(num_tiles))
+        if shape.variant is KernelVariant.GROUPED:
+            _shrink_grouped_kernel[grid](
                 x, pool, to, tiles, num_tiles, *tables_of, *strides,
-                BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SHARE=share, MOST_TILES=most_tiles, **common,
+                BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SPLIT=share, MAX_TILES=max_tiles, **common,
             )  # fmt: skip
         else:
-            _shrink_one_kernel[grid](
+            _shrink_gemv_kernel[grid](
                 x, pool, to, tiles, num_tiles, *tables_of, *strides,
-                BLOCKS=share // columns, BLOCK_K=columns, TOKENS=int(shape.form), MOST_TILES=most_tiles, **common,
+                BLOCKS=share // columns, BLOCK_K=columns, TOKENS=int(shape.variant), MAX_TILES=max_tiles, **common,
             )  # fmt: skip
     if summed and splits > 1:
         _sum_kernel[(tokens,)](
@@ -383,5 +397,5 @@ def lora_shrink(
             SPLITS=splits,
             BLOCK=triton.next_power_of_2(max_rows),
             num_warps=2,
-            **early_start(x),
+            **pdl_options(x),
         )

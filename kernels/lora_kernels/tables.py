@@ -13,7 +13,7 @@ import torch
 
 # Target index in every table. Targets of a group read the same input and are neighbours.
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-MODULE_FIELDS = 3  # first chunk of A, first chunk of B, rank
+MODULE_FIELDS = 3  # first pool row of A, first pool row of B, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SlotTables:
     """Per slot: its pages, and per layer and target where A and B start, the rank and the scale.
 
     Slot 0 is "no adapter" for ever: its ranks are zero. Within a group the A rows of all
-    targets follow each other, in target order; an absent target has rank 0 and the chunk
+    targets follow each other, in target order; an absent target has rank 0 and the pool row
     offset of the group's first row.
     """
 

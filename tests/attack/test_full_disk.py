@@ -34,8 +34,8 @@ from control_plane.adapters.uploads.spool import require_room
 from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.db import run_db
 from control_plane.http.body_guard import BodyGuard
-from lora_engine.adapters.artifact import Artifact
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.errors import StageError
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server.journal import JournalError, UsageJournal

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.graph_runner import GraphShape, graph_shape, graph_sizes, tile_bounds
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.triton_ops import covering
 from lora_kernels.attention import FEW, decode_splits
-from lora_kernels.forms import Form
-from lora_kernels.tiles import tiles_needed
+from lora_kernels.kernel_variants import KernelVariant
+from lora_kernels.work_items import tiles_needed
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4, 8, 16, 32])
@@ -44,27 +44,33 @@ def shape_for(runs: list[int], without: int, merged_at: int | None, padding: int
     size = row + padding
     shape = graph_shape(size, spans, merged_at is not None)
     if shape.lora:
-        needed = tiles_needed(covering(spans, size), shape.lora.form)
+        needed = tiles_needed(covering(spans, size), shape.lora.variant)
         assert needed <= shape.tiles <= size
-        assert shape.tiles in tile_bounds(shape.lora.form, size), "no such graph is captured at start"
+        assert shape.tiles in tile_bounds(shape.lora.variant, size), "no such graph is captured at start"
     return shape
 
 
-@pytest.mark.parametrize("form", [Form.ONE, Form.TWO, Form.SOME], ids=lambda f: f.name)
-def test_every_batch_has_a_graph_with_room_for_its_tiles(form: Form) -> None:
-    rnd, seen = random.Random(form), 0
+@pytest.mark.parametrize(
+    "variant", [KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED], ids=lambda f: f.name
+)
+def test_every_batch_has_a_graph_with_room_for_its_tiles(variant: KernelVariant) -> None:
+    rnd, seen = random.Random(variant), 0
     while seen < 200:
-        usual = rnd.choice({Form.ONE: (1, 2), Form.TWO: (2, 3, 5), Form.SOME: (4, 5, 17, 64)}[form])
+        usual = rnd.choice(
+            {KernelVariant.GEMV_1: (1, 2), KernelVariant.GEMV_2: (2, 3, 5), KernelVariant.GROUPED: (4, 5, 17, 64)}[
+                variant
+            ]
+        )
         runs = [rnd.choice((1, 2, 3, usual, rnd.randint(1, 2 * usual))) for _ in range(rnd.randint(1, 100))]
         merged_at = rnd.choice((None, rnd.randrange(len(runs))))
         shape = shape_for(runs, rnd.randint(0, 5), merged_at, rnd.choice((0, 1, 2, rnd.randint(0, 31))))
-        seen += shape.lora is not None and shape.lora.form is form
+        seen += shape.lora is not None and shape.lora.variant is variant
 
 
 def test_the_room_for_pairs_of_rows_is_what_they_can_need() -> None:
-    """As many adapters as the form for two takes, with odd numbers of rows, and three single rows without one."""
+    """As many adapters as GEMV_2 takes, with odd numbers of rows, and three single rows without one."""
     for threes in range(1, 30):
         ones = 3 * threes - 1
         shape = shape_for([*[1] * ones, 1, *[3] * threes], 1, merged_at=ones, padding=1)
-        assert shape.lora and shape.lora.form is Form.TWO
+        assert shape.lora and shape.lora.variant is KernelVariant.GEMV_2
         assert shape.tiles == 3 + ones + 2 * threes

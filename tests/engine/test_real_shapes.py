@@ -51,10 +51,10 @@ def logits(model: Transformer) -> torch.Tensor:
         batch = StepBatch(
             token_ids=positions * 37 % 1000,
             positions=positions,
-            key_cells=page * geometry.chunks_per_page + positions % 16,
+            slot_mapping=page * geometry.rows_per_page + positions % 16,
             num_decode=int(decodes),
-            decode_pages=pages if decodes else pages[:0],
-            decode_lengths=positions[-1:] + 1 if decodes else positions[:0],
+            block_table=pages if decodes else pages[:0],
+            seq_lens=positions[-1:] + 1 if decodes else positions[:0],
             prefill=[] if decodes else [PrefillSpan(0, stop, 0, pages[0])],
             lora=[],
             logit_rows=torch.tensor([stop - start - 1], device=model.device),

@@ -26,7 +26,7 @@ from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.request import GenerationRequest, RequestError, RequestFinished, SamplingParams
-from lora_engine.scheduling.orders import orders
+from lora_engine.scheduling.queue_policies import queue_policies
 
 VOCAB = 251
 PAGE_TOKENS = 4
@@ -58,13 +58,13 @@ class FakeModel:
     config = CONFIG
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
-        cells = pool.token_cells(0)
-        cells[batch.key_cells, 0] = batch.token_ids.to(cells.dtype)
+        cells = pool.pool_rows(0)
+        cells[batch.slot_mapping, 0] = batch.token_ids.to(cells.dtype)
         markers = torch.tensor([float(self._marker(batch, pool, row)) for row in range(len(batch.token_ids))])
-        cells[batch.key_cells, 1] = markers.to(cells.dtype)  # keys depend on the adapter they were computed with
+        cells[batch.slot_mapping, 1] = markers.to(cells.dtype)  # keys depend on the adapter they were computed with
         rows: dict[int, list[int]] = {}
         for row in range(batch.num_decode):
-            rows[row] = self._read(pool, batch.decode_pages[row], int(batch.decode_lengths[row]), markers[row])
+            rows[row] = self._read(pool, batch.block_table[row], int(batch.seq_lens[row]), markers[row])
         for span in batch.prefill:
             length = span.context + span.stop - span.start
             rows[span.stop - 1] = self._read(pool, span.pages, length, markers[span.start])
@@ -211,7 +211,7 @@ def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
     pages=st.integers(20, 60),
     step_tokens=st.integers(1, 40),
     max_running=st.integers(1, 12),
-    order=st.sampled_from(orders.names()),
+    order=st.sampled_from(queue_policies.names()),
     overlaps=st.booleans(),
     slow_copies=st.booleans(),
     prefetch=st.integers(0, 8),

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from lora_kernels.expand import lora_expand
-from lora_kernels.forms import SHARE, SHRINK, Form, LoraShape, Share, Shrunk
+from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
 from lora_kernels.reference import lora_delta
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
-from lora_kernels.tiles import Span, tiles_needed, token_tiles
+from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 1.5e-2}
-KV_DIM, PAGE_CHUNKS, LAYERS = 32, 8, 2
+KV_DIM, ROWS_PER_PAGE, LAYERS = 32, 8, 2
 FAST = DEVICE == "cuda"  # the interpreter is slow: there, one of each kind stands for the others
 GROUPS = [
     Group("qkv", 0, 96, (64, 32, 32)),
@@ -29,16 +29,16 @@ GROUPS = [
 RANKS = (1, 3, 8, 16, 17, 40, 64)
 
 
-SHIPPED_SHRINK, SHIPPED_SHARE = dict(SHRINK), dict(SHARE)
+SHIPPED_SHRINK, SHIPPED_SPLIT_K = dict(SHRINK), dict(SPLIT_K)
 
 
 @pytest.fixture(autouse=True)
 def larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time for every piece, however small; and no input has more than 150 elements."""
+    """The interpreter takes its time for every work item, however small; and no input has more than 150 elements."""
     if not FAST:
-        for form in (Form.ONE, Form.TWO):
-            monkeypatch.setitem(SHRINK, form, replace(SHRINK[form], rows=16))
-            monkeypatch.setitem(SHARE, form, Share(256))
+        for variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
+            monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], rows=16))
+            monkeypatch.setitem(SPLIT_K, variant, SplitK(256))
 
 
 class Adapters:
@@ -48,7 +48,7 @@ class Adapters:
     """
 
     def __init__(self, count: int, dtype: torch.dtype, rnd: random.Random, ranks: tuple[int, ...] = RANKS) -> None:
-        self.pool = torch.full((LAYERS, 4000, PAGE_CHUNKS * KV_DIM), float("nan"), dtype=dtype)
+        self.pool = torch.full((LAYERS, 4000, ROWS_PER_PAGE * KV_DIM), float("nan"), dtype=dtype)
         self.tables = SlotTables(count + 1, LAYERS, 1200, "cpu")
         free = list(range(1, 4000))
         rnd.shuffle(free)
@@ -72,28 +72,30 @@ class Adapters:
             cursor = 0
             for group in GROUPS:
                 chosen = [rnd.choice((0, *ranks)) for _ in group.out_features]
-                a_chunk = cursor
+                a_row = cursor
                 cursor += sum(chosen) * -(-group.in_features // KV_DIM)
                 for index, (rank, features) in enumerate(zip(chosen, group.out_features, strict=True)):
                     before = sum(chosen[:index]) * -(-group.in_features // KV_DIM)
-                    modules[layer, group.first_target + index] = torch.tensor([a_chunk + before, cursor, rank])
+                    modules[layer, group.first_target + index] = torch.tensor([a_row + before, cursor, rank])
                     scales[layer, group.first_target + index] = rnd.uniform(0.1, 2)
                     cursor += rank * -(-features // KV_DIM)
             chunks = max(chunks, cursor)
-        pages = [free.pop() for _ in range(-(-chunks // PAGE_CHUNKS))]
+        pages = [free.pop() for _ in range(-(-chunks // ROWS_PER_PAGE))]
         for page in pages:
-            self.pool[:, page] = torch.randn(LAYERS, PAGE_CHUNKS * KV_DIM) * 0.3
+            self.pool[:, page] = torch.randn(LAYERS, ROWS_PER_PAGE * KV_DIM) * 0.3
         self.tables.write(slot, pages, modules, scales)
         self.ranks.append(int(modules[:, :, 2].max()))
 
 
-def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, form: Form, dtype: torch.dtype) -> None:
+def check(
+    adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, variant: KernelVariant, dtype: torch.dtype
+) -> None:
     tokens = spans[-1][2]
     ranked = adapters.spans(spans)
     x = torch.randn(tokens, group.in_features, device=DEVICE).to(dtype)
     base = torch.randn(tokens, sum(group.out_features), device=DEVICE).to(dtype)
-    tiles = token_tiles(ranked, form, 2 + tiles_needed(ranked, form)).to(DEVICE)
-    shape = LoraShape(form, adapters.max_rank)
+    tiles = token_tiles(ranked, variant, 2 + tiles_needed(ranked, variant)).to(DEVICE)
+    shape = LoraShape(variant, adapters.max_rank)
     for layer in range(LAYERS) if FAST else (LAYERS - 1,):
         h = shape.workspace(tokens, 150, 3, DEVICE, dtype)
         h.partial.fill_(float("nan"))
@@ -115,72 +117,74 @@ def check(adapters: Adapters, spans: list[tuple[int, int, int]], group: Group, f
 
 @pytest.mark.parametrize("dtype", DTYPES if FAST else DTYPES[:1], ids=str)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
-@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
-def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype, form: Form) -> None:
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtype, variant: KernelVariant) -> None:
     adapters = Adapters(6, dtype, random.Random(1))
     spans = [(0, 0, 2), *((s, s + 1, s + 2) for s in range(1, 7)), (2, 8, 13), (0, 13, 14), (5, 14, 15)]
-    check(adapters, spans, group, form, dtype)
+    check(adapters, spans, group, variant, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.name)
 def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
     adapters = Adapters(3, dtype, random.Random(2))
-    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, Form.MANY, dtype)
+    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, KernelVariant.PREFILL, dtype)
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
-def test_the_largest_rank(form: Form) -> None:
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_the_largest_rank(variant: KernelVariant) -> None:
     for dtype in DTYPES if FAST else DTYPES[1:]:
         adapters = Adapters(1, dtype, random.Random(3), ranks=(256,))
         for group in GROUPS if FAST else (GROUPS[0], GROUPS[3]):
-            check(adapters, [(1, 0, 3)], group, form, dtype)
+            check(adapters, [(1, 0, 3)], group, variant, dtype)
 
 
-@pytest.mark.parametrize("form", [Form.ONE, Form.TWO], ids=lambda f: f.name)
-def test_pieces_and_shares_as_they_ship(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variant", [KernelVariant.GEMV_1, KernelVariant.GEMV_2], ids=lambda f: f.name)
+def test_pieces_and_shares_as_they_ship(variant: KernelVariant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the interpreter runs the other tests with larger ones."""
-    monkeypatch.setitem(SHRINK, form, SHIPPED_SHRINK[form])
-    monkeypatch.setitem(SHARE, form, SHIPPED_SHARE[form])
+    monkeypatch.setitem(SHRINK, variant, SHIPPED_SHRINK[variant])
+    monkeypatch.setitem(SPLIT_K, variant, SHIPPED_SPLIT_K[variant])
     adapters = Adapters(2, DTYPES[0], random.Random(11), ranks=(3, 17))
-    check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[0], form, DTYPES[0])
+    check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[0], variant, DTYPES[0])
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
-def test_an_input_that_several_programs_share(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SHARE, form, Share(128))  # as long inputs are; the longest of these has 150 elements
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_an_input_that_several_programs_share(variant: KernelVariant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPLIT_K, variant, SplitK(128))  # as long inputs are; the longest of these has 150 elements
     adapters = Adapters(3, DTYPES[0], random.Random(7))
     for group in GROUPS if FAST else GROUPS[3:]:
-        check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5), (3, 5, 25)], group, form, DTYPES[0])
+        check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5), (3, 5, 25)], group, variant, DTYPES[0])
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
-def test_an_input_of_whole_shares_whose_number_is_no_power_of_two(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_an_input_of_whole_shares_whose_number_is_no_power_of_two(
+    variant: KernelVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Llama-3.1-8B's down projection has: 7 of 2048. No program may read behind the input."""
-    monkeypatch.setitem(SHARE, form, Share(32))
-    monkeypatch.setitem(SHRINK, form, replace(SHRINK[form], warps=1))  # in the form for several each has 32 columns
+    monkeypatch.setitem(SPLIT_K, variant, SplitK(32))
+    monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], warps=1))  # in GROUPED each has 32 columns
     adapters = Adapters(2, DTYPES[0], random.Random(9), ranks=(3, 8))
-    check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[0], form, DTYPES[0])
+    check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[0], variant, DTYPES[0])
 
 
 def test_few_tiles_are_shared_by_more_programs() -> None:
-    shape = LoraShape(Form.SOME, 64)
+    shape = LoraShape(KernelVariant.GROUPED, 64)
     few = 51 * 12  # tiles that a graph for few adapters of 256 rows has room for, blocks of rank rows
     assert [shape.share(4096, programs) for programs in (12, few, few + 1)] == [1024, 1024, 2048]
     assert [shape.share(4096, programs) for programs in (1225, 1226, 104 * 12)] == [2048, 4096, 4096]
     assert [shape.share(14336, programs) for programs in (60, 51 * 4, 104 * 4)] == [1024, 2048, 4096]
-    assert LoraShape(Form.ONE, 64).share(4096, 12) == SHARE[Form.ONE].most
+    assert LoraShape(KernelVariant.GEMV_1, 64).share(4096, 12) == SPLIT_K[KernelVariant.GEMV_1].most
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda f: f.name)
-def test_results_do_not_depend_on_the_batch(form: Form) -> None:
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_results_do_not_depend_on_the_batch(variant: KernelVariant) -> None:
     """Bit for bit: what stands beside a token in the batch must not change its delta."""
     adapters, group = Adapters(4, DTYPES[0], random.Random(4), ranks=(3, 8, 17, 40)), GROUPS[0]
     x = torch.randn(8, group.in_features, device=DEVICE).to(DTYPES[0])
 
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
-        tiles = token_tiles(adapters.spans(spans), form, 16).to(DEVICE)
-        shape = LoraShape(form, adapters.max_rank)
+        tiles = token_tiles(adapters.spans(spans), variant, 16).to(DEVICE)
+        shape = LoraShape(variant, adapters.max_rank)
         h = shape.workspace(len(rows), 150, 3, DEVICE, x.dtype)
         out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
         common = (tiles, adapters.tables, 0, group, KV_DIM, shape)
@@ -193,26 +197,28 @@ def test_results_do_not_depend_on_the_batch(form: Form) -> None:
         assert torch.equal(run(x[index : index + 1], [(1 + index // 2, 0, 1)])[0], mixed[index])
 
 
-@pytest.mark.parametrize("form", [Form.ONE, Form.TWO, Form.SOME], ids=lambda f: f.name)
-def test_a_few_programs_walk_all_pieces(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit what as many programs as pieces give; and nothing but the adapters' rows is written."""
+@pytest.mark.parametrize(
+    "variant", [KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED], ids=lambda f: f.name
+)
+def test_a_few_programs_walk_all_work_items(variant: KernelVariant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit what as many programs as work items give; and nothing but the adapters' rows is written."""
     adapters, group = Adapters(4, DTYPES[0], random.Random(8)), GROUPS[0]
     spans = adapters.spans([(3, 4, 5), (0, 6, 8), (1, 0, 3), (2, 3, 4), (0, 8, 9), (4, 5, 6)])
-    tiles = token_tiles(spans, form, 3 + tiles_needed(spans, form)).to(DEVICE)
+    tiles = token_tiles(spans, variant, 3 + tiles_needed(spans, variant)).to(DEVICE)
     x = torch.randn(9, group.in_features, device=DEVICE).to(DTYPES[0])
-    shape = LoraShape(form, adapters.max_rank)
+    shape = LoraShape(variant, adapters.max_rank)
 
     def shrunk(programs: int) -> torch.Tensor:
-        monkeypatch.setitem(SHRINK, form, replace(SHRINK[form], programs=programs))
+        monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], programs=programs))
         h = shape.workspace(9, 150, 3, DEVICE, x.dtype)
         h.partial.fill_(float("nan"))
         h.total.fill_(float("nan"))
         lora_shrink(x, adapters.pool[0], h, tiles, adapters.tables, 0, group, KV_DIM, shape)
-        return h.total if form is Form.SOME else h.partial[0]
+        return h.total if variant is KernelVariant.GROUPED else h.partial[0]
 
-    pieces = len(group.out_features) * int(tiles[-1, 3])
-    many, few = shrunk(pieces), shrunk(3)
-    assert pieces > 3 * 3
+    work_items = len(group.out_features) * int(tiles[-1, 3])
+    many, few = shrunk(work_items), shrunk(3)
+    assert work_items > 3 * 3
     assert torch.equal(many.nan_to_num(9e9), few.nan_to_num(9e9))
     rows = adapters.tables.modules[:, 0, : len(group.out_features), 2].sum(dim=1)
     for slot, start, stop, _ in spans:
@@ -220,29 +226,31 @@ def test_a_few_programs_walk_all_pieces(form: Form, monkeypatch: pytest.MonkeyPa
         assert torch.isnan(many[start:stop, rows[slot] :]).all()
 
 
-@pytest.mark.parametrize("form", [Form.ONE, Form.TWO, Form.SOME], ids=lambda f: f.name)
-def test_ranks_from_nothing_to_64_between_empty_tiles(form: Form) -> None:
+@pytest.mark.parametrize(
+    "variant", [KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED], ids=lambda f: f.name
+)
+def test_ranks_from_nothing_to_64_between_empty_tiles(variant: KernelVariant) -> None:
     """Adapters without any module in the group, rows without an adapter, and a graph's room for more tiles."""
     adapters = Adapters(8, DTYPES[0], random.Random(10), ranks=(0, 1, 4, 5, 16, 17, 33, 64))
     spans = [(8, 0, 1), (0, 1, 3), (1, 3, 5), (7, 5, 6), (5, 6, 9), (0, 9, 10), (8, 10, 11), (4, 11, 12), (2, 12, 13)]
     assert adapters.ranks[8] == 0
-    check(adapters, spans, GROUPS[0], form, DTYPES[0])
+    check(adapters, spans, GROUPS[0], variant, DTYPES[0])
 
 
 def test_a_batch_without_adapters_launches_nothing() -> None:
-    tiles = token_tiles([Span(1, 0, 40, 8)], Form.SOME, 64)
+    tiles = token_tiles([Span(1, 0, 40, 8)], KernelVariant.GROUPED, 64)
     adapters = Adapters(1, DTYPES[0], random.Random(5))
     out = torch.randn(40, 128, device=DEVICE).to(DTYPES[0])
     before = out.clone()
-    common = (tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(Form.SOME, 8))
-    lora_expand(Shrunk(out, out), adapters.pool[0], out, *common, out)
+    common = (tiles[:0].to(DEVICE), adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(KernelVariant.GROUPED, 8))
+    lora_expand(ShrinkBuffers(out, out), adapters.pool[0], out, *common, out)
     assert torch.equal(out, before)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
     adapters = Adapters(1, DTYPES[0], random.Random(6))
     x = torch.randn(2, 95, device=DEVICE).to(DTYPES[0])
-    tiles = token_tiles([Span(1, 0, 2, 8)], Form.SOME, 1).to(DEVICE)
+    tiles = token_tiles([Span(1, 0, 2, 8)], KernelVariant.GROUPED, 1).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous rows of 96"):
-        common = (tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(Form.SOME, 8))
-        lora_shrink(x, adapters.pool[0], Shrunk(x, x), *common)
+        common = (tiles, adapters.tables, 0, GROUPS[0], KV_DIM, LoraShape(KernelVariant.GROUPED, 8))
+        lora_shrink(x, adapters.pool[0], ShrinkBuffers(x, x), *common)

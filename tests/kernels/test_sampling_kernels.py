@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 import torch
 
-from lora_engine.sampling import choose_with_torch, most_likely
-from lora_kernels.sampling import BLOCK, PART, choose_tokens
+from lora_engine.sampling import greedy_tokens, sample_with_torch
+from lora_kernels.sampling import BLOCK, PART, sample_tokens
 from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,8 +28,8 @@ def parameters(count: int, **given: float) -> torch.Tensor:
 
 
 def choose(logits: torch.Tensor, rows: torch.Tensor, truncated: bool) -> list[int]:
-    tokens: list[int] = choose_tokens(logits.to(DEVICE), rows.to(DEVICE), truncated=truncated).tolist()
-    assert choose_with_torch(logits, rows, truncated=truncated).tolist() == tokens
+    tokens: list[int] = sample_tokens(logits.to(DEVICE), rows.to(DEVICE), truncated=truncated).tolist()
+    assert sample_with_torch(logits, rows, truncated=truncated).tolist() == tokens
     return tokens
 
 
@@ -41,30 +41,30 @@ def test_greedy_is_the_first_of_the_best(vocab: int, dtype: torch.dtype) -> None
     logits[2] = 0
     wanted = [int((row == row.max()).nonzero()[0]) for row in logits]
     greedy = parameters(4, temperatures=0.0).to(DEVICE)
-    assert choose_tokens(logits.to(DEVICE)).tolist() == wanted
-    assert choose_tokens(logits.to(DEVICE), greedy).tolist() == wanted
+    assert sample_tokens(logits.to(DEVICE)).tolist() == wanted
+    assert sample_tokens(logits.to(DEVICE), greedy).tolist() == wanted
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("vocab", "truncated"), [(1, True), (50, True), (2 * PART + 300, False)])
 def test_a_row_that_is_not_finite_yields_no_token(vocab: int, truncated: bool, dtype: torch.dtype) -> None:
-    """Wherever the score is, however the row is sampled; nothing changes for the rows beside it."""
+    """Wherever the logit is, however the row is sampled; nothing changes for the rows beside it."""
     logits = torch.randn(6, vocab).to(dtype)
     rows = row_parameters(
         seeds=range(6), positions=range(6), temperatures=[0, 0, 1, 1, 1, 1], min_ps=[0] * 6,
         top_ps=[1, 1, 1, 1, 0.5, 0.5] if truncated else [1] * 6, top_ks=[0, 0, 0, 0, 3, 3] if truncated else [0] * 6,
     )  # fmt: skip
-    healthy, healthy_greedy = choose(logits, rows, truncated), choose_tokens(logits.to(DEVICE)).tolist()
+    healthy, healthy_greedy = choose(logits, rows, truncated), sample_tokens(logits.to(DEVICE)).tolist()
     for place in {0, vocab - 1}:
         struck = logits.clone()
         for row, value in ((0, "nan"), (2, "inf"), (4, "-inf")):
             struck[row, place] = float(value)
-        greedy = choose_tokens(struck.to(DEVICE)).tolist()
+        greedy = sample_tokens(struck.to(DEVICE)).tolist()
         assert choose(struck, rows, truncated)[::2] == greedy[::2] == [OVERFLOWED] * 3
         assert choose(struck, rows, truncated)[1::2] == healthy[1::2]
         assert greedy[1::2] == healthy_greedy[1::2]
-        assert most_likely(struck).tolist() == greedy
+        assert greedy_tokens(struck).tolist() == greedy
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -84,7 +84,7 @@ def test_random_rows_beside_greedy_ones(vocab: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_truncated_rows(dtype: torch.dtype, scale: float) -> None:
     rnd, count, vocab = random.Random(3), 12, PART + 300
-    logits = (torch.randn(count, vocab) * scale).to(dtype)  # in half precision with many equal scores
+    logits = (torch.randn(count, vocab) * scale).to(dtype)  # in half precision with many equal logits
     rows = row_parameters(
         seeds=[rnd.randrange(2**40) for _ in range(count)],
         positions=list(range(count)),
@@ -136,6 +136,6 @@ def test_the_kernels_compile_for_a_gpu() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     logits = torch.randn(3, 50, device=DEVICE)
     with pytest.raises(ValueError, match="contiguous rows"):
-        choose_tokens(logits, parameters(2).to(DEVICE))
+        sample_tokens(logits, parameters(2).to(DEVICE))
     with pytest.raises(ValueError, match="contiguous rows"):
-        choose_tokens(logits.t())
+        sample_tokens(logits.t())

@@ -20,7 +20,7 @@ from control_plane.adapters.models import Alias, UploadState
 from control_plane.config import Settings, SettingsError
 from control_plane.fleet.errors import HostError
 from control_plane.placements.tasks import stage_request
-from lora_engine.adapters.artifact import Artifact
+from lora_engine.adapters.download import Artifact
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
 

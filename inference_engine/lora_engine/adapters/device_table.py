@@ -54,7 +54,7 @@ def _describe_group(
     for target in targets if present else ():
         index, slot = _INDEX[target], by_target.get(target)
         if slot is None:
-            modules[index, 0] = present[0].a_chunk
+            modules[index, 0] = present[0].a_row
         else:
-            modules[index] = (slot.a_chunk, slot.b_chunk, slot.rank)
+            modules[index] = (slot.a_row, slot.b_row, slot.rank)
             scales[index] = slot.scale

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
-from .artifact import Artifact, Progress
+from .download import Artifact, Progress
 from .errors import StageError
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,11 @@
 """How an adapter's weights lie in pool pages.
 
 A LoRA module is a set of rows: ``rank`` rows of A (each ``in_features`` long) and ``rank``
-rows of B transposed (each ``out_features`` long). A row starts on a chunk of ``kv_dim``
-elements and takes as many chunks as it needs; rows follow each other without gaps, modules
+rows of B transposed (each ``out_features`` long). A row starts on a pool row of ``kv_dim``
+elements and takes as many pool rows as it needs; rows follow each other without gaps, modules
 in a fixed order, so that A of q, k and v (which read the same input) are one block of rows.
 Any rank and any mix of targets therefore wastes less than one page, plus the tail of a
-chunk per row where a row's length is no multiple of ``kv_dim``.
+pool row per row where a row's length is no multiple of ``kv_dim``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class TargetShapes:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSlot:
-    """Where one module's rows lie: chunk offsets from the start of the adapter's pages."""
+    """Where one module's rows lie: pool row offsets from the start of the adapter's pages."""
 
     target: str
     rank: int
     scale: float
-    a_chunk: int
-    b_chunk: int
+    a_row: int
+    b_row: int
     in_features: int
     out_features: int
 
@@ -78,16 +78,16 @@ class PackedAdapter:
 
 
 def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
-    """Assign every module its chunks."""
+    """Assign every module its pool rows."""
     by_layer: list[dict[str, ModuleLora]] = [{} for _ in range(geometry.num_layers)]
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
-    layers, most_chunks = [], 0
+    layers, max_pool_rows = [], 0
     for modules in by_layer:
         slots, used = _plan_layer(modules, geometry.kv_dim, targets)
         layers.append(slots)
-        most_chunks = max(most_chunks, used)
-    return AdapterLayout(tuple(layers), -(-most_chunks // geometry.chunks_per_page))
+        max_pool_rows = max(max_pool_rows, used)
+    return AdapterLayout(tuple(layers), -(-max_pool_rows // geometry.rows_per_page))
 
 
 def pack_adapter(
@@ -114,12 +114,12 @@ def pack_adapter(
                 b = _shard(b, targets)
             else:
                 a = _shard(a, targets)
-            _write_rows(cells, slot.a_chunk, a)
-            _write_rows(cells, slot.b_chunk, b)
+            _write_rows(cells, slot.a_row, a)
+            _write_rows(cells, slot.b_row, b)
     return PackedAdapter(digest, manifest.rank, layout, data)
 
 
-def row_chunks(features: int, kv_dim: int) -> int:
+def pool_rows_per_row(features: int, kv_dim: int) -> int:
     """Chunks that one row of ``features`` elements takes."""
     return -(-features // kv_dim)
 
@@ -134,7 +134,7 @@ def _plan_layer(
         a_chunks = {}
         for module in present:
             a_chunks[module.target] = cursor
-            cursor += module.rank * row_chunks(targets.shapes[module.target][0], kv_dim)
+            cursor += module.rank * pool_rows_per_row(targets.shapes[module.target][0], kv_dim)
         for module in present:
             in_features, out_features = targets.shapes[module.target]
             slots.append(
@@ -142,7 +142,7 @@ def _plan_layer(
                     module.target, module.rank, module.scale, a_chunks[module.target], cursor, in_features, out_features
                 )
             )
-            cursor += module.rank * row_chunks(out_features, kv_dim)
+            cursor += module.rank * pool_rows_per_row(out_features, kv_dim)
     return tuple(slots), cursor
 
 
@@ -152,10 +152,10 @@ def _shard(rows: torch.Tensor, targets: TargetShapes) -> torch.Tensor:
     return rows[:, targets.rank * width : (targets.rank + 1) * width]
 
 
-def _write_rows(cells: torch.Tensor, chunk: int, rows: torch.Tensor) -> None:
+def _write_rows(cells: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
     count, features = rows.shape
-    per_row = row_chunks(features, cells.shape[1])
-    block = cells[chunk : chunk + count * per_row].view(count, per_row * cells.shape[1])
+    per_row = pool_rows_per_row(features, cells.shape[1])
+    block = cells[pool_row : pool_row + count * per_row].view(count, per_row * cells.shape[1])
     block[:, :features] = rows.to(cells.dtype)
 
 

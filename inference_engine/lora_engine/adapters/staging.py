@@ -19,8 +19,8 @@ from enum import Enum
 
 from lora_engine.request import RequestError
 
-from .artifact import Artifact
 from .disk_tier import DiskTier
+from .download import Artifact
 from .errors import StageError
 from .host_arena import HostArena
 from .layout import PackedAdapter

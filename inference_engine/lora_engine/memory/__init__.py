@@ -1,7 +1,7 @@
 """One pool of pages for KV cache and adapter weights: who owns each page, and the tensors behind them."""
 
 from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
-from .eviction import Evictable, EvictionQueue, RestoreCosts
+from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 from .page_pool import PagePool, PoolGeometry
 from .prefix_cache import PrefixCache, PrefixKey, PrefixNode
 

@@ -5,7 +5,7 @@ and so assumes that every projection is hidden x hidden. Grouped-query attention
 targets break that; here a page is bytes. Per layer there is one tensor
 ``[num_pages, page_elems]`` with ``page_elems = 2 * page_tokens * kv_dim``: attention sees a
 page as ``[2, page_tokens, kv_heads, head_dim]`` (keys, then values), an adapter sees it as
-``2 * page_tokens`` chunks of ``kv_dim`` elements.
+``2 * page_tokens`` pool rows of ``kv_dim`` elements.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PoolGeometry:
         return 2 * self.page_tokens * self.kv_dim
 
     @property
-    def chunks_per_page(self) -> int:
+    def rows_per_page(self) -> int:
         """Chunks of ``kv_dim`` elements in a page."""
         return 2 * self.page_tokens
 
@@ -59,10 +59,10 @@ class PagePool:
         g = self.geometry
         return self.data[layer].view(2 * self.num_pages, g.page_tokens * g.kv_dim)
 
-    def token_cells(self, layer: int) -> torch.Tensor:
-        """``[num_pages * 2 * page_tokens, kv_dim]``: one row per key or value vector, also one adapter chunk."""
+    def pool_rows(self, layer: int) -> torch.Tensor:
+        """``[num_pages * 2 * page_tokens, kv_dim]``: one row per key or value vector, also one adapter row."""
         g = self.geometry
-        return self.data[layer].view(self.num_pages * g.chunks_per_page, g.kv_dim)
+        return self.data[layer].view(self.num_pages * g.rows_per_page, g.kv_dim)
 
     def write_adapter(self, pages: list[int], packed: torch.Tensor) -> None:
         """Copy an adapter's ``[num_layers, len(pages), page_elems]`` into ``pages`` of every layer."""

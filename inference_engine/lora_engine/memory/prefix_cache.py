@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .allocator import PageAllocator
-from .eviction import Evictable, EvictionQueue, RestoreCosts
+from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 
 PrefixKey = tuple[str, str]  # tenant, adapter digest ("" is the base model)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class StepBatch:
 
     token_ids: torch.Tensor  # [tokens]
     positions: torch.Tensor  # [tokens]
-    key_cells: torch.Tensor  # [tokens] row of each token's key in PagePool.token_cells
+    slot_mapping: torch.Tensor  # [tokens] row of each token's key in PagePool.pool_rows
     num_decode: int
-    decode_pages: torch.Tensor  # [num_decode, max pages], padded with page 0
-    decode_lengths: torch.Tensor  # [num_decode] tokens to attend to, the new one included
+    block_table: torch.Tensor  # [num_decode, max pages], padded with page 0
+    seq_lens: torch.Tensor  # [num_decode] tokens to attend to, the new one included
     prefill: Sequence[PrefillSpan]
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token

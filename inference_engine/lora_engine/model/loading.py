@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lora_engine.adapters.layout import TargetShapes, row_chunks
+from lora_engine.adapters.layout import TargetShapes, pool_rows_per_row
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.text import Tokenizer
@@ -93,25 +93,27 @@ def build_transformer(
     if backend not in ("triton", "flashinfer"):
         raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
     # These need triton, which a CPU engine does not.
-    from .prompt_attention import FlashInferPrompts, PromptAttention, TritonPrompts
+    from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps
 
-    prompts: PromptAttention = TritonPrompts(model.shape, config.page_tokens)
+    prefill: PrefillAttention = TritonPrefill(model.shape, config.page_tokens)
     if backend == "flashinfer":
-        prompts = FlashInferPrompts(model.shape, config.page_tokens, others=prompts)
+        prefill = FlashInferPrefill(model.shape, config.page_tokens, others=prefill)
 
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config)
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
-    model.ops = TritonOps(model.shape, tables, config.max_running, prompts)
+    model.ops = TritonOps(model.shape, tables, config.max_running, prefill)
     return model, tables
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
     """Pages of the largest adapter this engine admits: every target, at the highest rank."""
     geometry = shape.pool_geometry(config.page_tokens)
-    chunks = sum(row_chunks(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair)
-    return -(-config.max_lora_rank * chunks // geometry.chunks_per_page)
+    pool_rows = sum(
+        pool_rows_per_row(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair
+    )
+    return -(-config.max_lora_rank * pool_rows // geometry.rows_per_page)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -172,14 +174,14 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> 
     """One base-model prompt of ``tokens`` tokens in pages 1, 2, …: for measuring."""
     positions = torch.arange(tokens, device=device)
     pages = torch.arange(1, geometry.pages_for_tokens(tokens) + 1, device=device)
-    cells = pages[positions // geometry.page_tokens] * geometry.chunks_per_page + positions % geometry.page_tokens
+    cells = pages[positions // geometry.page_tokens] * geometry.rows_per_page + positions % geometry.page_tokens
     return StepBatch(
         token_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
         positions=positions,
-        key_cells=cells,
+        slot_mapping=cells,
         num_decode=0,
-        decode_pages=torch.zeros(0, 0, dtype=torch.int64, device=device),
-        decode_lengths=torch.zeros(0, dtype=torch.int64, device=device),
+        block_table=torch.zeros(0, 0, dtype=torch.int64, device=device),
+        seq_lens=torch.zeros(0, dtype=torch.int64, device=device),
         prefill=[PrefillSpan(0, tokens, 0, pages)],
         lora=[],
         logit_rows=torch.tensor([tokens - 1], device=device),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 
 from .shape import DOWN, GATE_UP, OUT, QKV
 from .weights import LayerWeights

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from lora_engine.memory.page_pool import PagePool
 
-from .attention import AttentionPlan, attend, plan_attention, write_kv
+from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
-from .lora import add_lora
+from .lora_torch import add_lora
 from .rope import rotate
 from .shape import ModelShape
 from .weights import LayerWeights

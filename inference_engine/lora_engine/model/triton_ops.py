@@ -16,14 +16,14 @@ from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
 from lora_kernels.expand import lora_expand
-from lora_kernels.forms import Form, LoraShape, Shrunk
+from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import Group, SlotTables
-from lora_kernels.tiles import Span, token_tiles
+from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch, to_device
 from .ops import linear
-from .prompt_attention import Attend, PromptAttention
+from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, ModelShape
 from .weights import LayerWeights
 
@@ -36,14 +36,14 @@ ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 @dataclass(slots=True)
 class LoraPlan:
-    """Which rows use which adapter, in the form that suits them; None in its place: no row uses any.
+    """Which rows use which adapter, in the variant that suits them; None in its place: no row uses any.
 
     Every row is in a tile, those without an adapter under slot 0.
     """
 
     tiles: torch.Tensor
     shape: LoraShape
-    shrunk: Shrunk
+    shrunk: ShrinkBuffers
 
 
 @dataclass(slots=True)
@@ -52,25 +52,25 @@ class TritonPlan:
 
     pool: PagePool
     positions: torch.Tensor
-    key_cells: torch.Tensor
+    slot_mapping: torch.Tensor
     num_decode: int
-    decode_table: torch.Tensor
-    decode_lengths: torch.Tensor
+    block_table: torch.Tensor
+    seq_lens: torch.Tensor
     splits: int
-    prompts: Attend | None  # None: no prompt chunk in this step
+    prefill: Attend | None  # None: no prompt chunk in this step
     lora: LoraPlan | None
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
-    minus: LoraPlan | None = None  # takes the merged adapter out of the rows that do not use it
+    delta_correction: LoraPlan | None = None  # takes the merged adapter out of the rows that do not use it
 
 
 class TritonOps:
     """Kernels, and the workspaces they need."""
 
-    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int, prompts: PromptAttention) -> None:
+    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int, prefill: PrefillAttention) -> None:
         self.shape = shape
         self.tables = tables
-        self.prompts = prompts
+        self.prefill = prefill
         self.device = shape.cos.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
@@ -80,19 +80,19 @@ class TritonOps:
         return TritonPlan(
             pool=pool,
             positions=batch.positions.int(),
-            key_cells=batch.key_cells.int(),
+            slot_mapping=batch.slot_mapping.int(),
             num_decode=n,
-            decode_table=batch.decode_pages.int(),
-            decode_lengths=batch.decode_lengths.int(),
+            block_table=batch.block_table.int(),
+            seq_lens=batch.seq_lens.int(),
             splits=decode_splits(max(n, 1), self.shape.kv_heads),
-            prompts=self.prompts.plan(batch.prefill) if batch.prefill else None,
+            prefill=self.prefill.plan(batch.prefill) if batch.prefill else None,
             lora=self._lora([span for span in batch.lora if span.sign > 0], batch),
             groups=touched(batch.lora),
             merged=batch.merged,
-            minus=self._lora([span for span in batch.lora if span.sign < 0], batch),
+            delta_correction=self._lora([span for span in batch.lora if span.sign < 0], batch),
         )
 
-    def shrink_workspace(self, shape: LoraShape, tokens: int) -> Shrunk:
+    def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
         """Where shrunk activations of any group go."""
         widest = max(group.in_features for group in self.groups)
         targets = max(len(group.out_features) for group in self.groups)
@@ -114,12 +114,12 @@ class TritonOps:
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
         # can be fetched; the product then adds itself onto them. Over a prompt's rows that product is slower.
-        deltas_first = plan.prompts is None
+        deltas_first = plan.prefill is None
         if deltas_first:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device), bias
         else:
             out = onto = linear(x, weight, bias)
-        for lora in (plan.lora, plan.minus):
+        for lora in (plan.lora, plan.delta_correction):
             if lora is not None:
                 where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
                 lora_shrink(x, pool, lora.shrunk, *where)
@@ -135,7 +135,7 @@ class TritonOps:
             s.cos,
             s.sin,
             plan.positions,
-            plan.key_cells,
+            plan.slot_mapping,
             pool,
             heads=s.heads,
             kv_heads=s.kv_heads,
@@ -151,8 +151,8 @@ class TritonOps:
             paged_decode(
                 q[:n],
                 pool,
-                plan.decode_table,
-                plan.decode_lengths,
+                plan.block_table,
+                plan.seq_lens,
                 out[:n],
                 self.workspace,
                 heads=s.heads,
@@ -161,8 +161,8 @@ class TritonOps:
                 splits=plan.splits,
                 window=s.windows[layer],
             )
-        if plan.prompts:
-            plan.prompts(q, pool, out, s.windows[layer])
+        if plan.prefill:
+            plan.prefill(q, pool, out, s.windows[layer])
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -171,23 +171,26 @@ class TritonOps:
         return out
 
     def _lora(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan | None:
-        """The launch form that suits the spans, and their tiles."""
+        """The launch variant that suits the spans, and their tiles."""
         if not used:
             return None
         rows = len(batch.positions)
         decode, prompts = split_spans(covering(used, rows), batch.num_decode)
-        shape = lora_shape(Form.MANY if len(prompts) else decode_form(decode), max_rank(used))
+        shape = lora_shape(KernelVariant.PREFILL if len(prompts) else decode_variant(decode), max_rank(used))
         # A prompts' launch takes tiles of up to 16 rows as well, for the decode rows beside them.
-        tiles = [token_tiles(prompts, Form.MANY), token_tiles(decode, min(shape.form, Form.SOME))]
+        tiles = [
+            token_tiles(prompts, KernelVariant.PREFILL),
+            token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),
+        ]
         return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
 
 
-def decode_form(spans: Sequence[Span]) -> Form:
+def decode_variant(spans: Sequence[Span]) -> KernelVariant:
     """How decode rows are treated: a matrix product pays once an adapter has more than three of them."""
     used = [span.stop - span.start for span in spans if span.slot]
     if sum(used) > 3 * len(used):
-        return Form.SOME
-    return Form.TWO if 2 * sum(used) > 3 * len(used) else Form.ONE
+        return KernelVariant.GROUPED
+    return KernelVariant.GEMV_2 if 2 * sum(used) > 3 * len(used) else KernelVariant.GEMV_1
 
 
 def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
@@ -222,7 +225,7 @@ def max_rank(spans: Sequence[LoraSpan]) -> int:
 
 def table_index(span: LoraSpan) -> int:
     """The adapter's row in the kernels' tables; of its negative, if it is to be taken out."""
-    return span.slot.table_index if span.sign > 0 else span.slot.minus_index
+    return span.slot.table_index if span.sign > 0 else span.slot.delta_correction_index
 
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
@@ -235,19 +238,23 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def lora_shape(form: Form, rank: int) -> LoraShape:
+def lora_shape(variant: KernelVariant, rank: int) -> LoraShape:
     """For the smallest class that holds ``rank``: launches, and graphs, are made per class.
 
-    The forms for one and two take no more for a class of 64 than for smaller ones, since programs share what there is.
-    The form for several cuts its input by what there may be.
+    GEMV_1 and GEMV_2 take no more for a class of 64 than for smaller ones, since programs share what there is.
+    GROUPED cuts its input by what there may be.
     """
-    classes = RANK_CLASSES if form in (Form.SOME, Form.MANY) else [c for c in RANK_CLASSES if c >= USUAL_RANKS[-1]]
-    return LoraShape(form, next(limit for limit in classes if rank <= limit))
+    classes = (
+        RANK_CLASSES
+        if variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
+        else [c for c in RANK_CLASSES if c >= USUAL_RANKS[-1]]
+    )
+    return LoraShape(variant, next(limit for limit in classes if rank <= limit))
 
 
-def usual_shapes(form: Form) -> list[LoraShape]:
+def usual_shapes(variant: KernelVariant) -> list[LoraShape]:
     """Those whose kernels and graphs are made at start."""
-    return sorted({lora_shape(form, rank) for rank in USUAL_RANKS}, key=lambda shape: shape.max_rank)
+    return sorted({lora_shape(variant, rank) for rank in USUAL_RANKS}, key=lambda shape: shape.max_rank)
 
 
 __all__ = ["TritonOps", "TritonPlan", "lora_groups", "lora_shape"]

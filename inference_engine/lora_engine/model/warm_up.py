@@ -1,4 +1,4 @@
-"""Steps with a prompt and each way to choose tokens, run once at start: no request must wait for a compiler.
+"""Steps with a prompt and each way to sample, run once at start: no request must wait for a compiler.
 
 Decode steps are compiled when their graphs are captured.
 """
@@ -15,8 +15,8 @@ from lora_engine.memory.page_pool import PagePool
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, sample
 from lora_kernels.attention import LONG
-from lora_kernels.forms import Form
-from lora_kernels.tiles import Span, token_tiles
+from lora_kernels.kernel_variants import KernelVariant
+from lora_kernels.work_items import Span, token_tiles
 
 from .loading import prefill_batch
 from .transformer import Transformer
@@ -39,8 +39,8 @@ def compile_prompt_steps(model: Transformer, pool: PagePool) -> float:
     for tokens in {min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}:
         batch = prefill_batch(tokens, pool.geometry, model.device)
         logits = model.forward(batch, pool)
-        for shape in usual_shapes(Form.MANY):
-            tiles = token_tiles([Span(0, 0, tokens, 0)], Form.MANY).to(model.device)
+        for shape in usual_shapes(KernelVariant.PREFILL):
+            tiles = token_tiles([Span(0, 0, tokens, 0)], KernelVariant.PREFILL).to(model.device)
             plan = ops.plan(batch, pool)
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
             plan.groups = ALL_GROUPS

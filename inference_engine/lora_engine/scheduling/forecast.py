@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .orders import Order
 from .prefill_budget import PrefillBudget
+from .queue_policies import QueuePolicy
 from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
@@ -20,7 +20,7 @@ _ERRORS = 1024
 
 
 @dataclass(slots=True)
-class Habit:
+class OutputLengthEstimate:
     """Which share of its limit a tenant's requests generate."""
 
     share: float = 1.0
@@ -36,7 +36,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeCapacity:
     """What the batch could take now."""
 
     slots: int  # sequences
@@ -52,8 +52,8 @@ class Forecast:
 
     def __init__(
         self,
-        order: Order,
-        room: Callable[[], Room],
+        order: QueuePolicy,
+        room: Callable[[], FreeCapacity],
         host_load_s: Callable[[str], float | None],
         step_tokens: int,
         cost: StepCost,
@@ -75,7 +75,7 @@ class Forecast:
         self._waiting: dict[Sequence, float] = {}  # output tokens expected
         self._waiting_output = 0.0
         self._waiting_tokens = 0
-        self._habits: dict[str, Habit] = {}
+        self._habits: dict[str, OutputLengthEstimate] = {}
         self._errors: deque[float] = deque(maxlen=_ERRORS)
 
     def __contains__(self, sequence: Sequence) -> bool:
@@ -110,7 +110,7 @@ class Forecast:
 
     def finished(self, sequence: Sequence) -> None:
         """A sequence generated all it wanted: what its tenant is used to."""
-        habit = self._habits.setdefault(sequence.request.tenant, Habit())
+        habit = self._habits.setdefault(sequence.request.tenant, OutputLengthEstimate())
         habit.share += _NEW * (sequence.num_output / sequence.max_tokens - habit.share)
 
     def loaded_from_disk(self, seconds: float) -> None:

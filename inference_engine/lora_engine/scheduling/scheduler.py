@@ -16,17 +16,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lora_engine.adapters.device_tier import AdapterResidency, AdapterSlot
 from lora_engine.adapters.layout import PackedAdapter
-from lora_engine.adapters.residency import AdapterResidency, AdapterSlot
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
 from lora_engine.request import RequestError
 
-from .decoders import Decoders
-from .forecast import Forecast, Room
-from .orders import Order, Outcome
+from .decode_set import DecodeSet
+from .evictor import Evictor
+from .forecast import Forecast, FreeCapacity
 from .prefill_budget import PrefillBudget
-from .reclaim import Reclaimer
+from .queue_policies import Outcome, QueuePolicy
 from .sequence import Chunk, Sequence, State
 from .step_cost import StepCost, Work
 
@@ -56,12 +56,12 @@ class Scheduler:
     def __init__(
         self,
         *,
-        order: Order,
+        order: QueuePolicy,
         allocator: PageAllocator,
         geometry: PoolGeometry,
         residency: AdapterResidency,
         prefixes: PrefixCache,
-        reclaimer: Reclaimer,
+        evictor: Evictor,
         source: AdapterSource,
         prefetch: int,
         step_tokens: int,
@@ -71,7 +71,7 @@ class Scheduler:
     ) -> None:
         self.waiting = order
         self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
-        self._decoders = Decoders(geometry.page_tokens)
+        self._decoders = DecodeSet(geometry.page_tokens)
         self._others: dict[Sequence, None] = {}  # running sequences that are not among the decoders
         self._max_running = min(max_running, step_tokens)  # each has a token in every step
         cost = StepCost()
@@ -81,7 +81,7 @@ class Scheduler:
         self._geometry = geometry
         self._residency = residency
         self._prefixes = prefixes
-        self._reclaimer = reclaimer
+        self._evictor = evictor
         self._source = source
         self._prefetch = prefetch
         self._step_tokens = step_tokens
@@ -103,11 +103,11 @@ class Scheduler:
     def adapter_on_device(self, digest: str) -> bool:
         return not digest or self._residency.on_device(digest)
 
-    def room(self) -> Room:
+    def room(self) -> FreeCapacity:
         """What the batch could take now, beside a page for each running sequence."""
         idle = self._residency.idle_pages + self._allocator.stats().cached_prefix
         pages = max(0, self._allocator.free + idle - len(self.running))
-        return Room(self._max_running - len(self.running), pages * self._geometry.page_tokens)
+        return FreeCapacity(self._max_running - len(self.running), pages * self._geometry.page_tokens)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and give back what it held."""
@@ -185,7 +185,7 @@ class Scheduler:
         needed = self._pages_needed(sequence, tokens)
         if needed <= 0:
             return True
-        while self._allocator.free < needed and not self._reclaimer.free_up(needed):
+        while self._allocator.free < needed and not self._evictor.free_up(needed):
             victim = self.waiting.victim(self.running)
             plan.drop(victim)
             self._preempt(victim)
@@ -263,7 +263,7 @@ class Scheduler:
             self._start_load(digest)
             sequence.parent.loads_from_disk = True
             return Outcome.LOADING
-        if not self._reclaimer.free_up(packed.num_pages + len(self.running)):
+        if not self._evictor.free_up(packed.num_pages + len(self.running)):
             self._check_fits_at_all(sequence, packed)
             return Outcome.NO_ROOM
         return self._residency.load(packed)
@@ -323,7 +323,7 @@ class Scheduler:
         pages = self._prefixes.acquire(sequence.prefix_key, sequence.token_ids)
         # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
-        if self._allocator.free < wanted and not self._reclaimer.free_up(wanted):
+        if self._allocator.free < wanted and not self._evictor.free_up(wanted):
             self._prefixes.release(pages)
             if slot is not None:
                 self._residency.release(slot)

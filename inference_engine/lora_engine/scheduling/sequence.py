@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.memory import PrefixKey
 from lora_engine.request import GenerationRequest, RequestUsage
 from lora_engine.sampling import SamplingRow

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 
 from lora_engine.memory import PoolStats
 from lora_engine.request import GenerationRequest, RequestError, RequestFinished, RequestUsage, StepOutput
-from lora_engine.scheduling.modes import MergeReport
-from lora_engine.scheduling.observation import QueueReport, WaitingRequest
+from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
+from lora_engine.scheduling.scheduler_stats import QueueReport, WaitingRequest
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lora_engine.adapters.artifact import Artifact
+from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
 from lora_engine.request import (
@@ -21,9 +21,9 @@ from lora_engine.request import (
     RequestUsage,
     StepOutput,
 )
-from lora_engine.scheduling.modes import MergeReport
-from lora_engine.scheduling.observation import QueueReport
+from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
+from lora_engine.scheduling.scheduler_stats import QueueReport
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 

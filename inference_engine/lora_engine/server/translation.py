@@ -16,7 +16,7 @@ from lora_engine.request import (
     TokenLogprob,
 )
 from lora_engine.scheduling.forecast import Accuracy
-from lora_engine.scheduling.observation import TenantShare, WaitingRequest
+from lora_engine.scheduling.scheduler_stats import TenantShare, WaitingRequest
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 
-from lora_engine.adapters.artifact import Artifact
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import TargetShapes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lora_engine.adapters.artifact import Artifact
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.errors import StageError
 
 BIG = 1 << 30

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from lorikeet_testing.adapter_files import make_tensors, save_adapter
 
-from lora_engine.adapters.artifact import Artifact
+from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.staging import Phase
 from lora_engine.peft_format import adapter_digest, folder_digests
 

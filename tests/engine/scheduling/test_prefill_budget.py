@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lorikeet_testing.traffic import machine, request
 
-from lora_engine.adapters.residency import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.request import Slo
 from lora_engine.scheduling.prefill_budget import HEADROOM, PREFILL_TILE
 from lora_engine.scheduling.sequence import Chunk, Sequence

@@ -34,9 +34,9 @@ from lora_engine.request import (
     TokenLogprob,
 )
 from lora_engine.scheduling.forecast import Accuracy
-from lora_engine.scheduling.modes import MergeReport
-from lora_engine.scheduling.observation import QueueReport, Reason, TenantShare, WaitingRequest
+from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
+from lora_engine.scheduling.scheduler_stats import QueueReport, Reason, TenantShare, WaitingRequest
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
@@ -108,9 +108,7 @@ class LetterEngine:
         for choice in range(params.n):
             usage.completion_tokens += 1
             logprobs = [TokenLogprob(87, -0.5, ((87, -0.5), (88, -1.5)))] if params.logprobs else []
-            output.deltas.append(
-                TokenDelta(request.request_id, choice, "x", [87], logprobs, "length" if last else "")
-            )
+            output.deltas.append(TokenDelta(request.request_id, choice, "x", [87], logprobs, "length" if last else ""))
         if last:
             self._end(request.request_id, "finished")
 

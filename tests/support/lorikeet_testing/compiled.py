@@ -94,9 +94,9 @@ def compiling(take: Callable[[Launch], None]) -> Iterator[None]:
         for name in [n for n in vars(module) if n.endswith("_kernel")]:
             kept.append((module, name, getattr(module, name)))
             setattr(module, name, _Recorder(kept[-1][2], take))
-        if hasattr(module, "early_start"):
-            kept.append((module, "early_start", module.early_start))
-            module.early_start = lambda x: {"PDL": True, "launch_pdl": True}
+        if hasattr(module, "pdl_options"):
+            kept.append((module, "pdl_options", module.pdl_options))
+            module.pdl_options = lambda x: {"PDL": True, "launch_pdl": True}
     try:
         yield
     finally:

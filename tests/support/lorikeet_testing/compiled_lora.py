@@ -12,29 +12,29 @@ from typing import Any
 import torch
 
 from lora_kernels import expand, shrink
-from lora_kernels.forms import Form, LoraShape
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.tables import Group, SlotTables
-from lora_kernels.tiles import Span, token_tiles
+from lora_kernels.work_items import Span, token_tiles
 
 from .compiled import Launch, compiling
 
-KV_DIM, PAGE_CHUNKS = 1024, 32
+KV_DIM, ROWS_PER_PAGE = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
 
 
-def ptx_of(form: Form, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> dict[str, str]:
-    """PTX of every kernel that the form launches, by name."""
+def ptx_of(variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> dict[str, str]:
+    """PTX of every kernel that the variant launches, by name."""
     ptx: dict[str, str] = {}
 
     def take(launch: Launch) -> None:
         ptx[launch.name] = launch.compile().asm["ptx"]
 
-    pool = torch.zeros(4, PAGE_CHUNKS * KV_DIM, dtype=dtype)
+    pool = torch.zeros(4, ROWS_PER_PAGE * KV_DIM, dtype=dtype)
     x = torch.zeros(tokens, GROUP.in_features, dtype=dtype)
     out = torch.zeros(tokens, sum(GROUP.out_features), dtype=dtype)
-    shape = LoraShape(form, 64)
+    shape = LoraShape(variant, 64)
     h = shape.workspace(tokens, GROUP.in_features, 3, "cpu", x.dtype)
-    where: Any = (token_tiles([Span(1, 0, tokens, 64)], form), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
+    where: Any = (token_tiles([Span(1, 0, tokens, 64)], variant), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
     with compiling(take):
         shrink.lora_shrink(x, pool, h, *where)
         expand.lora_expand(h, pool, out, *where, None)
@@ -42,4 +42,4 @@ def ptx_of(form: Form, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> 
 
 
 if __name__ == "__main__":
-    json.dump(ptx_of(Form[sys.argv[1]], dtype=getattr(torch, sys.argv[2])), sys.stdout)
+    json.dump(ptx_of(KernelVariant[sys.argv[1]], dtype=getattr(torch, sys.argv[2])), sys.stdout)

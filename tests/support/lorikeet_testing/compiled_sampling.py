@@ -1,4 +1,4 @@
-"""Compiles the kernels that choose tokens for a GPU, without having one.
+"""Compiles the sampling kernels for a GPU, without having one.
 
 Run as a program: it needs the real compiler, while the tests' process has Triton's interpreter.
 """

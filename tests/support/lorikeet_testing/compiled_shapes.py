@@ -15,12 +15,12 @@ import torch
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
 from lora_kernels.expand import lora_expand
-from lora_kernels.forms import Form, LoraShape
-from lora_kernels.sampling import choose_tokens
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
+from lora_kernels.sampling import sample_tokens
 from lora_kernels.sampling_parameters import ROW_FIELDS
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import SlotTables
-from lora_kernels.tiles import Span, token_tiles
+from lora_kernels.work_items import Span, token_tiles
 
 from .compiled import Launch, compiling
 from .model_shapes import SHAPES, Shape
@@ -68,10 +68,10 @@ def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
             paged_prefill(q, pool, table[:, :width], tiles, q, window=window, **sizes)
 
 
-def launch_lora(shape: Shape, form: Form, tokens: int, rank: int, dtype: torch.dtype) -> None:
-    lora, pool = LoraShape(form, rank), pool_of(shape, dtype)
+def launch_lora(shape: Shape, variant: KernelVariant, tokens: int, rank: int, dtype: torch.dtype) -> None:
+    lora, pool = LoraShape(variant, rank), pool_of(shape, dtype)
     h = lora.workspace(tokens, max(group.in_features for group in shape.groups), 3, "meta", dtype)
-    tiles, tables = token_tiles([Span(1, 0, tokens, rank)], form), SlotTables(2, 1, 3, "cpu")
+    tiles, tables = token_tiles([Span(1, 0, tokens, rank)], variant), SlotTables(2, 1, 3, "cpu")
     for group in shape.groups:
         where = (tiles, tables, 0, group, shape.kv_dim, lora)
         lora_shrink(elements(tokens, group.in_features, dtype=dtype), pool, h, *where)
@@ -82,9 +82,9 @@ def launch_lora(shape: Shape, form: Form, tokens: int, rank: int, dtype: torch.d
 
 def launch_sampling(shape: Shape, dtype: torch.dtype) -> None:
     logits = elements(4, shape.vocab, dtype=dtype)
-    choose_tokens(logits)
+    sample_tokens(logits)
     for truncated in (False, True):
-        choose_tokens(logits, elements(4, ROW_FIELDS, dtype=torch.int64), truncated=truncated)
+        sample_tokens(logits, elements(4, ROW_FIELDS, dtype=torch.int64), truncated=truncated)
 
 
 def pool_of(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -95,8 +95,8 @@ def launch_everything(shape: Shape, dtype: torch.dtype) -> None:
     for tokens in (1, 256, 2048):
         launch_small(shape, tokens, dtype)
         launch_attention(shape, tokens, dtype)
-    for form, rank in product(Form, (16, 256)):
-        launch_lora(shape, form, 64, rank, dtype)
+    for variant, rank in product(KernelVariant, (16, 256)):
+        launch_lora(shape, variant, 64, rank, dtype)
     launch_sampling(shape, dtype)
 
 

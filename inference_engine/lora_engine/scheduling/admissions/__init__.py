@@ -1,6 +1,6 @@
 """Admission policies: whether a request may wait at all."""
 
 from . import early_abort, slo
-from .base import Admission, Verdict, admissions
+from .base import AdmissionPolicy, Verdict, admissions
 
-__all__ = ["Admission", "Verdict", "admissions", "early_abort", "slo"]
+__all__ = ["AdmissionPolicy", "Verdict", "admissions", "early_abort", "slo"]

@@ -7,21 +7,21 @@ from typing import Protocol
 
 from lora_engine.request import RequestError
 from lora_engine.scheduling.forecast import Forecast
-from lora_engine.scheduling.orders import PolicyContext
+from lora_engine.scheduling.queue_policies import PolicyContext
 from lora_engine.scheduling.registry import Registry
 from lora_engine.scheduling.sequence import Sequence
 
 Verdict = RequestError | float  # why it is refused, or when to ask again
 
 
-class Admission(Protocol):
+class AdmissionPolicy(Protocol):
     """Judges requests that have not run yet. Policies are made from a ``PolicyContext`` and a ``Forecast``."""
 
     def judge(self, sequence: Sequence, now: float) -> Verdict:
         """Refuse the request, or say when to judge it again (infinity: never)."""
 
 
-admissions: Registry[Admission] = Registry("admission")
+admissions: Registry[AdmissionPolicy] = Registry("admission")
 
 
 @admissions.register("all")

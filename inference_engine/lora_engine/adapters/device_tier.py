@@ -1,0 +1,335 @@
+"""Which adapters are in the device pool, and the views through which a batch reads them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocator, PagePool, RestoreCosts
+
+from .device_copies import Arrival, DeviceCopies, InlineCopies
+from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, pool_rows_per_row
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One target inside a group: columns of the shrunk activation, columns of the output, B."""
+
+    rank_start: int
+    rank_stop: int
+    out_start: int
+    out_stop: int
+    b: torch.Tensor  # [rank, out]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWeights:
+    """The modules of one layer that read the same input."""
+
+    a_t: torch.Tensor  # [in, sum of ranks]
+    parts: tuple[Part, ...]
+
+
+class AdapterSlot(Evictable):
+    """An adapter's place in the pool.
+
+    A slot belongs to one digest for its whole life and is never re-used: whoever holds a
+    slot reads that adapter's weights or, after ``close``, fails. Reference counts keep its
+    pages while a request uses it.
+    """
+
+    _generations = itertools.count(1)
+
+    def __init__(
+        self,
+        packed: PackedAdapter,
+        pages: list[int],
+        pool: PagePool,
+        group_offsets: GroupOffsets,
+        table_index: int = 0,
+    ) -> None:
+        super().__init__()
+        self.digest = packed.digest
+        self.rank = packed.rank
+        self.num_bytes = packed.num_bytes
+        self.pages = pages
+        self.generation = next(self._generations)
+        self.table_index = table_index  # its row in the kernels' tables; 0 without them
+        self.delta_correction_index = 0  # the row with its scales negated, while it is merged into the base's weights
+        self.mergeable: bool | None = None  # whether others would not notice; None before it was asked
+        self.refs = 0
+        self.last_used = 0.0
+        self.arrival: Arrival | None = None  # its copy to the device, while that is under way
+        self.layout = packed.layout
+        self.groups = target_groups(packed.layout)
+        self._pool = pool
+        self._offsets = group_offsets
+        self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
+        self._views: dict[int, tuple[GroupWeights | None, ...]] = {}
+
+    def group(self, layer: int, group: int) -> GroupWeights | None:
+        """Weights of a layer's target group, or None if the adapter does not touch it."""
+        groups = self._views.get(layer)
+        if groups is None:
+            groups = self._resolve(layer)
+            if self._contiguous:  # views cost nothing to keep; a gathered copy would cost its size
+                self._views[layer] = groups
+        return groups[group]
+
+    def close(self) -> None:
+        """The pages are about to be given back: reading through this slot is an error from now on."""
+        if self.refs:
+            raise AssertionError(f"adapter {self.digest} is dropped while {self.refs} requests use it")
+        self._views = {}
+        self.layout = None  # type: ignore[assignment]
+
+    def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
+        slots = {slot.target: slot for slot in self.layout.layers[layer]}
+        cells = self._cells(layer) if slots else None
+        return tuple(self._group_weights(cells, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS)
+
+    def _cells(self, layer: int) -> torch.Tensor:
+        """``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
+        data, kv_dim = self._pool.data[layer], self._pool.geometry.kv_dim
+        if self._contiguous:
+            return data[self.pages[0] : self.pages[0] + len(self.pages)].view(-1, kv_dim)
+        return data[torch.tensor(self.pages, device=data.device)].view(-1, kv_dim)
+
+    def _group_weights(self, cells: torch.Tensor | None, slots: list[ModuleSlot]) -> GroupWeights | None:
+        if not slots or cells is None:
+            return None
+        ranks = [slot.rank for slot in slots]
+        a = _rows(cells, slots[0].a_row, sum(ranks), slots[0].in_features)
+        ends = list(itertools.accumulate(ranks))
+        parts = tuple(
+            Part(
+                end - slot.rank,
+                end,
+                self._offsets[slot.target],
+                self._offsets[slot.target] + slot.out_features,
+                _rows(cells, slot.b_row, slot.rank, slot.out_features),
+                slot.scale,
+            )
+            for slot, end in zip(slots, ends, strict=True)
+        )
+        return GroupWeights(a.T, parts)
+
+
+def target_groups(layout: AdapterLayout) -> frozenset[int]:
+    """Which of ``TARGET_GROUPS`` the adapter touches, in any layer."""
+    targets = {module.target for layer in layout.layers for module in layer}
+    return frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
+
+
+GroupOffsets = dict[str, int]
+
+
+def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
+    """Where each target's output starts inside its group's merged output."""
+    offsets = {}
+    for targets in TARGET_GROUPS:
+        start = 0
+        for target in targets:
+            offsets[target] = start
+            start += shapes[target][1]
+    return offsets
+
+
+class AdapterTable(Protocol):
+    """Where kernels look adapters up; None for backends that read the slots themselves."""
+
+    def take(self) -> int:
+        """An unused index, to be described with ``write``."""
+
+    def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
+        """Describe an adapter to the kernels, in the order of the current stream; -1: as what takes it away."""
+
+    def give_back(self, index: int) -> None:
+        """The index may be used again."""
+
+    @property
+    def full(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class LoadStats:
+    """Copies to the device so far. ``exposed_seconds`` is what of them a step had to wait for."""
+
+    adapters: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+    exposed_seconds: float = 0.0
+
+
+class AdapterResidency:
+    """The device tier: load an adapter, acquire it for a request, give it back, drop it."""
+
+    def __init__(
+        self,
+        pool: PagePool,
+        allocator: PageAllocator,
+        shapes: dict[str, tuple[int, int]],
+        clock: Callable[[], float] = time.monotonic,
+        table: AdapterTable | None = None,
+        queue: EvictionQueue | None = None,
+        costs: RestoreCosts | None = None,
+        copies: DeviceCopies | None = None,
+    ) -> None:
+        self.stats = LoadStats()
+        self.idle_pages = 0  # of adapters that nobody uses
+        self._pool = pool
+        self._allocator = allocator
+        self._offsets = group_offsets(shapes)
+        self._clock = clock
+        self._slots: dict[str, AdapterSlot] = {}
+        self._table = table
+        self._queue = EvictionQueue() if queue is None else queue  # an empty queue is false
+        self._costs = costs or RestoreCosts()
+        self._copies = copies or InlineCopies()
+        # Host memory must not be given to another adapter while the bus still reads it.
+        self._arriving: dict[AdapterSlot, PackedAdapter] = {}
+        self._abandoned: list[tuple[Arrival, PackedAdapter]] = []
+
+    def get(self, digest: str) -> AdapterSlot | None:
+        return self._slots.get(digest)
+
+    def on_device(self, digest: str) -> bool:
+        """Whether a batch can use the adapter at once."""
+        slot = self._slots.get(digest)
+        return slot is not None and slot.arrival is None
+
+    def copy_seconds(self, pages: int) -> float:
+        """What a copy of so many pages to the device takes, by what copies have taken."""
+        return pages * self._costs.adapter_page
+
+    def slots(self) -> Iterable[AdapterSlot]:
+        return self._slots.values()
+
+    @property
+    def num_arriving(self) -> int:
+        return len(self._arriving)
+
+    def load(self, packed: PackedAdapter) -> AdapterSlot:
+        """Begin to copy an adapter into the pool; it is idle until acquired, and must be ``ready`` or joined first.
+
+        Raises ``OutOfPages``: make room first.
+        """
+        pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
+        slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
+        slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
+        if slot.arrival is not None:
+            self._arriving[slot] = packed
+        self.stats.adapters += 1
+        self.stats.num_bytes += packed.num_bytes
+        self._slots[packed.digest] = slot
+        self._becomes_idle(slot)
+        return slot
+
+    def ready(self, slot: AdapterSlot) -> bool:
+        """Whether a batch may read it now."""
+        if slot.arrival is not None and slot.arrival.done():
+            self._arrived(slot, slot.arrival)
+        return slot.arrival is None
+
+    def join(self, slot: AdapterSlot) -> None:
+        """Let the device, not the host, wait for the copy before whatever is launched next."""
+        if slot.arrival is not None:
+            slot.arrival.join()
+
+    def acquire(self, slot: AdapterSlot) -> None:
+        if not slot.refs:
+            self._queue.withdraw(slot)
+            self.idle_pages -= len(slot.pages)
+        slot.refs += 1
+        slot.uses += 1
+
+    def release(self, slot: AdapterSlot) -> None:
+        slot.refs -= 1
+        if not slot.refs:
+            self._becomes_idle(slot)
+
+    def acquire_merged(self, slot: AdapterSlot) -> None:
+        """Like ``acquire``, for the base's weights that it is merged into: others must be able to take it out."""
+        self.acquire(slot)
+        if self._table:
+            slot.delta_correction_index = self._table_row()
+            self._table.write(slot.delta_correction_index, slot.layout, slot.pages, -1)
+
+    def release_merged(self, slot: AdapterSlot) -> None:
+        if self._table:
+            self._table.give_back(slot.delta_correction_index)
+            slot.delta_correction_index = 0
+        self.release(slot)
+
+    def offer(self, slot: AdapterSlot) -> None:
+        """Let an idle adapter be evicted."""
+        self._queue.offer(slot, self._costs.adapter_page)
+
+    def refresh(self, digest: str) -> None:
+        """The adapter, if it is idle here, is needed soon: evict others first."""
+        slot = self._slots.get(digest)
+        if slot is not None and not slot.refs:
+            self._queue.withdraw(slot)
+            self.offer(slot)
+
+    def drop(self, slot: AdapterSlot) -> None:
+        """Give an idle adapter's pages back."""
+        slot.close()
+        if slot.arrival is not None:  # nobody else may write these pages before the copy has
+            slot.arrival.join()
+            self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
+        if self._table:
+            self._table.give_back(slot.table_index)
+        self._queue.withdraw(slot)
+        self.idle_pages -= len(slot.pages)
+        del self._slots[slot.digest]
+        self._allocator.release(slot.pages)
+
+    def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
+        if slot.pages:
+            self._pool.write_adapter(slot.pages, packed.data)
+        if self._table:
+            self._table.write(slot.table_index, packed.layout, slot.pages)
+
+    def _arrived(self, slot: AdapterSlot, arrival: Arrival) -> None:
+        seconds = arrival.seconds()
+        self.stats.seconds += seconds
+        if slot.refs:  # it was joined: a step waited
+            self.stats.exposed_seconds += seconds
+        if slot.pages:
+            self._costs.adapter_page += 0.1 * (seconds / len(slot.pages) - self._costs.adapter_page)
+        slot.arrival = None
+        del self._arriving[slot]
+
+    def collect_arrivals(self) -> None:
+        """Take note of the copies that are complete."""
+        for slot in list(self._arriving):
+            self.ready(slot)
+        self._abandoned = [(arrival, packed) for arrival, packed in self._abandoned if not arrival.done()]
+
+    def _becomes_idle(self, slot: AdapterSlot) -> None:
+        slot.last_used = self._clock()
+        self.idle_pages += len(slot.pages)
+        self.offer(slot)
+
+    def _table_row(self) -> int:
+        if self._table is None:
+            return 0
+        if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
+            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
+        return self._table.take()
+
+
+def _rows(cells: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
+    """``[count, features]`` view of rows that start at ``pool_row``."""
+    per_row = pool_rows_per_row(features, cells.shape[1])
+    return cells[pool_row : pool_row + count * per_row].view(count, per_row * cells.shape[1])[:, :features]
+
+
+__all__ = ["AdapterResidency", "AdapterSlot", "GroupWeights", "OutOfPages", "Part", "group_offsets"]

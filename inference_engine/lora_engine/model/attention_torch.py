@@ -1,0 +1,109 @@
+"""Attention over the paged pool in plain torch ops: gather pages, then scaled-dot-product attention.
+
+Runs on any device; the reference for the paged kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from lora_engine.memory.page_pool import PagePool
+
+from .batch import PrefillSpan, StepBatch
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """What every layer of a step shares: where to store, gather indices and masks."""
+
+    slot_mapping: torch.Tensor  # [tokens] rows of PagePool.pool_rows
+    value_cells: torch.Tensor
+    key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
+    value_rows: torch.Tensor
+    # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered cells it hides.
+    masks: dict[int, tuple[torch.Tensor, torch.Tensor]]
+
+
+def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], dtype: torch.dtype) -> AttentionPlan:
+    """Build what the step's layers share. ``windows`` are the model's distinct sliding windows; 0 is full."""
+    key_rows = (batch.block_table * 2).flatten()
+    tokens = batch.block_table.shape[1] * pool.geometry.page_tokens
+    places = torch.arange(tokens, device=batch.block_table.device)
+    lengths = batch.seq_lens[:, None]
+    masks = {}
+    for window in windows:
+        hidden = places >= lengths
+        if window:
+            hidden = hidden | (places < lengths - window)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+        masks[window] = mask[:, None, None, :], hidden.flatten().nonzero()[:, 0]
+    return AttentionPlan(
+        batch.slot_mapping, batch.slot_mapping + pool.geometry.page_tokens, key_rows, key_rows + 1, masks
+    )
+
+
+def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their cells."""
+    cells = pool.pool_rows(layer)
+    cells.index_copy_(0, plan.slot_mapping, k)
+    cells.index_copy_(0, plan.value_cells, v)
+
+
+def attend(
+    q: torch.Tensor, pool: PagePool, layer: int, batch: StepBatch, plan: AttentionPlan, window: int
+) -> torch.Tensor:
+    """Attention of ``q [tokens, heads, head_dim]`` over each sequence's own pages (already written)."""
+    if not batch.prefill:
+        return _decode(q, pool, layer, plan, window)
+    out = torch.empty_like(q)
+    if batch.num_decode:
+        out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window)
+    for span in batch.prefill:
+        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, window)
+    return out
+
+
+def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
+    g, (mask, hidden) = pool.geometry, plan.masks[window]
+    k, v = (_gather(pool, layer, rows, hidden, q.shape[0]) for rows in (plan.key_rows, plan.value_rows))
+    # The query heads that share a key head stand where a prompt's tokens would: each key is read once.
+    grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
+
+
+def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, count: int) -> torch.Tensor:
+    """``[count, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden cells.
+
+    Those hold what another sequence left there, and a mask alone multiplies it by zero: NaN stays NaN.
+    """
+    g = pool.geometry
+    cells = pool.half_pages(layer).index_select(0, rows).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
+    return cells.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
+
+
+def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:
+    g, halves = pool.geometry, pool.half_pages(layer)
+    chunk = span.stop - span.start
+    total = span.context + chunk
+    k, v = (
+        halves.index_select(0, span.pages * 2 + half).view(-1, g.kv_heads, g.head_dim)[:total].transpose(0, 1)[None]
+        for half in (0, 1)
+    )
+    queries = q.transpose(0, 1)[None]
+    if span.context == 0 and (not window or chunk <= window):
+        attended = F.scaled_dot_product_attention(queries, k, v, is_causal=True, enable_gqa=True)
+    else:
+        mask = _causal_mask(chunk, total, window, q.device)
+        attended = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask, enable_gqa=True)
+    return attended[0].transpose(0, 1)
+
+
+def _causal_mask(chunk: int, total: int, window: int, device: torch.device) -> torch.Tensor:
+    """``[chunk, total]`` bool: True where the query may look."""
+    queries = torch.arange(total - chunk, total, device=device)[:, None]
+    keys = torch.arange(total, device=device)[None]
+    visible = keys <= queries
+    return visible & (keys > queries - window) if window else visible

@@ -1,0 +1,142 @@
+"""Attention of prompt chunks on a GPU: by the kernels of this repository, or by FlashInfer's where it is installed.
+
+FlashInfer's kernels for Hopper take two thirds of the time over long prompts (`benchmarks/attention_table.py`). They
+are compiled on the machine, by nvcc, when they are first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
+from typing import Any, Protocol
+
+import torch
+
+from lora_kernels.attention import paged_prefill, prefill_tiles
+
+from .batch import PrefillSpan, to_device
+from .shape import ModelShape
+
+# Later ones need packages of hundreds of MiB, or compile for longer; this one is what was measured.
+FLASHINFER = "0.6.12"
+_WORKSPACE_BYTES = 256 * 2**20
+_HEAD_DIMS = (64, 128, 256)
+
+# Of queries ``[tokens, heads * head_dim]`` of all rows, over a layer's pages ``[pages, page elements]``, into ``out``
+# of the queries' shape; the last is the layer's window.
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
+
+
+class PrefillAttention(Protocol):
+    """Plans a step's prompt chunks once, for all layers."""
+
+    def plan(self, spans: Sequence[PrefillSpan]) -> Attend: ...
+
+
+class TritonPrefill:
+    """By ``lora_kernels``: any head size, any window."""
+
+    def __init__(self, shape: ModelShape, page_tokens: int) -> None:
+        self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
+        self._shape = shape
+
+    def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
+        table = torch.zeros(
+            len(spans), max(len(s.pages) for s in spans), dtype=torch.int32, device=spans[0].pages.device
+        )
+        for row, span in enumerate(spans):
+            table[row, : len(span.pages)] = span.pages
+        rows = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)]
+        tiles = to_device(prefill_tiles(rows, self._shape.heads, self._shape.kv_heads), table.device)
+
+        def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
+            paged_prefill(q, pool, table, tiles, out, window=window, **self._heads)
+
+        return attend
+
+
+class FlashInferPrefill:
+    """By FlashInfer's kernels for Hopper; layers with a window go to ``others``."""
+
+    def __init__(self, shape: ModelShape, page_tokens: int, others: PrefillAttention) -> None:
+        """Raises ``ValueError`` if this machine or model cannot have it."""
+        _check(shape)
+        import flashinfer  # type: ignore[import-not-found]  # optional: see the extra in pyproject.toml
+
+        self._shape, self._page_tokens, self._others = shape, page_tokens, others
+        # Two, since the host plans a step while the device may still read the plan of the one before.
+        self._wrappers = [
+            flashinfer.BatchPrefillWithPagedKVCacheWrapper(
+                torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=shape.cos.device), "NHD", backend="fa3"
+            )
+            for _ in range(2)
+        ]
+
+    def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
+        """``spans`` follow each other without a gap."""
+        s, page_tokens = self._shape, self._page_tokens
+        self._wrappers.reverse()
+        wrapper: Any = self._wrappers[0]
+        tokens = [span.stop - span.start for span in spans]
+        lengths = [span.context + count for span, count in zip(spans, tokens, strict=True)]
+        pages = [-(-length // page_tokens) for length in lengths]
+        wrapper.plan(
+            _starts(tokens),
+            _starts(pages),
+            torch.cat([span.pages[:count] for span, count in zip(spans, pages, strict=True)]).int(),
+            _pinned([(length - 1) % page_tokens + 1 for length in lengths]),
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            page_tokens,
+            causal=True,
+            q_data_type=s.cos.dtype,
+            seq_lens=_pinned(lengths),  # else it makes them in pageable memory, for whose copy the host waits
+        )
+        rows = slice(spans[0].start, spans[-1].stop)
+        windowed = self._others.plan(spans) if any(s.windows) else None
+
+        def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
+            if window and windowed:
+                windowed(q, pool, out, window)
+                return
+            cache = pool.view(-1, 2, page_tokens, s.kv_heads, s.head_dim)
+            wrapper.run(q[rows].unflatten(1, (s.heads, -1)), cache, out=out[rows].unflatten(1, (s.heads, -1)))
+
+        return attend
+
+
+def _check(shape: ModelShape) -> None:
+    try:
+        found = version("flashinfer-python")
+    except PackageNotFoundError:
+        found = ""
+    if found != FLASHINFER:
+        have = f"version {found}" if found else "no such package"
+        raise ValueError(
+            f"--backend flashinfer needs flashinfer-python {FLASHINFER}, and there is {have}: "
+            f"pip install flashinfer-python=={FLASHINFER}, or choose --backend triton"
+        )
+    device, dtype = shape.cos.device, shape.cos.dtype
+    if shape.head_dim not in _HEAD_DIMS or dtype == torch.float32:
+        raise ValueError(
+            f"--backend flashinfer has no kernel for heads of {shape.head_dim} in {dtype}: choose --backend triton"
+        )
+    if all(shape.windows):
+        raise ValueError(
+            "--backend flashinfer is for layers that attend to all tokens, and every layer of this model has a window: "
+            "choose --backend triton"
+        )
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
+        raise ValueError(
+            f"--backend flashinfer uses kernels for Hopper GPUs, not for {device}: choose --backend triton"
+        )
+
+
+def _starts(counts: Sequence[int]) -> torch.Tensor:
+    return _pinned([0, *accumulate(counts)])
+
+
+def _pinned(values: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32).pin_memory()

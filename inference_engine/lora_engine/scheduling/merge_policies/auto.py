@@ -1,0 +1,98 @@
+"""Merge when what it would have saved so far has paid for merging."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lora_engine.scheduling.step_cost import LinearCost, Work
+
+from .base import PRISTINE, Applied, Batch, merge_policies
+
+_GUESS = 0.2  # of a step whose tokens all have adapters: what their deltas are thought to cost before it was measured
+_TRIED = 64  # merged steps after which the measurement counts
+_GUESSED_MERGE_STEPS = 2.0  # a merge reads and writes all matrices, a step reads them
+_NEW = 0.3  # weight of the newest merge in what one takes
+_NEW_STEP = 0.05
+_WARIEST = 64.0
+# A step's constant, sequences that decode, prompt and context tokens, whether LoRA kernels run, rank times tokens.
+_SCALE = np.array([1.0, 64.0, 512.0, 65536.0, 1.0, 4096.0])
+_FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3, 0.0, 0.0])
+
+
+@merge_policies.register("auto")
+class Credits:
+    """Each step credits every alternative with the time by which it would have been shorter, or takes it away again.
+
+    An adapter is merged once its credit covers what merging costs, pristine weights are taken back at half of it. A
+    merge that did not bring in its cost before it was given up doubles what the next must have saved, one that did
+    halves it: where requests change too fast for merging, it is soon left alone. What LoRA kernels and merges cost is
+    measured as steps run, merged and not.
+    """
+
+    name = "auto"
+
+    def __init__(self) -> None:
+        self.merge_s: float | None = None  # what a merge takes, once measured
+        self.wariness = 1.0  # how many times its cost a merge must have saved beforehand
+        self._cost = LinearCost(_FIRST, _SCALE)
+        self._step_s = 0.0  # a usual step
+        self._merged_steps = 0
+        self._brought = 0.0  # seconds that the present merge has saved
+        self._ranks: dict[str, int] = {PRISTINE: 0}  # of the merged adapter and of those with credit
+        self._credit: dict[str, float] = {}
+
+    def choose(self, batch: Batch, merged: str) -> str:
+        if not self._cost.calibrated or not batch.total:
+            return merged
+        self._brought += self._saved_s(batch, PRISTINE, merged)
+        candidate = batch.dominant()
+        self._ranks.setdefault(candidate, batch.ranks[candidate])
+        best, excess = merged, 0.0
+        for alternative in dict.fromkeys((candidate, PRISTINE, *self._credit)):
+            if alternative == merged or alternative in batch.unmergeable:
+                continue
+            saved = self._saved_s(batch, merged, alternative)
+            credit = self._credit[alternative] = max(0.0, self._credit.get(alternative, 0.0) + saved)
+            due = self._merging_s() * (self.wariness if alternative else 0.5)
+            if saved > 0 and credit - due >= excess:
+                best, excess = alternative, credit - due
+        if best != merged:
+            self._change(merged)
+        self._forget(best)
+        return best
+
+    def _change(self, merged: str) -> None:
+        if merged:
+            paid = self._brought >= self._merging_s()
+            self.wariness = max(1.0, self.wariness / 2) if paid else min(_WARIEST, self.wariness * 2)
+        self._brought = 0.0
+        self._credit.clear()
+
+    def _forget(self, chosen: str) -> None:
+        """Keep what has credit."""
+        self._credit = {digest: credit for digest, credit in self._credit.items() if credit}
+        kept = {PRISTINE, chosen, *self._credit}
+        self._ranks = {digest: rank for digest, rank in self._ranks.items() if digest in kept}
+
+    def ran(self, applied: Applied, work: Work, seconds: float) -> None:
+        features = (1.0, work.decoding, work.prompt_tokens, work.context_tokens, float(applied.lora > 0), applied.lora)
+        if applied.switched and applied.merged:
+            took = max(0.0, seconds - self._cost.predict(features))
+            self.merge_s = took if self.merge_s is None else self.merge_s + _NEW * (took - self.merge_s)
+            return
+        self._merged_steps += bool(applied.merged)
+        if seconds > 0:
+            self._step_s += (_NEW_STEP if self._step_s else 1.0) * (seconds - self._step_s)
+            self._cost.observe(features, seconds)
+
+    def _saved_s(self, batch: Batch, merged: str, alternative: str) -> float:
+        """Seconds by which this step would be shorter with the alternative."""
+        now = batch.lora(merged, self._ranks[merged])
+        then = batch.lora(alternative, self._ranks[alternative])
+        if self._merged_steps >= _TRIED:
+            fixed, per_unit = self._cost.rates[4:]
+            return float(fixed * (bool(now) - bool(then)) + per_unit * (now - then))
+        return _GUESS * self._step_s * (now - then) / max(now, then, 1)
+
+    def _merging_s(self) -> float:
+        return self.merge_s if self.merge_s is not None else _GUESSED_MERGE_STEPS * self._step_s

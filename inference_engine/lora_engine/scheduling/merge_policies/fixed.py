@@ -1,0 +1,33 @@
+"""Modes that do not learn."""
+
+from __future__ import annotations
+
+from lora_engine.scheduling.step_cost import Work
+
+from .base import PRISTINE, Applied, Batch, merge_policies
+
+
+@merge_policies.register("unmerged")
+class Unmerged:
+    """Base weights stay pristine; every adapter runs as its low-rank delta."""
+
+    name = "unmerged"
+
+    def choose(self, batch: Batch, merged: str) -> str:
+        return PRISTINE
+
+    def ran(self, applied: Applied, work: Work, seconds: float) -> None:
+        pass
+
+
+@merge_policies.register("merged")
+class Merged:
+    """The batch's most used adapter is merged; it stays while anybody uses it."""
+
+    name = "merged"
+
+    def choose(self, batch: Batch, merged: str) -> str:
+        return merged if merged and merged in batch.tokens else batch.dominant()
+
+    def ran(self, applied: Applied, work: Work, seconds: float) -> None:
+        pass

@@ -1,0 +1,21 @@
+"""Queue policies: in which order waiting sequences are considered, and who is pre-empted first."""
+
+from lora_engine.scheduling.sequence import Outcome
+
+from . import clustered, early_abort, fair, fcfs, lorax
+from .base import LOOK_AHEAD, Attempt, Backlog, PolicyContext, QueuePolicy, queue_policies
+
+__all__ = [
+    "LOOK_AHEAD",
+    "Attempt",
+    "Backlog",
+    "Outcome",
+    "PolicyContext",
+    "QueuePolicy",
+    "clustered",
+    "early_abort",
+    "fair",
+    "fcfs",
+    "lorax",
+    "queue_policies",
+]  # fmt: skip

@@ -1,0 +1,162 @@
+"""What operators may see of the queue: each tenant's share, and why a request waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from .forecast import Accuracy
+from .queue_policies.accounts import Account
+from .queue_policies.fair import Fair
+from .scheduler import Scheduler
+from .sequence import Outcome, Sequence
+
+_WINDOW_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """One tenant under the fair order.
+
+    ``owed`` is its weight's share among the tenants that have something in the engine now, ``received`` its share of
+    the service of the last 10 to 20 seconds. ``service`` is in priced tokens, ``counter`` in priced tokens per weight.
+    """
+
+    tenant: str
+    weight: float
+    waiting: int
+    running: int
+    input_tokens: int
+    output_tokens: int
+    service: float
+    counter: float
+    owed: float
+    received: float
+    reason: str  # why its next request waits; "" if none does
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a request waits: a stable code, and a sentence for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """One waiting request; times in seconds."""
+
+    request_id: str
+    tenant: str
+    adapter_digest: str
+    waited_s: float
+    predicted_s: float | None  # to the first token, from now
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """The queue in figures."""
+
+    tenants: tuple[TenantShare, ...]
+    refused: int  # by the admission policy, since the start
+    accuracy: Accuracy
+
+
+class SchedulerStats:
+    """Looks at the scheduler between steps; changes nothing there."""
+
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._recent: tuple[float, dict[str, float]] = (clock(), {})  # each tenant's service then
+        self._earlier = self._recent
+
+    def report(self, refused: int, most: int) -> QueueReport:
+        """Shares of at most ``most`` tenants, those with the longest queues first."""
+        accounts = self._accounts()
+        received = self._received(accounts)
+        active = [a for a in accounts if a.waiting or a.running]
+        weights = sum(a.weight for a in active)
+        active.sort(key=lambda a: (-len(a.waiting), -a.running, a.number))
+        shares = tuple(self._share(a, a.weight / weights, received.get(a.tenant, 0.0)) for a in active[:most])
+        return QueueReport(shares, refused, self._scheduler.forecast.accuracy)
+
+    def waiting(self, tenant: str, limit: int) -> list[WaitingRequest]:
+        """Waiting requests, of one tenant unless it is ``""``, those that came first first."""
+        found = (s for s in self._scheduler.forecast.waiting() if not tenant or s.request.tenant == tenant)
+        return [self._waiting_request(sequence) for sequence in islice(found, limit)]
+
+    def reason(self, sequence: Sequence) -> Reason:
+        """Why the sequence did not run in the last step."""
+        digest = sequence.request.adapter_digest
+        if sequence.held_by is Outcome.LOADING and not self._scheduler.adapter_on_device(digest):
+            return self._loading(sequence)
+        if sequence.held_by is Outcome.NO_ROOM:
+            return Reason("no_room", "running requests must end before it fits into memory")
+        order = self._scheduler.waiting
+        if isinstance(order, Fair):
+            return _fair_reason(order, sequence)
+        ahead = round(order.ahead_of(sequence).sequences)
+        return Reason("queue", f"behind {ahead} requests" if ahead else "the batch is full")
+
+    def _loading(self, sequence: Sequence) -> Reason:
+        tier = "disk" if sequence.parent.loads_from_disk else "host memory"
+        seconds = self._scheduler.forecast.load_seconds(sequence)
+        return Reason("adapter_loading", f"adapter loading from {tier}, {seconds:.2g} s")
+
+    def _waiting_request(self, sequence: Sequence) -> WaitingRequest:
+        request, forecast = sequence.request, self._scheduler.forecast
+        return WaitingRequest(
+            request.request_id,
+            request.tenant,
+            request.adapter_digest,
+            self._clock() - sequence.parent.timeline.submitted,
+            forecast.seconds_to_first_token(sequence) if forecast.cost.calibrated else None,
+            self.reason(sequence),
+        )
+
+    def _accounts(self) -> list[Account]:
+        order = self._scheduler.waiting
+        return list(order.accounts) if isinstance(order, Fair) else []
+
+    def _share(self, account: Account, owed: float, received: float) -> TenantShare:
+        waits = bool(account.waiting)
+        return TenantShare(
+            account.tenant,
+            account.weight,
+            len(account.waiting),
+            account.running,
+            account.input_tokens,
+            account.output_tokens,
+            account.service,
+            account.counter,
+            owed,
+            received,
+            self.reason(account.waiting.first()).code if waits else "",
+        )
+
+    def _received(self, accounts: Iterable[Account]) -> dict[str, float]:
+        """Shares of the service since the earlier of two marks, which move on every ``_WINDOW_S`` seconds."""
+        now, service = self._clock(), {a.tenant: a.service for a in accounts}
+        if now - self._recent[0] >= _WINDOW_S:
+            self._earlier, self._recent = self._recent, (now, service)
+        before = self._earlier[1]
+        gained = {tenant: total - before.get(tenant, 0.0) for tenant, total in service.items()}
+        everything = sum(gained.values())
+        return {tenant: gain / everything for tenant, gain in gained.items()} if everything else {}
+
+
+def _fair_reason(order: Fair, sequence: Sequence) -> Reason:
+    account = order.accounts[sequence.request.tenant]
+    if not account.may_run:
+        return Reason("tenant_cap", f"its tenant has {account.running} requests running, as many as it may")
+    place = order.place(sequence)
+    if place:
+        return Reason("own_queue", f"behind {place} requests of its own tenant")
+    least = order.accounts.least()
+    if least is not None and least is not account:
+        return Reason("own_quota", "behind its tenant's own quota: others have been served less")
+    return Reason("batch_full", "next, when a running request ends")

@@ -1,0 +1,41 @@
+"""Programmatic dependent launch: a kernel starts while the one before it is still running.
+
+A program that starts early may read what no kernel of this step writes (weights, tables, its tile), and must wait
+before anything else, writes included.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def grid_dependency_wait(PDL: tl.constexpr):
+    """What earlier kernels wrote may be read from here on; what came before ran beside the last of them.
+
+    Every program must call this, also one without work: else the launch would seem to end before those it came
+    after. A loop around it must have one stage: a pipeline would fetch the first round's input before it.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def launch_dependents(PDL: tl.constexpr):
+    """The next kernel's programs may start where this one leaves room."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+def pdl_options(x: torch.Tensor) -> dict[str, bool]:
+    """Launch arguments: programmatic dependent launch where the GPU has it (compute capability 9.0)."""
+    return {"PDL": True, "launch_pdl": True} if x.is_cuda and _has_pdl(x.device) else {"PDL": False}
+
+
+@cache
+def _has_pdl(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (9, 0)

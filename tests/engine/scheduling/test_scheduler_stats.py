@@ -1,0 +1,67 @@
+"""Operators see who gets what, and why a request waits."""
+
+from __future__ import annotations
+
+import pytest
+from lorikeet_testing.traffic import machine, request
+
+from lora_engine.scheduling.scheduler_stats import QueueReport, SchedulerStats
+from lora_engine.simulation import SimulatedAdapter, SimulatedEngine
+
+
+def reasons(engine: SimulatedEngine) -> dict[str, str]:
+    stats = SchedulerStats(engine.scheduler, engine.clock)
+    return {w.request_id: w.reason.code for w in stats.waiting("", 100)}
+
+
+def test_each_reason_to_wait_has_its_name() -> None:
+    small = machine(40)
+    small.adapters = [SimulatedAdapter("far", 8, 2, on_disk=True), SimulatedAdapter("huge", 8, 30)]
+    small.disk_s = 5.0
+    engine = SimulatedEngine(small, max_running=6, prefetch=0)
+    engine.submit(request("runs", "a", 60, 100, max_running=1))
+    engine.submit(request("capped", "a", max_running=1))
+    engine.submit(request("loading", "b", adapter="far"))
+    engine.submit(request("large", "c", 160, 20, adapter="huge"))
+    engine.step()
+    assert reasons(engine) == {"capped": "tenant_cap", "loading": "adapter_loading", "large": "no_room"}
+    (loading,) = SchedulerStats(engine.scheduler, engine.clock).waiting("b", 10)
+    assert loading.reason.text == "adapter loading from disk, 0.5 s"
+
+
+def test_a_full_batch_tells_quota_from_queue() -> None:
+    engine = SimulatedEngine(machine(), max_running=2)
+    for number in range(4):
+        engine.submit(request(f"much{number}", "much", output=100))
+    engine.step()
+    engine.step()
+    engine.submit(request("little", "little", 1, 100))
+    engine.step()
+    assert reasons(engine) == {"much2": "own_quota", "much3": "own_queue", "little": "batch_full"}
+
+
+@pytest.mark.parametrize("order", ["fcfs", "lorax"])
+def test_other_orders_tell_the_place_in_the_queue(order: str) -> None:
+    engine = SimulatedEngine(machine(), max_running=1, order=order)
+    for number in range(3):
+        engine.submit(request(number))
+    engine.step()
+    stats = SchedulerStats(engine.scheduler, engine.clock)
+    assert [w.reason.text for w in stats.waiting("", 10)] == ["the batch is full", "behind 1 requests"]
+
+
+def test_shares_owed_and_received() -> None:
+    engine = SimulatedEngine(machine(), max_running=8)
+    stats = SchedulerStats(engine.scheduler, engine.clock)
+    for number in range(3000):
+        engine.submit(request(f"one{number}", "one", weight=1.0))
+        engine.submit(request(f"three{number}", "three", weight=3.0))
+    report = QueueReport((), 0, engine.forecast.accuracy)
+    while engine.clock.now < 30.0:
+        engine.step()
+        report = stats.report(0, 100)
+    shares = {share.tenant: share for share in report.tenants}
+    assert (shares["one"].owed, shares["three"].owed) == (0.25, 0.75)
+    assert shares["one"].received == pytest.approx(0.25, abs=0.02)
+    assert shares["three"].received == pytest.approx(0.75, abs=0.02)
+    assert shares["one"].waiting > 0 and shares["one"].reason
