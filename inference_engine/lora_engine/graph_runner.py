@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import product
 
 import numpy as np
@@ -45,7 +46,18 @@ from .scheduling.sequence import Chunk
 
 log = logging.getLogger(__name__)
 
-FIELDS = 5  # token id, position, key cell, length, row of the last step's tokens that holds the id or -1
+
+class Field(IntEnum):
+    """What a graph reads of each row, one line of the input each."""
+
+    TOKEN_ID = 0
+    POSITION = 1
+    SLOT_MAPPING = 2
+    SEQ_LEN = 3
+    SOURCE = 4  # the row of the last step's tokens that holds the token, or -1: it is TOKEN_ID
+
+
+FIELDS = len(Field)
 ALL_FIELDS = FIELDS + 2 * TILE_FIELDS
 DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
 
@@ -121,7 +133,6 @@ class GraphRunner(Runner):
     def static_plan(self, shape: GraphShape) -> TritonPlan:
         """The plan a graph is captured with."""
         size = shape.size
-        _, positions, cells, lengths, _ = (self._fields[field, :size] for field in range(FIELDS))
         lora = LoraPlan(self._tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
         delta_correction = None
         if shape.delta_correction:
@@ -131,11 +142,11 @@ class GraphRunner(Runner):
         kv_heads = self.model.shape.kv_heads
         return TritonPlan(
             pool=self.pool,
-            positions=positions,
-            slot_mapping=cells,
+            positions=self._fields[Field.POSITION, :size],
+            slot_mapping=self._fields[Field.SLOT_MAPPING, :size],
             num_decode=size,
             block_table=self._table[:size],
-            seq_lens=lengths,
+            seq_lens=self._fields[Field.SEQ_LEN, :size],
             splits=decode_splits(size, kv_heads),
             prefill=None,
             lora=lora,
@@ -146,7 +157,7 @@ class GraphRunner(Runner):
 
     def input_ids(self, size: int) -> torch.Tensor:
         """The step's tokens: from the host, or where the last step left them."""
-        ids, sources = self._fields[0, :size].long(), self._fields[4, :size].long()
+        ids, sources = self._fields[Field.TOKEN_ID, :size].long(), self._fields[Field.SOURCE, :size].long()
         return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
     def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
@@ -172,8 +183,8 @@ class GraphRunner(Runner):
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
         for tensor in (self._fields, self._tiles, self._delta_correction_tiles, self._table):
             tensor.zero_()
-        self._fields[3] = 1
-        self._fields[4] = -1
+        self._fields[Field.SEQ_LEN] = 1
+        self._fields[Field.SOURCE] = -1
 
     def _load(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
@@ -186,17 +197,17 @@ class GraphRunner(Runner):
         tiles = host[size * FIELDS : size * ALL_FIELDS].reshape(2, size, TILE_FIELDS)
         table = host[size * ALL_FIELDS :].reshape(size, width)
         host[:] = 0
-        fields[3] = 1  # a padding row attends to the one cell of the padding page that it writes itself
+        fields[Field.SEQ_LEN] = 1  # a padding row attends to the one cell of the padding page that it writes itself
         computed = np.array([chunk.sequence.num_computed for chunk in chunks])
-        fields[0, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
-        fields[1, :count] = computed
-        fields[3, :count] = computed + 1
-        fields[4] = -1
-        fields[4, :count] = self._sources(chunks)
+        fields[Field.TOKEN_ID, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
+        fields[Field.POSITION, :count] = computed
+        fields[Field.SEQ_LEN, :count] = computed + 1
+        fields[Field.SOURCE] = -1
+        fields[Field.SOURCE, :count] = self._sources(chunks)
         for row, chunk in enumerate(chunks):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
-        fields[2, :count] = pages * self.pool.geometry.rows_per_page + computed % page_tokens
+        fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.rows_per_page + computed % page_tokens
         for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
             if lora:
                 write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, part)

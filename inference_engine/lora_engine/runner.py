@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 from .adapters.device_tier import AdapterSlot
+from .device_copies import to_device
 from .memory import PagePool
-from .model.batch import LoraSpan, PrefillSpan, StepBatch, to_device
+from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
 from .request import TokenLogprob
 from .sampling import Samples, SamplingRow, sample

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
+from lora_kernels.sampling_parameters import OVERFLOWED, column, row_parameters
 
-from .model.batch import to_device
+from .device_copies import to_device
 from .request import SamplingParams, TokenLogprob
 
 
@@ -127,14 +127,14 @@ def _on_gpu(scores: torch.Tensor, parameters: torch.Tensor | None = None, *, tru
 
 def sample_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
     """As ``lora_kernels.sampling.sample_tokens``, in torch's operations."""
-    floats = parameters.view(torch.float32)
-    temperatures, scores = floats[:, 4:5], scores.float()
+    temperatures, scores = column(parameters, "temperature")[:, None], scores.float()
     if not bool((temperatures > 0).any()):
         return _unless_overflowed(scores.argmax(dim=-1), scores)
     tempered = scores / temperatures.clamp(min=1e-5)
     if truncated:
-        tempered = _truncate(tempered, floats[:, 5:6], floats[:, 6:7], parameters.view(torch.int32)[:, 7:8].long())
-    noisy = tempered + gumbel(parameters[:, 0], parameters[:, 1], scores.shape[1])
+        top_p, min_p, top_k = (column(parameters, field)[:, None] for field in ("top_p", "min_p", "top_k"))
+        tempered = _truncate(tempered, top_p, min_p, top_k.long())
+    noisy = tempered + gumbel(column(parameters, "seed"), column(parameters, "position"), scores.shape[1])
     return _unless_overflowed(torch.where(temperatures > 0, noisy, scores).argmax(dim=-1), scores)
 
 

@@ -15,12 +15,16 @@ import torch
 import triton
 import triton.language as tl
 
-from .sampling_parameters import OVERFLOWED, ROW_FIELDS
+from .sampling_parameters import OVERFLOWED, ROW_WORDS, place
 
 PART = 8192  # tokens of the vocabulary that one program looks at
 BLOCK = 2048
 NONE = tl.constexpr(2**31 - 1)  # no token: larger than any id
 _OVERFLOWED = tl.constexpr(OVERFLOWED)
+# Places of a row's fields: of 64-bit words, and of 32-bit ones.
+_SEED, _POSITION = tl.constexpr(place("seed")), tl.constexpr(place("position"))
+_TEMPERATURE, _TOP_P = tl.constexpr(place("temperature")), tl.constexpr(place("top_p"))
+_MIN_P, _TOP_K = tl.constexpr(place("min_p")), tl.constexpr(place("top_k"))
 
 
 @triton.jit
@@ -66,8 +70,8 @@ def _noisy(logits, temperature, state, tokens):
 @triton.jit
 def _state(words_ptr):
     """What the noise of a row's tokens starts from."""
-    seed = tl.load(words_ptr).to(tl.uint64, bitcast=True)
-    return _mix(_mix(seed) + tl.load(words_ptr + 1).to(tl.uint64, bitcast=True))
+    seed = tl.load(words_ptr + _SEED).to(tl.uint64, bitcast=True)
+    return _mix(_mix(seed) + tl.load(words_ptr + _POSITION).to(tl.uint64, bitcast=True))
 
 
 @triton.jit
@@ -79,7 +83,7 @@ def _partial_argmax_kernel(
     tokens_ptr,
     logits_stride,
     vocab,
-    FIELDS: tl.constexpr,
+    WORDS: tl.constexpr,
     RANDOM: tl.constexpr,
     PART: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -90,8 +94,8 @@ def _partial_argmax_kernel(
     state = tl.zeros((), dtype=tl.uint64)
     temperature = 0.0
     if RANDOM:
-        state = _state(words_ptr + row * FIELDS)
-        temperature = tl.load(floats_ptr + row * FIELDS * 2 + 4)
+        state = _state(words_ptr + row * WORDS)
+        temperature = tl.load(floats_ptr + row * WORDS * 2 + _TEMPERATURE)
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
     finite = tl.full((BLOCK,), True, dtype=tl.int1)
@@ -179,7 +183,7 @@ def _rejection_kernel(
     logits_stride,
     vocab,
     parts,
-    FIELDS: tl.constexpr,
+    WORDS: tl.constexpr,
     TRUNCATED: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -193,14 +197,14 @@ def _rejection_kernel(
     token = tl.minimum(token, vocab - 1)  # also for a row whose tempered logits are all -inf
     if TRUNCATED:
         logits_ptr += row.to(tl.int64) * logits_stride
-        floats_ptr += row * FIELDS * 2
-        temperature = tl.load(floats_ptr + 4)
-        top_p = tl.load(floats_ptr + 5)
-        min_p = tl.load(floats_ptr + 6)
-        top_k = tl.load(words_ptr + row * FIELDS + 3) >> 32
+        floats_ptr += row * WORDS * 2
+        temperature = tl.load(floats_ptr + _TEMPERATURE)
+        top_p = tl.load(floats_ptr + _TOP_P)
+        min_p = tl.load(floats_ptr + _MIN_P)
+        top_k = tl.load(floats_ptr + _TOP_K).to(tl.int32, bitcast=True)
         if (token >= 0) & (temperature > 0) & ((top_p < 1) | (min_p > 0) | (top_k > 0)):
             temperature = tl.maximum(temperature, 1e-5)
-            state = _state(words_ptr + row * FIELDS)
+            state = _state(words_ptr + row * WORDS)
             top = _top(logits_ptr, vocab, BLOCK)
             top_p_mass = float("inf")
             if top_p < 1:
@@ -232,10 +236,10 @@ def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
     ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
     """
     count, vocab = logits.shape
-    if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_FIELDS) or not rows.is_contiguous())):
+    if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_WORDS) or not rows.is_contiguous())):
         raise ValueError(
             f"logits are {tuple(logits.shape)} with strides {logits.stride()}, their parameters "
-            f"{None if rows is None else tuple(rows.shape)}; needs contiguous rows of logits, and of {ROW_FIELDS} words"
+            f"{None if rows is None else tuple(rows.shape)}; needs contiguous rows of logits, and of {ROW_WORDS} words"
         )
     parts = triton.cdiv(vocab, PART)
     values = torch.empty(count, parts, dtype=torch.float32, device=logits.device)
@@ -245,11 +249,11 @@ def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
     floats = values if rows is None else rows.view(torch.float32)
     _partial_argmax_kernel[parts, count](
         logits, words, floats, values, tokens, logits.stride(0), vocab,
-        FIELDS=ROW_FIELDS, RANDOM=rows is not None, PART=PART, BLOCK=BLOCK, num_warps=8,
+        WORDS=ROW_WORDS, RANDOM=rows is not None, PART=PART, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip
     _rejection_kernel[count,](
         logits, words, floats, values, tokens, out, logits.stride(0), vocab, parts,
-        FIELDS=ROW_FIELDS, TRUNCATED=truncated and rows is not None, PARTS=triton.next_power_of_2(parts), BLOCK=BLOCK,
+        WORDS=ROW_WORDS, TRUNCATED=truncated and rows is not None, PARTS=triton.next_power_of_2(parts), BLOCK=BLOCK,
         num_warps=16 if truncated else 1,
     )  # fmt: skip
     return out

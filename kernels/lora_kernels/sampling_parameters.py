@@ -7,7 +7,29 @@ import numpy.typing as npt
 import torch
 
 OVERFLOWED = -1  # in a token's place: the row's logits are not all finite
-ROW_FIELDS = 4  # 64-bit words: seed; position; temperature and top-p (floats); min-p (float) and top-k (int)
+ROW = np.dtype(
+    [
+        ("seed", np.int64),
+        ("position", np.int64),
+        ("temperature", np.float32),
+        ("top_p", np.float32),
+        ("min_p", np.float32),
+        ("top_k", np.int32),
+    ]
+)
+ROW_WORDS = ROW.itemsize // 8  # rows travel as 64-bit words
+
+
+def place(field: str) -> int:
+    """Where a field lies in a row, in elements of the field's own size."""
+    dtype, offset = ROW.fields[field][:2]  # type: ignore[index]
+    return offset // dtype.itemsize
+
+
+def column(rows: torch.Tensor, field: str) -> torch.Tensor:
+    """A field of ``row_parameters``' rows: a view ``[rows]`` of the field's own type."""
+    dtype = torch.from_numpy(np.empty(0, ROW[field])).dtype
+    return rows.view(dtype)[:, place(field)]
 
 
 def row_parameters(
@@ -18,17 +40,13 @@ def row_parameters(
     min_ps: npt.ArrayLike,
     top_ks: npt.ArrayLike,
 ) -> torch.Tensor:
-    """What ``sample_tokens`` knows of each row, ``[rows, 4]`` int64 on the host, to be copied at once.
+    """What ``sample_tokens`` knows of each row, one ``ROW`` each: ``[rows, ROW_WORDS]`` int64 on the host, to be copied
+    at once.
 
     Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep everything.
     """
     seeds = np.asarray(seeds, dtype=np.int64)
-    words = np.zeros((len(seeds), ROW_FIELDS), dtype=np.int64)
-    floats = words.view(np.float32)
-    words[:, 0] = seeds
-    words[:, 1] = positions
-    floats[:, 4] = temperatures
-    floats[:, 5] = top_ps
-    floats[:, 6] = min_ps
-    words.view(np.int32)[:, 7] = top_ks
-    return torch.from_numpy(words)
+    rows = np.zeros(len(seeds), dtype=ROW)
+    rows["seed"], rows["position"] = seeds, positions
+    rows["temperature"], rows["top_p"], rows["min_p"], rows["top_k"] = temperatures, top_ps, min_ps, top_ks
+    return torch.from_numpy(rows.view(np.int64).reshape(len(rows), ROW_WORDS))

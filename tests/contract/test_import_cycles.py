@@ -1,4 +1,4 @@
-"""No circle of modules; packages in circles are those that are known, and become fewer."""
+"""No circle of modules, and none of packages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import grimp
 
 Imports = dict[str, set[str]]
 ROOTS = ("control_plane", "lora_engine", "lora_kernels")
-# Packages that still import each other, to be taken apart. Add none.
-KNOWN_CIRCLES = (frozenset({"lora_engine.model", "lora_engine.sampling"}),)
 
 
 @cache
@@ -26,13 +24,12 @@ def package_of(module: str) -> str:
 
 
 def package_imports() -> Imports:
-    """Between packages, without what goes on within a circle that is known."""
+    """Between packages."""
     found: Imports = {}
     for module, targets in imports().items():
         source = package_of(module)
         for target in map(package_of, targets):
-            known = any({source, target} <= circle for circle in KNOWN_CIRCLES)
-            if source != target and target not in ROOTS and not known:
+            if source != target and target not in ROOTS:
                 found.setdefault(source, set()).add(target)
     return found
 
@@ -54,5 +51,5 @@ def test_no_modules_import_each_other() -> None:
     assert not circle(imports())
 
 
-def test_no_further_packages_import_each_other() -> None:
+def test_no_packages_import_each_other() -> None:
     assert not circle(package_imports())

@@ -52,8 +52,3 @@ class StepBatch:
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
     merged: bool = False  # run on the weights with an adapter merged in
-
-
-def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """From the host, pinned: from pageable memory the copy would wait for the step that is running."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

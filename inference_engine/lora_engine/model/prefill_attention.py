@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import torch
 
+from lora_engine.device_copies import to_device
 from lora_kernels.attention import paged_prefill, prefill_tiles
 
-from .batch import PrefillSpan, to_device
+from .batch import PrefillSpan
 from .shape import ModelShape
 
 # Later ones need packages of hundreds of MiB, or compile for longer; this one is what was measured.

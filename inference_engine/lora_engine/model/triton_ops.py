@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from lora_engine.adapters.layout import TARGET_GROUPS
+from lora_engine.device_copies import to_device
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
@@ -21,7 +22,7 @@ from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
-from .batch import LoraSpan, StepBatch, to_device
+from .batch import LoraSpan, StepBatch
 from .ops import linear
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, ModelShape

@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from lora_kernels import sampling
-from lora_kernels.sampling_parameters import ROW_FIELDS
+from lora_kernels.sampling_parameters import ROW_WORDS
 
 TYPES = {
     "words_ptr": "*i64", "floats_ptr": "*fp32", "values_ptr": "*fp32", "tokens_ptr": "*i32", "out_ptr": "*i64",
@@ -30,8 +30,8 @@ def compile_for_gpu(kernel: Any, logits: str, warps: int, **constants: int) -> N
 
 
 if __name__ == "__main__":
-    fixed = {"FIELDS": ROW_FIELDS, "BLOCK": sampling.BLOCK}
+    fixed = {"WORDS": ROW_WORDS, "BLOCK": sampling.BLOCK}
     for logits in ("*bf16", "*fp32"):
         for yes in (True, False):
-            compile_for_gpu(sampling._best_kernel, logits, 8, RANDOM=yes, PART=sampling.PART, **fixed)
-            compile_for_gpu(sampling._settle_kernel, logits, 16, TRUNCATED=yes, PARTS=16, **fixed)
+            compile_for_gpu(sampling._partial_argmax_kernel, logits, 8, RANDOM=yes, PART=sampling.PART, **fixed)
+            compile_for_gpu(sampling._rejection_kernel, logits, 16, TRUNCATED=yes, PARTS=16, **fixed)

@@ -17,7 +17,7 @@ from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.sampling import sample_tokens
-from lora_kernels.sampling_parameters import ROW_FIELDS
+from lora_kernels.sampling_parameters import ROW_WORDS
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import SlotTables
 from lora_kernels.work_items import Span, token_tiles
@@ -84,7 +84,7 @@ def launch_sampling(shape: Shape, dtype: torch.dtype) -> None:
     logits = elements(4, shape.vocab, dtype=dtype)
     sample_tokens(logits)
     for truncated in (False, True):
-        sample_tokens(logits, elements(4, ROW_FIELDS, dtype=torch.int64), truncated=truncated)
+        sample_tokens(logits, elements(4, ROW_WORDS, dtype=torch.int64), truncated=truncated)
 
 
 def pool_of(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
