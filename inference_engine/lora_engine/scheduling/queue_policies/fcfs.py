@@ -58,9 +58,6 @@ class ArrivalQueue:
     def preempted(self) -> Iterator[Sequence]:
         return (sequence for _, sequence in self._preempted)
 
-    def oldest(self) -> Sequence | None:
-        return next(self.oldest_first(), None)
-
     def before(self, sequence: Sequence) -> Backlog:
         """What arrived before ``sequence`` and waits; everything, if it has not been pushed yet."""
         departed, tokens = self._places.get(sequence, (self._departed + len(self), self._tokens_in))
