@@ -28,6 +28,7 @@ from peft import PeftModel
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.graph_runner import GraphRunner
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.sampling import sample
 
@@ -261,6 +262,39 @@ def test_the_triton_backend_gives_the_same_tokens(families: Callable[[str], Fami
     tokens, _ = run_all(engine, requests)
     for request in requests:
         wanted = family.greedy(request.prompt_token_ids, adapters[request.request_id])[:2]
+        assert tokens[request.request_id] == wanted, adapters[request.request_id]
+
+
+class RunAgain:
+    """In a captured graph's place where there is no GPU: a replay runs the step on what the graph's inputs hold."""
+
+    def __init__(self, runner: Any, shape: Any) -> None:
+        self.graph, self._runner, self._shape = self, runner, shape
+        self.logits = self.greedy = torch.empty(0)
+
+    def replay(self) -> None:
+        plan, ids = self._runner.static_plan(self._shape), self._runner.input_ids(self._shape.size)
+        self.logits = self._runner.model.run(ids, None, plan)
+        self.greedy = self.logits.argmax(dim=-1)
+
+
+def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them."""
+    monkeypatch.setattr("lora_engine.graph_runner.DecodeGraph", RunAgain)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(
+        "lora_engine.engine.build_runner",
+        lambda config, loaded: GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context),
+    )
+    family = families("qwen3-qk-norm")
+    requests, adapters = workload(family, 9, seed=5)
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests[1:5:2]]
+    engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32")
+    assert isinstance(engine.runner, GraphRunner)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        wanted = family.greedy(request.prompt_token_ids, adapters[request.request_id])[:3]
         assert tokens[request.request_id] == wanted, adapters[request.request_id]
 
 
