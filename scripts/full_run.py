@@ -24,7 +24,7 @@ from scripts.launch.console import node_bin_dir
 from scripts.launch.paths import FRONTEND, ROOT
 from scripts.launch.progress import Progress, Stop
 from scripts.launch.system import chromium, install_test_programs
-from scripts.test_services import ServiceError, Services, services
+from scripts.test_services import ServiceError, Services, services, stop_servers_on_sigterm
 
 # Marks of pyproject.toml. Tests for a GPU run on machines that have one, the long ones by `make test-long`.
 ORDINARY = "not gpu and not long and not e2e"
@@ -136,6 +136,7 @@ def main() -> int:
     chosen = [argument for argument in sys.argv[1:] if argument != "--long"]
     if chosen:
         return subprocess.call([sys.executable, "-m", "pytest", "-m", ORDINARY, *chosen], cwd=ROOT)
+    stop_servers_on_sigterm()
     try:
         return run_all(Progress(), long_stages if "--long" in sys.argv else stages)
     except Stop as stop:

@@ -259,6 +259,11 @@ def _accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def stop_servers_on_sigterm() -> None:
+    """As ^C does; by itself the signal would end this process and leave the servers."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def run_with_services(command: Sequence[str], env: Mapping[str, str]) -> int:
     with services() as running:
         return subprocess.call(command, env={**env, **running.environment()})
@@ -269,6 +274,7 @@ def main() -> int:
     if not command:
         print(__doc__)
         return 2
+    stop_servers_on_sigterm()
     try:
         return run_with_services(command, os.environ)
     except ServiceError as error:
