@@ -130,7 +130,7 @@ def heads(draw: Callable[[SearchStrategy[object]], object], bearer: str) -> byte
 
 
 def send(port: int, data: bytes) -> int | str:
-    """As ``send_once``, but again later if this address has too many connections: a refused one stays for two seconds."""
+    """As ``send_once``, but again later if there are too many connections: a refused one stays for two seconds."""
     outcome = send_once(port, data)
     if outcome == 503:
         time.sleep(LINGER_S + 1.5)
