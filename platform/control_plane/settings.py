@@ -276,7 +276,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "control_plane.webhooks.models.DeliveryState",
         "EventType": "control_plane.webhooks.models.EventType",
         "Capability": "control_plane.tenants.roles.Capability",
-        "Endpoint": "control_plane.usage.models.Endpoint",
+        "Endpoint": "control_plane.usage.models.ApiEndpoint",
         "HostState": "control_plane.fleet.models.HostState",
         "KeyScope": "control_plane.keys.serializers.SCOPES",
         "ModelKind": "control_plane.adapters.serializers.MODEL_KINDS",

@@ -25,9 +25,6 @@ class ApiEndpoint(models.TextChoices):
     COMPLETIONS = "completions"
 
 
-Endpoint = ApiEndpoint  # as SPECTACULAR_SETTINGS name it
-
-
 class UsageEvent(AppendOnlyModel):
     """One finished, aborted, failed or refused request. No prompt and no output is kept."""
 
