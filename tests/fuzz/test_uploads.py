@@ -169,7 +169,13 @@ def test_archives(folder: Path) -> None:
             return outcome
         # Only a tar has no checksum of its content: what it says now is what was sent.
         assert name in ("a.tar", "a.tgz"), "accepted with another content"
-        assert stored == as_tarfile_reads(archive), "accepted with a content that is not in the archive"
+        try:
+            in_archive = as_tarfile_reads(archive)
+        except tarfile.ReadError:  # of fields that we do not read, such as owners
+            unpacked = archive if name == "a.tar" else gzip.decompress(archive)
+            assert all(content in unpacked for content in stored.values())
+            return "accepted, its owners damaged"
+        assert stored == in_archive, "accepted with a content that is not in the archive"
         return "accepted as sent"
 
     fuzz("archive", archives(), run, vary=lambda case, rnd: (case[0], changed(case[1], rnd)))

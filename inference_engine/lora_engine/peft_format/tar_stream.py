@@ -16,6 +16,7 @@ from typing import Protocol
 BLOCK = 512
 _MAX_EXTENDED = 256 << 10
 _MOST_EXTENDED = 4
+_MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and from before there was one
 _OCTAL = re.compile(rb"[0-7]{0,12}")
 _CHUNK = 1 << 20
 
@@ -89,7 +90,8 @@ class TarReader:
             return b""
         if not header:
             raise TarError("it ends without the mark of an archive's end: it was cut off")
-        if len(header) < BLOCK or not _checksum_fits(header):
+        # The checksum is a sum: bytes that changed places keep it.
+        if len(header) < BLOCK or not _checksum_fits(header) or header[257:263] not in _MAGIC:
             raise TarError("a member's header is damaged")
         return header
 
