@@ -201,6 +201,13 @@ def test_tar_sizes_that_are_no_sizes(tmp_path: Path, size: bytes) -> None:
     assert refused(tmp_path, "a.tar", bytes(archive)).code == "bad_archive"
 
 
+def test_a_tar_header_whose_bytes_changed_places(tmp_path: Path) -> None:
+    """Its checksum is their sum."""
+    archive = bytearray(tar_of(ADAPTER))
+    archive[:100], archive[257:265] = archive[257:265] + archive[8:100], archive[:8]
+    assert refused(tmp_path, "a.tar", bytes(archive)).code == "bad_archive"
+
+
 def test_headers_that_never_end(tmp_path: Path) -> None:
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 10
