@@ -153,7 +153,8 @@ def abuse(kind: str, url: str, key: str) -> None:
         threading.Thread(target=go_on, args=(index,), daemon=True).start()
     sys.stdin.read()
     over.set()
-    print(json.dumps(abuser.answers), flush=True)
+    time.sleep(0.5)  # threads that are counting just now
+    print(json.dumps(dict(abuser.answers)), flush=True)
     os._exit(0)
 
 

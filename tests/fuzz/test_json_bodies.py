@@ -142,12 +142,19 @@ class Sender:
         method, path, _ = CALLS[case.call]
         own = self._bearer if path.startswith("/v1/") else {"Cookie": self._cookie, "X-CSRFToken": self._token}
         headers = {**own, "Content-Type": "application/json"}
-        self._connection.request(method, path.replace("{key}", self._key), case.body, headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status >= 400:
+        try:
+            status, text = self._send(method, path, case.body, headers)
+        except (ConnectionError, http.client.HTTPException):  # it was idle, and closed by the server
+            self._connection.close()
+            status, text = self._send(method, path, case.body, headers)
+        if status >= 400:
             assert json.loads(text)["error"]["fix"], text
-        return answer.status
+        return status
+
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        self._connection.request(method, path.replace("{key}", self._key), body, headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
 
 
 @pytest.fixture(scope="module")
