@@ -14,8 +14,8 @@ uploads a small adapter every two seconds: first alone, then while one of these 
     reads      16 threads of one tenant that read the longest lists and reports there are
     webhooks, uploads    as in background_fairness.py
 
-The abuser is another process at the lowest priority, because in earnest it would have a machine of its own. It tells
-how often it was answered, and how, so that a flood that never came is seen.
+Each of the abuser's connections is tried again half a second after its end. The abuser is another process at the
+lowest priority, because in earnest it would have a machine of its own. It tells how often it was answered, and how, so that a flood that never came is seen.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from lorikeet_testing.web import WebProcess  # noqa: E402
 
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.2, 2.0
 WARM_UP_S = 3.0
+PAUSE_S = 0.5
+"""Before each of the abuser's threads tries again."""
 
 
 # -- the abuser ---------------------------------------------------------------------
@@ -142,11 +144,12 @@ BY_JOBS = {"webhooks": flood_webhooks, "uploads": flood_uploads}
 
 def abuse(kind: str, url: str, key: str) -> None:
     """The abuser's process: until its standard input ends; then it prints how it was answered."""
+    take_lowest_priority()
     act, threads = BY_THREADS[kind]
     abuser, over = Abuser(url, key), threading.Event()
 
     def go_on(index: int) -> None:
-        while not over.is_set():
+        while not over.wait(PAUSE_S):
             act(abuser, index)
 
     for index in range(threads):
@@ -158,8 +161,8 @@ def abuse(kind: str, url: str, key: str) -> None:
     os._exit(0)
 
 
-def at_lowest_priority() -> None:
-    os.setsid()
+def take_lowest_priority() -> None:
+    """Of a session of its own."""
     os.nice(19)
     with suppress(OSError):  # Linux shares the processor among sessions first
         Path("/proc/self/autogroup").write_text("19")
@@ -245,9 +248,7 @@ def beside_abuse(kind: str, web: WebProcess, good: Good, seconds: float) -> tupl
         flooding.join()
         return beside, answers
     command = [sys.executable, __file__, "--abuse", kind, "--url", web.url, "--key", web.tenants["acme"].key]
-    abuser = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=at_lowest_priority
-    )
+    abuser = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(WARM_UP_S)
     beside = good.measure(seconds)
     return beside, json.loads(abuser.communicate()[0])
