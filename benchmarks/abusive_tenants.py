@@ -15,7 +15,8 @@ uploads a small adapter every two seconds: first alone, then while one of these 
     webhooks, uploads    as in background_fairness.py
 
 Each of the abuser's connections is tried again half a second after its end. The abuser is another process at the
-lowest priority, because in earnest it would have a machine of its own. It tells how often it was answered, and how, so that a flood that never came is seen.
+lowest priority, because in earnest it would have a machine of its own. It tells how often it was answered, and how, so
+that a flood that never came is seen.
 """
 
 from __future__ import annotations
