@@ -55,13 +55,15 @@ class Served:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         if scope["path"] == "/known":
-            admit(scope)
+            admit(scope, object())
+        if scope["path"] == "/tenant":
+            admit(scope, "a tenant")
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
             self.messages.append(message["text"])
             if message["text"] == "admit me":
                 await asyncio.sleep(0.05)  # a look at the database
-                admit(scope)
+                admit(scope, object())
             if message["text"] == "talk":
                 while True:
                     await send({"type": "websocket.send", "text": "x" * 100_000})
@@ -200,6 +202,26 @@ async def test_a_large_message_counts_as_many(served: Served, monkeypatch: pytes
     assert time.monotonic() - began > 0.5
 
 
+async def test_many_sockets_of_a_tenant_may_send_as_much_as_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten with an allowance each had ten times as much of the process."""
+    monkeypatch.setattr(websocket_protocol, "FRAMES_AT_ONCE", 50.0)
+    monkeypatch.setattr(websocket_protocol, "FRAMES_PER_S", 500.0)
+    monkeypatch.setattr(websocket_protocol, "_allowances", {})
+    began = time.monotonic()
+    for served_so_far in (400, 800):  # nor does it help to open others
+        writers = [(await upgrade(served.port, "/tenant"))[1] for _ in range(10)]
+        for writer in writers:
+            writer.write(frame(TEXT, b"x") * 40)
+        while len(served.messages) < served_so_far:
+            await asyncio.sleep(0.005)
+        for writer in writers:
+            writer.close()
+    assert len(served.messages) == 800
+    assert time.monotonic() - began > 1.2
+
+
 async def test_a_message_has_so_many_fragments(served: Served) -> None:
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"x", last=False) + frame(CONTINUATION, last=False) * (FRAGMENTS + 1))
@@ -222,9 +244,7 @@ async def test_a_reader_that_stops_is_given_up(served: Served) -> None:
     writer.close()
 
 
-async def test_what_is_no_text_is_closed_without_a_traceback(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_no_text_is_closed_without_a_traceback(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"fine") + frame(TEXT, b"\xff\xfe"))
     assert await close_of(reader) == (1007, "not UTF-8")

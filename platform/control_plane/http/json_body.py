@@ -20,7 +20,7 @@ VALUES = 1 << 19
 """Room for token ids of several full contexts."""
 CONTAINERS = 1 << 15
 """Objects and arrays."""
-MEMBERS = 1 << 17
+MEMBERS = 1 << 15
 """Of all objects together."""
 KEYS = 2048
 """Of one object."""

@@ -8,7 +8,7 @@ little in all, until the application admits it. Messages are not compressed: wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -21,7 +21,8 @@ from control_plane.http.write_watch import WriteWatch
 
 PIECE = 4096
 FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
-"""A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
+"""Of all websockets of a tenant in this process. A frame of any kind counts one, and another one for every
+`FRAME_BYTES` of what arrives."""
 FRAME_BYTES = 16 << 10
 STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
 FRAGMENTS = 1024
@@ -30,6 +31,9 @@ LINGER_S = 2.0
 """For which a peer whose frame was refused can read why."""
 SOCKET = "lorikeet.socket"
 """Under which name a websocket's `scope["state"]` has its connection."""
+
+_allowances: dict[Hashable, Allowance] = {}
+"""Of everybody who had a websocket here: kept, or closing it and opening another would be a way to a full one."""
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -45,10 +49,12 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._failed = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self) -> None:
-        """It is known whose the socket is."""
+    def admit(self, holder: Hashable) -> None:
+        """It is known whose the socket is: with how many they send makes no difference."""
         self._stranger = False
-        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
+        if holder not in _allowances:
+            _allowances[holder] = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
+        self._allowance = _allowances[holder]
         self._read()
 
     # -- the connection ----------------------------------------------------------
@@ -180,8 +186,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.read_paused = waits
 
 
-def admit(scope: Mapping[str, Any]) -> None:
-    """Whose websocket it is has been proven: it may send as much as people do."""
+def admit(scope: Mapping[str, Any], holder: Hashable) -> None:
+    """Whose websocket it is has been proven: it may send as much as people do, all of one holder together."""
     socket = scope.get("state", {}).get(SOCKET)
     if socket is not None:
-        socket.admit()
+        socket.admit(holder)

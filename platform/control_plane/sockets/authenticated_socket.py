@@ -181,8 +181,9 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         """The connection is the tenant's from now on, and no stranger's."""
         assert self.principal is not None
         try:
-            prove(self.scope, tenant_holder(self.principal.tenant.pk))
-            admit(self.scope)
+            holder = tenant_holder(self.principal.tenant.pk)
+            prove(self.scope, holder)
+            admit(self.scope, holder)
         except LorikeetError as error:
             await self.cut(error)
             return False
