@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,8 +14,6 @@ from hypothesis.strategies import SearchStrategy
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import WebProcess
-
-from control_plane.http.protocol import LINGER_S
 
 ANSWERS_WITHIN_S = 0.05
 """A head that looks whole; what takes longer is answered to nobody, and counts as "closed"."""
@@ -130,15 +127,6 @@ def heads(draw: Callable[[SearchStrategy[object]], object], bearer: str) -> byte
 
 
 def send(port: int, data: bytes) -> int | str:
-    """As ``send_once``, but again later if there are too many connections: a refused one stays for two seconds."""
-    outcome = send_once(port, data)
-    if outcome == 503:
-        time.sleep(LINGER_S + 1.5)
-        outcome = send_once(port, data)
-    return outcome
-
-
-def send_once(port: int, data: bytes) -> int | str:
     """The status, or "closed" for a connection that ended without an answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
@@ -174,7 +162,11 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     web = WebProcess(
         folder / "var",
         f"local={engine.engine.address}",
-        {"LORIKEET_LOGIN_RATE": "1000000/min", "LORIKEET_CONNECTIONS_PER_ADDRESS": "0"},
+        {
+            "LORIKEET_LOGIN_RATE": "1000000/min",
+            "LORIKEET_CONNECTIONS_PER_ADDRESS": "0",
+            "LORIKEET_CONNECTIONS_MAX": "16384",
+        },
     )
     web.seed()
     web.start()

@@ -143,9 +143,9 @@ ODD = (
 
 
 def _try(findings: Findings, watched: _Watched, case: T, run: Callable[[T], object]) -> None:
-    outcome, took = _timed(run, case)
-    if took >= SLOWEST_S:  # on a machine that does other things too, this once
-        outcome, took = _timed(run, case)
+    began = time.monotonic()
+    outcome = run(case)
+    took = time.monotonic() - began
     findings.cases += 1
     findings.outcomes[str(outcome)] += 1
     findings.slowest_s = max(findings.slowest_s, took)
@@ -153,12 +153,6 @@ def _try(findings: Findings, watched: _Watched, case: T, run: Callable[[T], obje
     assert took < SLOWEST_S, f"the case took {took:.1f} s"
     assert not (isinstance(outcome, int) and outcome >= 500), f"the case was answered with {outcome}"
     assert findings.growth_bytes < GROWTH_BYTES, f"a process grew by {findings.growth_bytes >> 20} MiB"
-
-
-def _timed(run: Callable[[T], object], case: T) -> tuple[object, float]:
-    began = time.monotonic()
-    outcome = run(case)
-    return outcome, time.monotonic() - began
 
 
 class _Watched:
