@@ -156,8 +156,10 @@ def abuse(kind: str, url: str, key: str) -> None:
 
 
 def take_lowest_priority() -> None:
-    """Of a session of its own."""
+    """Of a session of its own: Linux shares the processor among sessions first, and only then by `nice`."""
     os.nice(19)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text("19")
     with suppress(OSError):  # Linux shares the processor among sessions first
         Path("/proc/self/autogroup").write_text("19")
 
