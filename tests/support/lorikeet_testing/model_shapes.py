@@ -30,6 +30,23 @@ class Shape(NamedTuple):
             Group("down", 6, self.inner, (self.hidden,)),
         )
 
+    def scaled(self) -> Shape:
+        """Small enough for Triton's interpreter, with every factor that is no power of two kept."""
+        heads, kv_heads = self.heads, self.kv_heads
+        while heads % 2 == 0 and kv_heads % 2 == 0 and kv_heads > 2:
+            heads, kv_heads = heads // 2, kv_heads // 2
+        head_dim = _halved(self.head_dim, 20)
+        while kv_heads * head_dim % 16:  # what a matrix instruction takes
+            head_dim *= 2
+        return Shape(_halved(self.hidden, 90), heads, kv_heads, head_dim, _halved(self.inner, 90), 127)
+
+
+def _halved(size: int, most: int) -> int:
+    """Halved while it is even and above ``most``."""
+    while size > most and size % 2 == 0:
+        size //= 2
+    return size
+
 
 SHAPES = {
     "SmolLM-135M": Shape(576, 9, 3, 64, 1536, 49152),

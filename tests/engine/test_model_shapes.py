@@ -1,0 +1,139 @@
+"""Layers of the sizes of models that people serve, with adapters on every target: the kernels against plain torch.
+
+On a GPU at full width, in prompts and in captured decode steps of 1 to 512 sequences; without one in Triton's
+interpreter, scaled down with every factor kept that is no power of two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lorikeet_testing.model_shapes import SHAPES, Shape
+from lorikeet_testing.shape_runs import ShapeRun, requests_for, worst_error
+
+from lora_engine.model.config import ModelConfig
+from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/model_shapes.jsonl"
+RANKS = (1, 8, 256, 16, 40, 64, 128)
+SCALED: dict[Shape, str] = {}
+for _name, _shape in SHAPES.items():
+    SCALED.setdefault(_shape.scaled(), _name)  # many models differ by powers of two only
+# Widths, heads and groups that differ most from powers of two; a single key head.
+QUICK = ("Qwen2.5-7B", "Phi-2", "Gemma-3-1B")
+
+
+def configuration(shape: Shape, layers: int) -> ModelConfig:
+    return ModelConfig.from_dict(
+        {
+            "model_type": "llama", "num_hidden_layers": layers, "hidden_size": shape.hidden,
+            "intermediate_size": shape.inner, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim, "vocab_size": shape.vocab,
+            "max_position_embeddings": 1024, "tie_word_embeddings": True,
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture
+def larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes its time for every work item, however small."""
+    for variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
+        monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], rows=32))
+        monkeypatch.setitem(SPLIT_K, variant, SplitK(256))
+
+
+def interpreted_error(name: str) -> float:
+    shape = SHAPES[name].scaled()
+    config = configuration(shape, layers=1)
+    run = ShapeRun(config, "cpu", torch.float32, (20,), pool_mb=8, max_running=4, cuda_graphs=False)
+    requests, used = requests_for(run, 2, lengths=(2, 18), new=2, seed=len(name))
+    return worst_error(run, requests, used, run.generate(requests), torch.float32)
+
+
+def test_the_table_covers_what_is_served() -> None:
+    assert len(SHAPES) >= 30
+    assert {64, 80, 96, 128, 256} <= {shape.head_dim for shape in SHAPES.values()}
+    assert {1, 64} <= {shape.kv_heads for shape in SHAPES.values()}
+    assert {(7, 1), (28, 4), (14, 2)} & {(shape.heads, shape.kv_heads) for shape in SHAPES.values()}
+    assert min(shape.hidden for shape in SHAPES.values()) == 576
+    assert max(shape.hidden for shape in SHAPES.values()) == 8192
+    assert max(shape.vocab for shape in SHAPES.values()) > 262_000
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.usefixtures("larger_pieces")
+def test_scaled_layers_in_the_interpreter(name: str) -> None:
+    assert interpreted_error(name) < 1e-4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in SCALED.values() if name not in QUICK])
+@pytest.mark.usefixtures("larger_pieces")
+def test_all_scaled_layers_in_the_interpreter(name: str) -> None:
+    assert interpreted_error(name) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SHAPES)
+def test_layers_on_a_gpu(name: str) -> None:
+    """In float32 to rounding; in bfloat16 with graphs, no further from it than twice what plain torch is."""
+    config = configuration(SHAPES[name], layers=2)
+    started = time.perf_counter()
+    exact = ShapeRun(config, "cuda", torch.float32, RANKS, pool_mb=6000, max_running=16, cuda_graphs=False)
+    requests, used = requests_for(exact, 16, lengths=(1, 17, 70, 200), new=3, seed=1)
+    float32 = worst_error(exact, requests, used, exact.generate(requests), torch.float32)
+    del exact
+    torch.cuda.empty_cache()
+    run = ShapeRun(config, "cuda", torch.bfloat16, RANKS, pool_mb=8000, max_running=512, step_tokens=1024)
+    worst, theirs = 0.0, 0.0
+    for batch, lengths in ((1, (33,)), (3, (5, 6)), (24, (1, 17, 70, 200)), (100, (9, 40)), (512, (2, 3))):
+        requests, used = requests_for(run, batch, lengths, new=4, seed=batch, name=f"{batch}-")
+        found = run.generate(requests)
+        worst = max(worst, worst_error(run, requests, used, found, torch.float32))
+        sequences = [
+            (r.prompt_token_ids + found[r.request_id][0][:-1], used[r.request_id], len(found[r.request_id][0]))
+            for r in requests
+        ]
+        for ours, exactly in zip(
+            run.reference(torch.bfloat16).logits(sequences), run.reference(torch.float32).logits(sequences), strict=True
+        ):
+            theirs = max(theirs, float(((ours.float() - exactly).norm(dim=-1) / exactly.norm(dim=-1)).max()))
+    keep(name, float32=float32, bfloat16=worst, torch_bfloat16=theirs, seconds=time.perf_counter() - started)
+    assert float32 < 1e-4
+    assert worst <= 2 * theirs
+
+
+def keep(name: str, **figures: float) -> None:
+    """Add a row for each figure; printed too."""
+    print(name, {key: f"{value:.3g}" for key, value in figures.items()})
+    row: dict[str, Any] = {
+        "workload": "shapes", "model": name, "system": "lorikeet", "case": "two layers, ranks 1 to 256, 1 to 512 rows",
+        "gpu": torch.cuda.get_device_name().removeprefix("NVIDIA "), "gpus": 1, "commit": commit(),
+        "date": str(date.today()), "settings": SHAPES[name]._asdict(), "floor": None,
+    }  # fmt: skip
+    lines = "".join(
+        json.dumps({**row, "metric": f"{key}_error" if key != "seconds" else key, "value": round(value, 9), "unit": ""})
+        + "\n"
+        for key, value in figures.items()
+    )
+    with RESULTS.open("a") as file:  # one write: several test processes append
+        file.write(lines)
+
+
+def commit() -> str:
+    known = os.environ.get("LORIKEET_COMMIT")
+    return (
+        known
+        or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent, check=False
+        ).stdout.strip()
+    )

@@ -1,0 +1,227 @@
+"""An engine for a model of given layer sizes and random weights, adapters for it, and a reference that runs both.
+
+The reference is the torch backend over whole sequences, in a precision of its own and on the same rounded weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lora_engine.adapters.device_tier import AdapterResidency, AdapterSlot
+from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.graph_runner import GraphRunner
+from lora_engine.memory import PageAllocator, PagePool
+from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.transformer import Transformer
+from lora_engine.model.weights import ModelWeights, random_weights
+from lora_engine.peft_format import AdapterManifest, ModuleLora
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.sampling import sample
+from lora_engine.text import Tokenizer
+
+from .tiny_models import save_tokenizer
+
+Sequences = Sequence[tuple[list[int], str, int]]  # tokens, adapter's digest, how many of the last rows' logits
+
+
+def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
+    """The same values in another precision."""
+
+    def convert(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, torch.Tensor) else value
+
+    layers = [
+        dataclasses.replace(layer, **{f.name: convert(getattr(layer, f.name)) for f in dataclasses.fields(layer)})
+        for layer in weights.layers
+    ]
+    embedding = convert(weights.embedding)
+    lm_head = embedding if weights.lm_head is weights.embedding else convert(weights.lm_head)
+    return dataclasses.replace(
+        weights, embedding=embedding, layers=layers, final_norm=convert(weights.final_norm), lm_head=lm_head
+    )
+
+
+class ShapeRun:
+    """One model of random weights, adapters of ``ranks`` on every target, an engine and its reference."""
+
+    def __init__(self, config: ModelConfig, device: str, dtype: torch.dtype, ranks: Sequence[int], **settings: Any):
+        self.config, self.device, self.dtype = config, torch.device(device), dtype
+        self.settings = EngineConfig(
+            model=Path("random"), device=device, dtype=str(dtype).removeprefix("torch."),
+            **{"backend": "triton", "max_context": 512, "prefix_cache": False, **settings},
+        )  # fmt: skip
+        self.weights = random_weights(config, self.device, dtype, Parallel())
+        self.source = LoadedAdapters()
+        with pytest.MonkeyPatch.context() as patch:  # kernels are compiled, and graphs captured, when they are used
+            patch.setattr("lora_engine.model.warm_up.compile_prompt_steps", lambda model, pool: 0.0)
+            patch.setattr(GraphRunner, "capture", lambda runner: 0.0)
+            self.engine = Engine(self.settings, self.source, self._loaded())
+        self.packed = {p.digest: p for p in (self._adapter(rank, seed) for seed, rank in enumerate(ranks))}
+        for packed in self.packed.values():
+            self.source.add(packed)
+
+    def _loaded(self) -> LoadedModel:
+        model, tables = build_transformer(self.settings, self.config, self.weights, 512, Parallel())
+        with tempfile.TemporaryDirectory() as folder:
+            save_tokenizer(Path(folder))
+            (Path(folder) / "config.json").write_text("{}")
+            tokenizer = Tokenizer.load(Path(folder))
+        pool = build_pool(self.settings, model, 512)
+        targets = TargetShapes(self.config.target_shapes())
+        return LoadedModel("random", "sha256:random", str(self.device), model, tokenizer, pool, targets, 512, tables)
+
+    def _adapter(self, rank: int, seed: int) -> PackedAdapter:
+        modules = tuple(
+            ModuleLora(layer, target, rank, rank, 1.0, "", "")
+            for layer in range(self.config.num_layers)
+            for target in self.config.target_shapes()
+        )
+        manifest = AdapterManifest(rank, tuple(self.config.target_shapes()), "BF16", 0, 0, 0, "random", modules, {})
+        geometry = self.engine.pool.geometry
+        layout = plan_layout(manifest, geometry, self.engine.targets)
+        generator = torch.Generator().manual_seed(seed)
+        data = torch.zeros(geometry.num_layers, layout.num_pages, geometry.page_elems)
+        for layer, slots in enumerate(layout.layers):
+            cells = data[layer].view(-1, geometry.kv_dim)
+            for slot in slots:
+                for first, features, scale in (
+                    (slot.a_row, slot.in_features, slot.in_features**-0.5),
+                    (slot.b_row, slot.out_features, 0.3 * rank**-0.5),
+                ):
+                    rows = -(-features // geometry.kv_dim)
+                    block = cells[first : first + rank * rows].view(rank, rows * geometry.kv_dim)
+                    block[:, :features] = torch.randn(rank, features, generator=generator) * scale
+        data = data.to(self.dtype)
+        pinned = data.pin_memory() if self.device.type == "cuda" else data
+        return PackedAdapter(f"sha256:{seed:064x}", rank, layout, pinned)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> dict[str, tuple[list[int], torch.Tensor]]:
+        """Each request's tokens, and the logits each was sampled from."""
+        tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
+        logits: dict[str, list[torch.Tensor]] = {request.request_id: [] for request in requests}
+        with captured_logits() as seen:
+            for request in requests:
+                self.engine.add_request(request)
+            while self.engine.has_work():
+                output = self.engine.step()
+                for delta in output.deltas:
+                    tokens[delta.request_id].extend(delta.token_ids)
+                    logits[delta.request_id].append(seen.pop(0))
+                for end in output.finished:
+                    assert end.error is None, end.error
+        assert not seen
+        self.engine.check()
+        return {name: (tokens[name], torch.stack(logits[name])) for name in tokens}
+
+    def reference(self, dtype: torch.dtype) -> Reference:
+        return Reference(self, dtype)
+
+
+class Reference:
+    """Plain torch over whole sequences."""
+
+    def __init__(self, run: ShapeRun, dtype: torch.dtype) -> None:
+        self._run, self._dtype = run, dtype
+        self._model = Transformer(run.config, cast(run.weights, dtype), 512)
+
+    @torch.inference_mode()
+    def logits(self, sequences: Sequences) -> list[torch.Tensor]:
+        """Of the last rows of each sequence, ``[rows, vocab]`` on the model's device."""
+        run, geometry, device = self._run, self._run.engine.pool.geometry, self._run.device
+        needed = sum(p.num_pages for p in run.packed.values()) + sum(
+            geometry.pages_for_tokens(len(tokens)) for tokens, _, _ in sequences
+        )
+        pool = PagePool(geometry, needed + 1, self._dtype, device)
+        pool.data.fill_(float("nan"))
+        allocator = PageAllocator(pool.num_pages)
+        residency = AdapterResidency(pool, allocator, run.config.target_shapes())
+        slots: dict[str, AdapterSlot] = {
+            digest: residency.load(dataclasses.replace(packed, data=packed.data.to(self._dtype)))
+            for digest, packed in run.packed.items()
+        }
+        ids, positions, cells, spans, lora, rows, start = [], [], [], [], [], [], 0
+        for tokens, digest, last in sequences:
+            pages = torch.tensor(allocator.allocate(geometry.pages_for_tokens(len(tokens))))
+            places = torch.arange(len(tokens))
+            stop = start + len(tokens)
+            ids.append(torch.tensor(tokens))
+            positions.append(places)
+            cells.append(pages[places // geometry.page_tokens] * geometry.rows_per_page + places % geometry.page_tokens)
+            spans.append(PrefillSpan(start, stop, 0, pages.to(device)))
+            if digest:
+                lora.append(LoraSpan(slots[digest], start, stop))
+            rows.append(torch.arange(stop - last, stop))
+            start = stop
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        batch = StepBatch(
+            torch.cat(ids).to(device), torch.cat(positions).to(device), torch.cat(cells).to(device), 0,
+            none[:, None], none, spans, lora, torch.cat(rows).to(device),
+        )  # fmt: skip
+        return list(self._model.forward(batch, pool).split([last for _, _, last in sequences]))
+
+
+@contextmanager
+def captured_logits() -> Iterator[list[torch.Tensor]]:
+    """The rows that sampling is given, in the order of the deltas, which on a GPU come a step later."""
+    seen: list[torch.Tensor] = []
+
+    def spy(logits: torch.Tensor, rows: Any) -> Any:
+        seen.extend(logits.clone())
+        return sample(logits, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lora_engine.runner.sample", spy)
+        if torch.cuda.is_available():
+            patch.setattr("lora_engine.graph_runner.sample", spy)
+        yield seen
+
+
+def requests_for(
+    run: ShapeRun, count: int, lengths: Sequence[int], new: int, seed: int, name: str = ""
+) -> tuple[list[GenerationRequest], dict[str, str]]:
+    """Requests of the base and of every adapter in turn; the adapter of each."""
+    rnd, digests = random.Random(seed), ["", *run.packed]
+    requests, used = [], {}
+    for index in range(count):
+        key = f"{name}{index}"
+        used[key] = digests[index % len(digests)]
+        prompt = [rnd.randrange(run.config.vocab_size) for _ in range(lengths[index % len(lengths)])]
+        # With log-probabilities, every step goes through ``sample``.
+        params = SamplingParams(max_tokens=new, ignore_eos=True, logprobs=True)
+        requests.append(GenerationRequest(key, prompt, params, used[key]))
+    return requests, used
+
+
+def worst_error(
+    run: ShapeRun,
+    requests: Sequence[GenerationRequest],
+    used: dict[str, str],
+    found: dict[str, tuple[list[int], torch.Tensor]],
+    dtype: torch.dtype,
+) -> float:
+    sequences = [
+        (r.prompt_token_ids + found[r.request_id][0][:-1], used[r.request_id], len(found[r.request_id][0]))
+        for r in requests
+    ]
+    wanted = run.reference(dtype).logits(sequences)
+    worst = 0.0
+    for request, want in zip(requests, wanted, strict=True):
+        got = found[request.request_id][1].to(want.dtype)
+        worst = max(worst, float(((got - want).norm(dim=-1) / want.norm(dim=-1)).max()))
+        assert torch.isfinite(got).all()
+    return worst
