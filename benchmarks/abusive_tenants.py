@@ -160,8 +160,6 @@ def take_lowest_priority() -> None:
     os.nice(19)
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text("19")
-    with suppress(OSError):  # Linux shares the processor among sessions first
-        Path("/proc/self/autogroup").write_text("19")
 
 
 # -- the tenant that behaves --------------------------------------------------------

@@ -63,7 +63,9 @@ def make_server(options: argparse.Namespace) -> Server:
     settings = current()
     # Behind a proxy every connection comes from its address.
     per_address = 0 if settings.trust_proxy else settings.connections_per_address
-    table = ConnectionTable(min(settings.connections_max, open_files() - SPARE_FILES), per_address)
+    table = ConnectionTable(
+        min(settings.connections_max, open_files() - SPARE_FILES), per_address, settings.stranger_requests_per_s
+    )
     config = BoundedConfig(
         application,
         Bounds(table),

@@ -19,9 +19,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from control_plane.errors import LorikeetError
-from control_plane.http import protocol
+from control_plane.http import connections, protocol
 from control_plane.http.client_address import forwarded_client, network_of
-from control_plane.http.connections import SLOT, ConnectionTable, TooManyConnectionsError, prove
+from control_plane.http.connections import SLOT, ConnectionTable, StrangerRate, TooManyConnectionsError, prove
 from control_plane.http.edge import check
 from control_plane.http.protocol import (
     BODY_GRACE_S,
@@ -336,6 +336,44 @@ async def test_a_websocket_keeps_its_place_until_it_ends(served: Served) -> None
     assert served.scopes[0]["state"][SLOT].holder == ("address", "127.0.0.1")
     client.writer.close()
     await eventually(lambda: len(served.table) == 0)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["a connection each", "one connection"])
+async def test_strangers_of_an_address_ask_so_many_times_a_second(served: Served, keeps: bool) -> None:
+    """300 refusals a second took most of a core. Those who wait are answered, and what they sent is not lost."""
+    served.table.rate = StrangerRate(per_s=20)  # 200 at once
+    served.table.rate.spend(("address", "127.0.0.1"), 200)
+    began = time.monotonic()
+    client = await served.connect()
+    for asked in range(1, 12):
+        client.send(get("/late"))
+        await eventually(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
+        if not keeps:
+            client.writer.close()
+            client = await served.connect()
+    assert time.monotonic() - began > 0.4
+    client.writer.close()
+
+
+async def test_who_shows_a_key_does_not_wait_with_strangers(served: Served) -> None:
+    served.table.rate = StrangerRate(per_s=0.001)
+    served.table.rate.spend(("address", "127.0.0.1"), -1)
+    for _ in range(3):  # the first proof gives back what its connection took
+        client = await served.connect()
+        for _ in range(3):
+            asked = len(served.scopes) + 1
+            client.send(get("/"))
+            await eventually(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
+            prove(served.scopes[-1], "acme")
+        client.writer.close()
+
+
+def test_the_rates_of_so_many_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ADDRESSES", 3)
+    rate = StrangerRate(per_s=1)
+    for holder in ("a", "b", "c", "a", "d"):
+        rate.spend(holder, 11)
+    assert [rate.wait_s(holder) > 0.5 for holder in "abcd"] == [True, False, True, True]
 
 
 def test_neither_strangers_nor_a_tenant_take_all() -> None:

@@ -22,6 +22,7 @@ from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import TenantAccess, WebProcess
 from lorikeet_testing.web import eventually as wait_for
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.server import ServerState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -39,7 +40,7 @@ from control_plane.sockets import authenticated_socket
 from lora_engine.wire import engine_pb2 as pb
 
 MESSAGE_BYTES = 100_000
-TEXT, PING, CONTINUATION = 1, 9, 0
+TEXT, PING, PONG, CONTINUATION = 1, 9, 10, 0
 
 
 # -- the protocol, in front of an application that admits whoever says so ---------------------------
@@ -55,13 +56,15 @@ class Served:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         if scope["path"] == "/known":
-            admit(scope)
+            admit(scope, object())
+        if scope["path"] == "/tenant":
+            admit(scope, "a tenant")
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
             self.messages.append(message["text"])
             if message["text"] == "admit me":
                 await asyncio.sleep(0.05)  # a look at the database
-                admit(scope)
+                admit(scope, object())
             if message["text"] == "talk":
                 while True:
                     await send({"type": "websocket.send", "text": "x" * 100_000})
@@ -200,6 +203,38 @@ async def test_a_large_message_counts_as_many(served: Served, monkeypatch: pytes
     assert time.monotonic() - began > 0.5
 
 
+async def test_many_sockets_of_a_tenant_may_send_as_much_as_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty with an allowance each had twenty times as much of the process."""
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_AT_ONCE", 50.0)
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_PER_S", 500.0)
+    monkeypatch.setattr(websocket_protocol, "_tenants", {})
+    began = time.monotonic()
+    for served_so_far in (400, 800):  # nor does it help to open others
+        writers = [(await upgrade(served.port, "/tenant"))[1] for _ in range(4)]
+        for writer in writers:
+            writer.write(frame(TEXT, b"x") * 100)
+        while len(served.messages) < served_so_far:
+            await asyncio.sleep(0.005)
+        for writer in writers:
+            writer.close()
+    assert len(served.messages) == 800
+    assert time.monotonic() - began > 1.2
+
+
+async def test_pongs_of_many_sockets_do_not_count_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each socket is asked for one from time to time, so thousands of them send hundreds a second."""
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_AT_ONCE", 50.0)
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_PER_S", 0.001)
+    monkeypatch.setattr(websocket_protocol, "_tenants", {})
+    _, writer, _ = await upgrade(served.port, "/tenant")
+    writer.write(frame(PONG) * 200 + frame(TEXT, b"x"))
+    while not served.messages:
+        await asyncio.sleep(0.005)
+    writer.close()
+
+
 async def test_a_message_has_so_many_fragments(served: Served) -> None:
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"x", last=False) + frame(CONTINUATION, last=False) * (FRAGMENTS + 1))
@@ -222,9 +257,7 @@ async def test_a_reader_that_stops_is_given_up(served: Served) -> None:
     writer.close()
 
 
-async def test_what_is_no_text_is_closed_without_a_traceback(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_no_text_is_closed_without_a_traceback(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"fine") + frame(TEXT, b"\xff\xfe"))
     assert await close_of(reader) == (1007, "not UTF-8")
@@ -278,6 +311,20 @@ async def test_a_stranger_who_has_gone_is_cut_without_a_word(monkeypatch: pytest
     monkeypatch.setattr(socket, "_end_all", lambda: None)
     socket._too_late()
     await socket._closing
+
+
+async def test_an_answer_to_a_peer_that_has_gone_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sends nonsense and leaves must not be able to fill the log with tracebacks."""
+    socket = InferenceConsumer()
+
+    async def gone(message: object) -> None:
+        raise ClientDisconnected
+
+    monkeypatch.setattr(socket, "websocket_receive", gone)
+    await socket.dispatch({"type": "websocket.receive", "text": "{}"})
+    assert not [record for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
 
 
 class Ended:

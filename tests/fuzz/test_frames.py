@@ -145,7 +145,9 @@ class Peer:
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     folder = tmp_path_factory.mktemp("frames")
     engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
+    # Hundreds of strangers' handshakes a second.
+    rates = {"LORIKEET_STRANGER_REQUESTS_PER_S": "0"}
+    web = WebProcess(folder / "var", f"local={engine.engine.address}", rates)
     web.seed()
     web.start()
     web.wait_until_ready("support")

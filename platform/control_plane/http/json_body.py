@@ -20,7 +20,7 @@ VALUES = 1 << 19
 """Room for token ids of several full contexts."""
 CONTAINERS = 1 << 15
 """Objects and arrays."""
-MEMBERS = 1 << 17
+MEMBERS = 1 << 15
 """Of all objects together."""
 KEYS = 2048
 """Of one object."""
@@ -90,9 +90,7 @@ def _bound(text: str) -> None:
 
 
 def _holds_too_much(text: str) -> bool:
-    return (
-        text.count(",") > VALUES or text.count(":") > MEMBERS or text.count("[") + text.count("{") > CONTAINERS
-    )
+    return text.count(",") > VALUES or text.count(":") > MEMBERS or text.count("[") + text.count("{") > CONTAINERS
 
 
 def _bound_depth(value: object) -> None:

@@ -112,6 +112,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._pending = self._head = self._received = self._requests = 0
         self._error: PeerError | None = None
         self._switched = False
+        self._delayed = bytearray()
+        self._delay: asyncio.TimerHandle | None = None
 
     # -- the connection ----------------------------------------------------------
 
@@ -125,9 +127,12 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             # uvicorn copies this into the scope of every request, and of a websocket.
             self.app_state = {**self.app_state, SLOT: self._slot}
+            self._slot.ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._delay is not None:
+            self._delay.cancel()
         if self._slot is not None:
             self._slot.give_back()
 
@@ -152,6 +157,34 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._phase is Phase.BETWEEN:
             self._begin(Phase.HEAD)
+            self._ask()
+        if self._must_wait():
+            self._delayed += data
+        else:
+            self._take_up(data)
+
+    def _ask(self) -> None:
+        if self._slot is not None:
+            self._slot.ask()
+
+    def _must_wait(self) -> bool:
+        """Whether strangers of this address sent too many requests. If so nothing is read until they may go on."""
+        if self._delay is None and self._phase is Phase.HEAD and not self._pending and self._slot is not None:
+            wait_s = self._slot.wait_s()
+            if wait_s:
+                self.flow.pause_reading()
+                self._delay = self.loop.call_later(wait_s, self._go_on)
+        return self._delay is not None
+
+    def _go_on(self) -> None:
+        self._delay = None
+        if self._is_over() or self._must_wait():
+            return
+        data, self._delayed = bytes(self._delayed), bytearray()
+        self.flow.resume_reading()
+        self._take_up(data)
+
+    def _take_up(self, data: bytes) -> None:
         # In pieces, so that a head is judged when it is too large and not when all of it has been parsed.
         for start in range(0, len(data), HEAD_BYTES):
             piece = data[start : start + HEAD_BYTES]
@@ -174,6 +207,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._head = 0
         if self._phase is not Phase.HEAD:  # a further one in the same piece
             self._begin(Phase.HEAD)
+            self._ask()
 
     def on_url(self, url: bytes) -> None:
         self._head += len(url)

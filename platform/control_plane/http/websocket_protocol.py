@@ -8,11 +8,11 @@ little in all, until the application admits it. Messages are not compressed: wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode, Frame
+from websockets.frames import DATA_OPCODES, CloseCode, Frame
 from websockets.http11 import Request
 
 from control_plane.http.allowance import Allowance
@@ -21,8 +21,12 @@ from control_plane.http.write_watch import WriteWatch
 
 PIECE = 4096
 FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
-"""A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
+"""Of one websocket. A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
 FRAME_BYTES = 16 << 10
+TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE = 400.0, 1000.0
+"""Of all websockets of a tenant in this process. A frame with data counts one, and another one for every
+`TENANT_FRAME_BYTES` of what arrives."""
+TENANT_FRAME_BYTES = 8 << 10
 STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
 FRAGMENTS = 1024
 """Of one message."""
@@ -30,6 +34,9 @@ LINGER_S = 2.0
 """For which a peer whose frame was refused can read why."""
 SOCKET = "lorikeet.socket"
 """Under which name a websocket's `scope["state"]` has its connection."""
+
+_tenants: dict[Hashable, Allowance] = {}
+"""Of everybody who had a websocket here: kept, or closing it and opening another would be a way to a full one."""
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -39,17 +46,22 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._held = bytearray()
         self._allowance = Allowance.full(STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, self.loop.time())
-        self._stranger = True
+        self._tenant: Allowance | None = None
         self._taken_up = 0
         self._wanted = False
         self._failed = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self) -> None:
+    def admit(self, holder: Hashable) -> None:
         """It is known whose the socket is."""
-        self._stranger = False
-        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
+        now = self.loop.time()
+        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, now)
+        self._tenant = _tenants.setdefault(holder, Allowance.full(TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE, now))
         self._read()
+
+    @property
+    def _stranger(self) -> bool:
+        return self._tenant is None
 
     # -- the connection ----------------------------------------------------------
 
@@ -105,6 +117,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_events(self) -> None:
         self._allowance.spend(len(self.conn.events))
+        if self._tenant is not None:
+            self._tenant.spend(
+                sum(isinstance(event, Frame) and event.opcode in DATA_OPCODES for event in self.conn.events)
+            )
         super().handle_events()
 
     def handle_cont(self, event: Frame) -> None:
@@ -147,6 +163,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             piece = bytes(self._held[:PIECE])
             del self._held[:PIECE]
             self._allowance.spend(len(piece) / FRAME_BYTES)
+            if self._tenant is not None:
+                self._tenant.spend(len(piece) / TENANT_FRAME_BYTES)
             self._taken_up += len(piece)
             super().data_received(piece)
             if self._stranger and self._taken_up > STRANGER_BYTES and not self.close_sent:
@@ -159,7 +177,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             return False
         if not self.close_sent and not (self.queue.empty() and (self._wanted or not self._stranger)):
             return False
-        wait_s = self._allowance.wait_s(self.loop.time())
+        now = self.loop.time()
+        wait_s = max(self._allowance.wait_s(now), self._tenant.wait_s(now) if self._tenant is not None else 0.0)
         if wait_s and self._timer is None:
             self._timer = self.loop.call_later(wait_s, self._go_on)
         return not wait_s
@@ -180,8 +199,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.read_paused = waits
 
 
-def admit(scope: Mapping[str, Any]) -> None:
-    """Whose websocket it is has been proven: it may send as much as people do."""
+def admit(scope: Mapping[str, Any], holder: Hashable) -> None:
+    """Whose websocket it is has been proven: it may send as much as people do, and all of a holder so much together."""
     socket = scope.get("state", {}).get(SOCKET)
     if socket is not None:
-        socket.admit()
+        socket.admit(holder)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from redis.exceptions import RedisError
+from uvicorn.protocols.utils import ClientDisconnected
 
 from control_plane import drain
 from control_plane.access.principal import Principal
@@ -123,6 +124,8 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             await super().dispatch(message)
         except StopConsumer:
             raise
+        except ClientDisconnected:  # while it was answered; what comes next is the message that says so
+            logger.debug("A peer went before it read an answer.")
         except Exception as error:
             if message["type"] == "websocket.disconnect":
                 logger.exception("A socket did not end cleanly.")
@@ -181,8 +184,9 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         """The connection is the tenant's from now on, and no stranger's."""
         assert self.principal is not None
         try:
-            prove(self.scope, tenant_holder(self.principal.tenant.pk))
-            admit(self.scope)
+            holder = tenant_holder(self.principal.tenant.pk)
+            prove(self.scope, holder)
+            admit(self.scope, holder)
         except LorikeetError as error:
             await self.cut(error)
             return False
