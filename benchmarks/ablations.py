@@ -79,14 +79,14 @@ class SeparateScheduler(Scheduler):
     """A request whose adapter finds no slot is passed by others; the least recently used idle adapter makes room."""
 
     def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
-        residency, packed = self._residency, self._source.get(digest)
+        tier, packed = self._device_tier, self._source.get(digest)
         assert packed is not None, "every adapter of this benchmark is in host memory"
-        if not residency._allocator.idle:  # type: ignore[attr-defined]
-            idle = [slot for slot in residency.slots() if not slot.refs and residency.ready(slot)]
+        if not tier._allocator.idle:  # type: ignore[attr-defined]
+            idle = [slot for slot in tier.slots() if not slot.refs and tier.ready(slot)]
             if not idle:
                 return Outcome.LOADING
-            residency.drop(min(idle, key=lambda slot: slot.last_used))
-        return residency.load(packed)
+            tier.drop(min(idle, key=lambda slot: slot.last_used))
+        return tier.load(packed)
 
 
 class SeparateEvictor(Evictor):
@@ -99,7 +99,7 @@ class SeparateEvictor(Evictor):
 def separate_memory(engine: Engine) -> None:
     """Give adapters a region of their own."""
     assert engine.pool.geometry.page_bytes(torch.bfloat16) == PAGE_MB * 2**20
-    engine.residency._allocator = Slots(engine.allocator, SLOTS)  # type: ignore[assignment]
+    engine.device_tier._allocator = Slots(engine.allocator, SLOTS)  # type: ignore[assignment]
     engine.scheduler.__class__ = SeparateScheduler
     engine.scheduler._evictor.__class__ = SeparateEvictor
     engine.check = engine.allocator.check  # type: ignore[method-assign]

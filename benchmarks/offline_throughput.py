@@ -166,8 +166,8 @@ def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) 
     torch.cuda.synchronize()
     elapsed = time.perf_counter() - started
     engine.check()
-    for slot in list(engine.residency.slots()):
-        engine.residency.drop(slot)
+    for slot in list(engine.device_tier.slots()):
+        engine.device_tier.drop(slot)
     source.clear()
     decode = sorted(steps["decode"])
     return {

@@ -38,7 +38,7 @@ def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed:
     while (at := at + times.expovariate(rate)) < seconds:
         arrivals.append((at, rnd.choice(digests)))
     params, vocab = SamplingParams(max_tokens=OUTPUT, ignore_eos=True), engine.model_config.vocab_size
-    engine.residency.stats = LoadStats()
+    engine.device_tier.stats = LoadStats()
     arrived: dict[str, float] = {}
     first: dict[str, float] = {}
     done, began = 0, time.perf_counter()
@@ -55,7 +55,7 @@ def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed:
         for delta in output.deltas:
             first.setdefault(delta.request_id, now)
         done += len(output.finished)
-    elapsed, loads = time.perf_counter() - began, engine.residency.stats
+    elapsed, loads = time.perf_counter() - began, engine.device_tier.stats
     waits = sorted((first[name] - arrived[name]) * 1e3 for name in first)
     return {
         "requests_per_s": len(arrivals) / elapsed,

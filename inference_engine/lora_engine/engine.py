@@ -6,14 +6,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from lora_kernels.sampling_parameters import OVERFLOWED
 
 from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
-from .adapters.device_tier import AdapterResidency, AdapterSlot
+from .adapters.device_tier import AdapterSlot, DeviceAdapter, DeviceTier
 from .adapters.layout import TargetShapes
 from .adapters.source import AdapterSource
 from .config import EngineConfig
@@ -35,7 +35,7 @@ from .runner import InFlight, Runner
 from .scheduling.admission_controller import AdmissionController
 from .scheduling.admissions import admissions
 from .scheduling.evictor import Evictor
-from .scheduling.merge_policies import PRISTINE, Applied, Batch, MergeReport, merge_policies
+from .scheduling.merge_policies import UNMERGED, Applied, Batch, MergeReport, merge_policies
 from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.queue_policies import PolicyContext, queue_policies
 from .scheduling.scheduler import Scheduler, StepPlan, too_large_for_host
@@ -47,16 +47,6 @@ from .text import IncrementalDetokenizer, Tokenizer
 log = logging.getLogger(__name__)
 
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
-
-
-@dataclass(frozen=True, slots=True)
-class Residency:
-    """Where one adapter of the device tier stands."""
-
-    digest: str
-    running: int
-    num_bytes: int
-    rank: int
 
 
 class Engine:
@@ -81,7 +71,7 @@ class Engine:
         self.prefixes = PrefixCache(
             self.allocator, self.pool.geometry.page_tokens, queue, self.costs, enabled=config.prefix_cache
         )
-        self.residency = AdapterResidency(
+        self.device_tier = DeviceTier(
             self.pool,
             self.allocator,
             self.loaded.targets.shapes,
@@ -92,16 +82,16 @@ class Engine:
             StreamCopies(self.pool.data.device) if self.pool.data.is_cuda else InlineCopies(),
         )
         context = PolicyContext(
-            config, clock, self.residency.on_device, self.pool.num_pages * self.pool.geometry.page_tokens
+            config, clock, self.device_tier.on_device, self.pool.num_pages * self.pool.geometry.page_tokens
         )
         self.mode = merge_policies.create(config.mode)
         self.scheduler = Scheduler(
             order=queue_policies.create(config.order, context),
             allocator=self.allocator,
             geometry=self.pool.geometry,
-            residency=self.residency,
+            device_tier=self.device_tier,
             prefixes=self.prefixes,
-            evictor=Evictor(self.allocator, queue, self.residency, self.prefixes),
+            evictor=Evictor(self.allocator, queue, self.device_tier, self.prefixes),
             source=source,
             prefetch=config.prefetch,
             step_tokens=config.step_tokens,
@@ -170,12 +160,12 @@ class Engine:
         return bool(self._requests or self._ended or self._in_flight)
 
     def drop_adapter(self, digest: str) -> bool:
-        """Give back an idle adapter's pages; True if it was resident. In use, it stays until its requests end."""
-        slot = self.residency.get(digest)
+        """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
+        slot = self.device_tier.get(digest)
         if slot is not None and slot is self._merged and slot.refs == 1:
-            self._merge(PRISTINE)
+            self._merge(UNMERGED)
         if slot is not None and not slot.refs:
-            self.residency.drop(slot)
+            self.device_tier.drop(slot)
         return slot is not None
 
     # What others may know.
@@ -212,7 +202,7 @@ class Engine:
         return self.stats.report(self.admission.refused, _REPORTED_TENANTS)
 
     def merge_report(self) -> MergeReport:
-        return MergeReport(self._merged.digest if self._merged else PRISTINE, self._merges, self._merged_steps)
+        return MergeReport(self._merged.digest if self._merged else UNMERGED, self._merges, self._merged_steps)
 
     def prefill_budget_report(self) -> PrefillBudgetReport:
         """What is done for objectives of the time between tokens."""
@@ -222,8 +212,8 @@ class Engine:
         """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""
         return self.stats.waiting(tenant, limit)
 
-    def resident_adapters(self) -> list[Residency]:
-        return [Residency(s.digest, s.refs, s.num_bytes, s.rank) for s in self.residency.slots()]
+    def device_adapters(self) -> list[DeviceAdapter]:
+        return self.device_tier.report()
 
     def describe(self) -> dict[str, str | int]:
         """Settings and sizes, for the host's description and the start-up log."""
@@ -250,7 +240,7 @@ class Engine:
         """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
         self.allocator.check()
         held = {page for sequence in self.scheduler.running for page in sequence.pages}
-        adapter = sum(len(slot.pages) for slot in self.residency.slots())
+        adapter = sum(len(slot.pages) for slot in self.device_tier.slots())
         owned = (len(held), len(self.prefixes.pages - held), adapter)
         stats = self.allocator.stats()
         if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
@@ -288,21 +278,21 @@ class Engine:
         if not self.config.merges:
             return None
         batch = Batch.of(plan.chunks.values())
-        before = self._merged.digest if self._merged else PRISTINE
+        before = self._merged.digest if self._merged else UNMERGED
         self._merge(self.mode.choose(batch, before))
-        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (PRISTINE, 0)
+        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (UNMERGED, 0)
         self._merged_steps += bool(now)
         return Applied(now, batch.lora(now, rank), switched=now != before)
 
     def _merge(self, digest: str) -> None:
-        if digest == (self._merged.digest if self._merged else PRISTINE):
+        if digest == (self._merged.digest if self._merged else UNMERGED):
             return
         if self._merged is not None:
-            self.residency.release_merged(self._merged)
+            self.device_tier.release_merged(self._merged)
             self._merged = None
-        slot, layers = self.residency.get(digest), self.loaded.model.merged
+        slot, layers = self.device_tier.get(digest), self.loaded.model.merged
         if digest and slot is not None and layers is not None and self._may_merge(slot, layers):
-            self.residency.acquire_merged(slot)
+            self.device_tier.acquire_merged(slot)
             layers.merge(slot)
             self._merged = slot
             self._merges += 1
@@ -516,9 +506,9 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         return Runner(loaded.model, loaded.pool, config.max_running)
     # These need triton, which a CPU engine does not.
     from .graph_runner import GraphRunner
-    from .model.warm_up import compile_prompt_steps
+    from .model.warm_up import compile_prefill_steps
 
-    seconds = {"compile prompt steps": compile_prompt_steps(loaded.model, loaded.pool)}
+    seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
     if not config.cuda_graphs:
         runner = Runner(loaded.model, loaded.pool, config.max_running)
         runner.start_seconds = seconds

@@ -1,7 +1,7 @@
 """Decode steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
 
-A graph reads its inputs from fixed tensors: per token its id, position, KV cell and length, the
-page table, and the tiles that say which rows use which adapter. Loading or evicting an
+A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
+the block table, and the tiles that say which rows use which adapter. Loading or evicting an
 adapter changes the tables the tiles point into, never a graph. Steps with a prompt chunk
 run without a graph, since their kernels are long enough to hide their launches.
 """
@@ -71,7 +71,7 @@ class GraphShape:
     tiles: int = 0
     groups: frozenset[int] = frozenset()  # target groups that some adapter touches
     merged: bool = False
-    delta_correction: LoraShape | None = None  # with merged weights: what takes the merged adapter out of other rows
+    delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
 
 
 class DecodeGraph:
@@ -197,7 +197,7 @@ class GraphRunner(Runner):
         tiles = host[size * FIELDS : size * ALL_FIELDS].reshape(2, size, TILE_FIELDS)
         table = host[size * ALL_FIELDS :].reshape(size, width)
         host[:] = 0
-        fields[Field.SEQ_LEN] = 1  # a padding row attends to the one cell of the padding page that it writes itself
+        fields[Field.SEQ_LEN] = 1  # a padding row attends to the one slot of the padding page that it writes itself
         computed = np.array([chunk.sequence.num_computed for chunk in chunks])
         fields[Field.TOKEN_ID, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
         fields[Field.POSITION, :count] = computed
@@ -208,9 +208,9 @@ class GraphRunner(Runner):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
         fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.rows_per_page + computed % page_tokens
-        for sign, lora, part in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
+        for sign, lora, out in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
             if lora:
-                write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, part)
+                write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, out)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
         self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
@@ -229,16 +229,16 @@ def graph_sizes(max_running: int) -> list[int]:
 
 def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
     """The graph for ``size`` rows whose adapters ``spans`` name."""
-    plus = [span for span in spans if span.sign > 0]
+    added = [span for span in spans if span.sign > 0]
     groups = touched(spans)
     if groups:
         groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
-    taken_out = next((span.slot.rank for span in spans if span.sign < 0), 0)
-    delta_correction = lora_shape(KernelVariant.GROUPED, taken_out) if taken_out else None
-    if not plus:
+    subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
+    delta_correction = lora_shape(KernelVariant.GROUPED, subtracted) if subtracted else None
+    if not added:
         return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
-    covered = covering(plus, size)
-    lora = lora_shape(decode_variant(covered), max_rank(plus))
+    covered = covering(added, size)
+    lora = lora_shape(decode_variant(covered), max_rank(added))
     needed = tiles_needed(covered, lora.variant)
     tiles = next(tiles for tiles in tile_bounds(lora.variant, size) if tiles >= needed)
     return GraphShape(size, lora, tiles, groups, merged, delta_correction)

@@ -59,7 +59,7 @@ class Runner:
     def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> InFlight:
         """Process every chunk; sequences whose chunk reaches their end sample a token.
 
-        ``merged`` is the adapter that is merged into the weights to run on, None for the pristine ones.
+        ``merged`` is the adapter that is merged into the weights to run on, None for the base's own.
         """
         ordered = order_chunks(chunks)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
@@ -149,14 +149,14 @@ def _generation(chunk: Chunk) -> int:
 
 
 def order_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Decode rows first; in both parts, sequences of one adapter side by side."""
+    """Decode rows first; then prefill. Within each, sequences of one adapter side by side."""
     return sorted(chunks, key=lambda chunk: (chunk.tokens > 1, _generation(chunk)))
 
 
 def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot | None) -> list[LoraSpan]:
     """Runs of ordered chunks with one adapter, as token rows; chunk i has the rows from ``starts[i]`` on.
 
-    Those of the merged adapter need nothing; from all others it is taken out.
+    Those of the merged adapter need no span; all others subtract it (delta correction).
     """
     spans: list[LoraSpan] = []
     for _, run in groupby(range(len(chunks)), key=lambda i: _generation(chunks[i])):

@@ -77,11 +77,11 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
     """Sample one token per row of ``logits [rows, vocab]``, without waiting for the device."""
     if all(row.params.plain_greedy for row in rows):
         return Samples(greedy_tokens(logits))
-    scores = logits
+    adjusted = logits
     if any(row.penalised for row in rows):
-        scores = logits.to(torch.float32, copy=True)
-        _penalise(scores, rows)
-    tokens = _sample_rows(scores, rows)
+        adjusted = logits.to(torch.float32, copy=True)
+        _penalise(adjusted, rows)
+    tokens = _sample_rows(adjusted, rows)
     scored = [index for index, row in enumerate(rows) if row.params.logprobs]
     if not scored:
         return Samples(tokens)
@@ -97,13 +97,13 @@ def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
     return _on_gpu(logits) if logits.is_cuda else _unless_overflowed(logits.argmax(dim=-1), logits)
 
 
-def _sample_rows(scores: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
-    """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered scores."""
+def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+    """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
     parameters = parameters_of(rows)
     truncated = any(row.truncated for row in rows)
-    if scores.is_cuda:
-        return _on_gpu(scores, to_device(parameters, scores.device), truncated=truncated)
-    return sample_with_torch(scores, parameters, truncated=truncated)
+    if logits.is_cuda:
+        return _on_gpu(logits, to_device(parameters, logits.device), truncated=truncated)
+    return sample_with_torch(logits, parameters, truncated=truncated)
 
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
@@ -119,31 +119,31 @@ def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
     )
 
 
-def _on_gpu(scores: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+def _on_gpu(logits: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
     from lora_kernels.sampling import sample_tokens  # needs Triton, which a host without a GPU need not have
 
-    return sample_tokens(scores, parameters, truncated=truncated)
+    return sample_tokens(logits, parameters, truncated=truncated)
 
 
-def sample_with_torch(scores: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
+def sample_with_torch(logits: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
     """As ``lora_kernels.sampling.sample_tokens``, in torch's operations."""
-    temperatures, scores = column(parameters, "temperature")[:, None], scores.float()
+    temperatures, logits = column(parameters, "temperature")[:, None], logits.float()
     if not bool((temperatures > 0).any()):
-        return _unless_overflowed(scores.argmax(dim=-1), scores)
-    tempered = scores / temperatures.clamp(min=1e-5)
+        return _unless_overflowed(logits.argmax(dim=-1), logits)
+    tempered = logits / temperatures.clamp(min=1e-5)
     if truncated:
         top_p, min_p, top_k = (column(parameters, field)[:, None] for field in ("top_p", "min_p", "top_k"))
         tempered = _truncate(tempered, top_p, min_p, top_k.long())
-    noisy = tempered + gumbel(column(parameters, "seed"), column(parameters, "position"), scores.shape[1])
-    return _unless_overflowed(torch.where(temperatures > 0, noisy, scores).argmax(dim=-1), scores)
+    noisy = tempered + gumbel(column(parameters, "seed"), column(parameters, "position"), logits.shape[1])
+    return _unless_overflowed(torch.where(temperatures > 0, noisy, logits).argmax(dim=-1), logits)
 
 
-def _unless_overflowed(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    finite = scores.amax(dim=-1).isfinite() & scores.amin(dim=-1).isfinite()  # both are NaN if any score is
+def _unless_overflowed(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    finite = logits.amax(dim=-1).isfinite() & logits.amin(dim=-1).isfinite()  # both are NaN if any logit is
     return torch.where(finite, tokens, OVERFLOWED)
 
 
-def _penalise(scores: torch.Tensor, rows: Seq[SamplingRow]) -> None:
+def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
     """Presence and frequency penalties as OpenAI defines them, over the output; the repetition
     penalty of CTRL (arXiv 1909.05858), over prompt and output; then the logit bias. In place."""
     repeated, counted, biased = _Entries(), _Entries(), _Entries()
@@ -157,46 +157,46 @@ def _penalise(scores: torch.Tensor, rows: Seq[SamplingRow]) -> None:
         if p.logit_bias:
             biased.add(index, p.logit_bias, np.fromiter(p.logit_bias.values(), dtype=np.float32))
     if repeated:
-        where, penalty = repeated.to(scores.device)
-        values = scores[where]
-        scores[where] = torch.where(values > 0, values / penalty, values * penalty)
+        where, penalty = repeated.to(logits.device)
+        values = logits[where]
+        logits[where] = torch.where(values > 0, values / penalty, values * penalty)
     for entries, sign in ((counted, -1), (biased, 1)):
         if entries:
-            where, change = entries.to(scores.device)
-            scores[where] = scores[where] + sign * change
+            where, change = entries.to(logits.device)
+            logits[where] = logits[where] + sign * change
 
 
 class _Entries:
-    """Single scores of a batch, each with a number."""
+    """Entries of a batch's logits, each with a number."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+        self._entries: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return bool(self._entries)
 
     def add(self, row: int, tokens: Collection[int], numbers: float | npt.NDArray[np.float32]) -> None:
         """``tokens`` of ``row``, each once, with a number each or one for all."""
         ids = np.fromiter(tokens, dtype=np.int64, count=len(tokens))
-        self._parts.append((row, ids, np.broadcast_to(np.float32(numbers), ids.shape)))
+        self._entries.append((row, ids, np.broadcast_to(np.float32(numbers), ids.shape)))
 
     def to(self, device: torch.device) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """(rows, tokens) to index scores with, and the numbers."""
-        rows = np.repeat([row for row, _, _ in self._parts], [len(ids) for _, ids, _ in self._parts])
-        tokens = np.concatenate([ids for _, ids, _ in self._parts])
-        numbers = np.concatenate([numbers for _, _, numbers in self._parts])
+        """(rows, tokens) to index logits with, and the numbers."""
+        rows = np.repeat([row for row, _, _ in self._entries], [len(ids) for _, ids, _ in self._entries])
+        tokens = np.concatenate([ids for _, ids, _ in self._entries])
+        numbers = np.concatenate([numbers for _, _, numbers in self._entries])
         both = to_device(torch.from_numpy(np.stack((rows, tokens))), device)
         return (both[0], both[1]), to_device(torch.from_numpy(numbers), device)
 
 
-def _truncate(scores: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
+def _truncate(logits: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
     """Keep the ``top_k`` best, then the smallest set with probability ``top_p``, then what has at
     least ``min_p`` of the best token's probability; everything else becomes -inf.
 
-    Tokens with the same score are kept or dropped together. Parameters ``[rows, 1]``, top-k 0 for all.
+    Tokens with the same logit are kept or dropped together. Parameters ``[rows, 1]``, top-k 0 for all.
     """
-    vocab = scores.shape[1]
-    ordered = scores.sort(dim=-1, descending=True).values
+    vocab = logits.shape[1]
+    ordered = logits.sort(dim=-1, descending=True).values
     last = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1
     beyond = ordered < ordered.gather(1, last)
     probabilities = ordered.masked_fill(beyond, float("-inf")).softmax(dim=-1)
@@ -204,7 +204,7 @@ def _truncate(scores: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, to
     dropped = beyond | ((before >= top_p) & (top_p < 1)) | (probabilities < min_p * probabilities[:, :1])
     dropped[:, 0] = False
     least = ordered.masked_fill(dropped, float("inf")).amin(dim=-1, keepdim=True)
-    return scores.masked_fill(scores < least, float("-inf"))
+    return logits.masked_fill(logits < least, float("-inf"))
 
 
 def gumbel(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The engine's scheduling without a model: real scheduler, policies, pool and residency, a virtual clock.
+"""The engine's scheduling without a model: real scheduler, policies, pool and device tier, a virtual clock.
 
 Steps take what a step-time model says instead of what a device needs, so that hours of traffic can be played against
 settings in minutes, on one core, with the same result every time. Nothing here imitates a policy.
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from .adapters.device_tier import AdapterResidency, AdapterSlot
+from .adapters.device_tier import AdapterSlot, DeviceTier
 from .adapters.layout import AdapterLayout, PackedAdapter
 from .config import EngineConfig
 from .memory import EvictionQueue, PageAllocator, PagePool, PoolGeometry, PrefixCache, RestoreCosts
@@ -21,7 +21,7 @@ from .request import GenerationRequest, RequestError, RequestUsage
 from .scheduling.admission_controller import AdmissionController
 from .scheduling.admissions import admissions
 from .scheduling.evictor import Evictor
-from .scheduling.merge_policies import PRISTINE, Applied, Batch, merge_policies
+from .scheduling.merge_policies import UNMERGED, Applied, Batch, merge_policies
 from .scheduling.queue_policies import PolicyContext, queue_policies
 from .scheduling.scheduler import Scheduler, StepPlan
 from .scheduling.sequence import Chunk, RequestState, Sequence, State, Timeline
@@ -201,18 +201,16 @@ class SimulatedEngine:
         copies = TimedCopies(self.clock, machine.copy_page_s)
         self.source = TimedSource(machine.adapters, self.clock, copies, machine.disk_s)
         self.prefixes = PrefixCache(self.allocator, _PAGE_TOKENS, queue, costs, enabled=self.config.prefix_cache)
-        self.residency = AdapterResidency(
-            pool, self.allocator, _SHAPES, self.clock, None, queue, costs, cast(Any, copies)
-        )
-        context = PolicyContext(self.config, self.clock, self.residency.on_device, machine.pages * _PAGE_TOKENS)
+        self.device_tier = DeviceTier(pool, self.allocator, _SHAPES, self.clock, None, queue, costs, cast(Any, copies))
+        context = PolicyContext(self.config, self.clock, self.device_tier.on_device, machine.pages * _PAGE_TOKENS)
         self.order = queue_policies.create(self.config.order, context)
         self.scheduler = Scheduler(
             order=self.order,
             allocator=self.allocator,
             geometry=geometry,
-            residency=self.residency,
+            device_tier=self.device_tier,
             prefixes=self.prefixes,
-            evictor=Evictor(self.allocator, queue, self.residency, self.prefixes),
+            evictor=Evictor(self.allocator, queue, self.device_tier, self.prefixes),
             source=self.source,
             prefetch=self.config.prefetch,
             step_tokens=self.config.step_tokens,
@@ -297,15 +295,15 @@ class SimulatedEngine:
 
     def _apply_mode(self, plan: StepPlan) -> Applied:
         batch = Batch.of(plan.chunks.values())
-        before = self._merged.digest if self._merged else PRISTINE
+        before = self._merged.digest if self._merged else UNMERGED
         wanted = self.mode.choose(batch, before)
         if wanted != before:
             if self._merged is not None:
-                self.residency.release_merged(self._merged)
-            self._merged = self.residency.get(wanted) if wanted else None
+                self.device_tier.release_merged(self._merged)
+            self._merged = self.device_tier.get(wanted) if wanted else None
             if self._merged is not None:
-                self.residency.acquire_merged(self._merged)
-        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (PRISTINE, 0)
+                self.device_tier.acquire_merged(self._merged)
+        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (UNMERGED, 0)
         return Applied(now, batch.lora(now, rank), switched=now != before)
 
     def _commit(self, chunk: Chunk) -> None:

@@ -16,7 +16,7 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 # Keys in a block, warps and stages of the pipeline: the quickest of those tried on an H200.
 FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
 FEW = 4 * 132  # programs up to which the first is taken: four on each of its multiprocessors
-SHORT_PROMPTS, LONG_PROMPTS = (32, 4, 2), (64, 4, 2)
+SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
 LONG = 1024  # tokens of the longest sequence from which the second is taken
 
 
@@ -44,7 +44,7 @@ def _attend_block(
 ):
     """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
 
-    No cell outside ``key_first`` to ``key_stop`` is read: it may hold a NaN of another sequence, which a weight of zero
+    No key outside ``key_first`` to ``key_stop`` is read: it may hold a NaN of another sequence, which a weight of zero
     does not make harmless. ``WHOLE``: every row sees every key of the block.
     """
     keys = key_start + tl.arange(0, BLOCK_N)
@@ -120,9 +120,9 @@ def _decode_kernel(
     if window > 0:
         visible = tl.maximum(length - window, 0)
     first = visible // BLOCK_N * BLOCK_N
-    share = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
-    start = first + split * share
-    stop = tl.minimum(start + share, length)
+    split_tokens = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
+    start = first + split * split_tokens
+    stop = tl.minimum(start + split_tokens, length)
     for key_start in range(start, stop, BLOCK_N):
         acc, best, total = _attend_block(
             q,
@@ -379,7 +379,7 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
-    keys, warps, stages = LONG_PROMPTS if table.shape[1] * page_tokens >= LONG else SHORT_PROMPTS
+    keys, warps, stages = LONG_CONTEXT if table.shape[1] * page_tokens >= LONG else SHORT_CONTEXT
     _prefill_kernel[(tiles.shape[0], kv_heads)](
         q,
         pool,

@@ -78,7 +78,7 @@ def _rope_kv_kernel(
     cos_ptr,
     sin_ptr,
     positions_ptr,
-    cells_ptr,
+    slot_mapping_ptr,
     pool_ptr,
     q_norm_ptr,
     k_norm_ptr,
@@ -105,7 +105,7 @@ def _rope_kv_kernel(
     exists = tokens < num_tokens
     ok = exists[:, None] & (dims < HALF)[None, :]
     row = tl.load(positions_ptr + tokens, mask=exists, other=0).to(tl.int64) * table_stride
-    cell = tl.load(cells_ptr + tokens, mask=exists, other=0).to(tl.int64)
+    slot = tl.load(slot_mapping_ptr + tokens, mask=exists, other=0).to(tl.int64)
     cos = tl.load(cos_ptr + row[:, None] + dims[None, :], mask=ok, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + row[:, None] + HALF + dims[None, :], mask=ok, other=0.0).to(tl.float32)
     grid_dependency_wait(PDL)
@@ -113,7 +113,7 @@ def _rope_kv_kernel(
     low = tl.load(place, mask=ok, other=0.0)
     high = tl.load(place + HALF, mask=ok, other=0.0)
     if head >= HEADS + KV_HEADS:
-        value = (cell + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM
+        value = (slot + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM
         value_place = pool_ptr + value[:, None] + dims[None, :]
         tl.store(value_place, low, mask=ok)
         tl.store(value_place + HALF, high, mask=ok)
@@ -129,7 +129,7 @@ def _rope_kv_kernel(
         a = (a * scale).to(low.dtype).to(tl.float32) * norm_low
         b = (b * scale).to(low.dtype).to(tl.float32) * norm_high
     if head >= HEADS:
-        place = pool_ptr + (cell * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None] + dims[None, :]
+        place = pool_ptr + (slot * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None] + dims[None, :]
     tl.store(place, (a * cos - b * sin).to(low.dtype), mask=ok)
     tl.store(place + HALF, (b * cos + a * sin).to(low.dtype), mask=ok)
 
@@ -151,8 +151,8 @@ def rope_and_write_kv(
     eps: float = 0.0,
 ) -> None:
     """Normalise (if the model does) and rotate queries in place in ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``;
-    rotate keys and copy values into the pool's cells. ``cos``, ``sin`` ``[positions, head_dim]``, the sine's first half
-    negated; ``slot_mapping [tokens]`` as ``PagePool.pool_rows`` rows."""
+    rotate keys and copy values into the pool, each token's into its slot. ``cos``, ``sin`` ``[positions, head_dim]``,
+    the sine's first half negated; ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``."""
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
             f"qkv has {qkv.shape[1]} columns, but {heads} + 2 x {kv_heads} heads of {head_dim} need "

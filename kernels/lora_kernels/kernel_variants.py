@@ -60,11 +60,11 @@ class SplitK:
     full: int = 0
 
     def elements(self, in_features: int, programs: int) -> int:
-        """For a launch with ``programs`` for each share of the input."""
-        share = self.most
-        while share > self.least and programs * num_splits(in_features, share // 2) <= self.full:
-            share //= 2
-        return share
+        """For a launch with ``programs`` for each split."""
+        split_size = self.most
+        while split_size > self.least and programs * num_splits(in_features, split_size // 2) <= self.full:
+            split_size //= 2
+        return split_size
 
 
 # The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
@@ -106,8 +106,8 @@ class LoraShape:
     variant: KernelVariant
     max_rank: int
 
-    def share(self, in_features: int, programs: int) -> int:
-        """Input elements for one program of a shrink that has ``programs`` for each share."""
+    def split_size(self, in_features: int, programs: int) -> int:
+        """Input elements for one program of a shrink that has ``programs`` for each split."""
         return SPLIT_K[self.variant].elements(in_features, programs)
 
     def workspace(
@@ -115,14 +115,14 @@ class LoraShape:
     ) -> ShrinkBuffers:
         """For any group with at most that many input features and targets; ``dtype`` is the activations'."""
         rows = self.max_rank * max_targets
-        splits = num_splits(max_in_features, self.share(max_in_features, programs=1))
+        splits = num_splits(max_in_features, self.split_size(max_in_features, programs=1))
         partial = torch.empty(splits, tokens, rows, dtype=torch.float32, device=device)
         return ShrinkBuffers(partial, torch.empty(tokens, rows, dtype=dtype, device=device))
 
 
-def num_splits(in_features: int, share: int) -> int:
-    """Parts of the input whose partial sums are kept apart."""
-    return -(-in_features // share)
+def num_splits(in_features: int, split_size: int) -> int:
+    """Splits of the input, each with partial sums of its own."""
+    return -(-in_features // split_size)
 
 
 def check_layout(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from .sampling_parameters import OVERFLOWED, ROW_WORDS, place
 
-PART = 8192  # tokens of the vocabulary that one program looks at
+SPLIT_SIZE = 8192  # tokens of the vocabulary that one program looks at
 BLOCK = 2048
 NONE = tl.constexpr(2**31 - 1)  # no token: larger than any id
 _OVERFLOWED = tl.constexpr(OVERFLOWED)
@@ -61,7 +61,7 @@ def _best_of(best, best_tokens):
 
 @triton.jit
 def _noisy(logits, temperature, state, tokens):
-    """Scores at their temperature, with noise; as they are for temperature 0."""
+    """Logits at their temperature, with noise; as they are for temperature 0."""
     if temperature > 0:
         logits = tl.div_rn(logits, tl.maximum(temperature, 1e-5)) + _gumbel(state, tokens)
     return logits
@@ -85,11 +85,11 @@ def _partial_argmax_kernel(
     vocab,
     WORDS: tl.constexpr,
     RANDOM: tl.constexpr,
-    PART: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The best token of one part of the vocabulary, for one row."""
-    part, row = tl.program_id(0), tl.program_id(1)
+    """Argmax over one split of the vocabulary, for one row."""
+    split, row = tl.program_id(0), tl.program_id(1)
     logits_ptr += row.to(tl.int64) * logits_stride
     state = tl.zeros((), dtype=tl.uint64)
     temperature = 0.0
@@ -99,16 +99,16 @@ def _partial_argmax_kernel(
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
     finite = tl.full((BLOCK,), True, dtype=tl.int1)
-    for start in range(part * PART, part * PART + PART, BLOCK):
+    for start in range(split * SPLIT_SIZE, split * SPLIT_SIZE + SPLIT_SIZE, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
         logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
         finite = finite & ((tl.abs(logits) < float("inf")) | (tokens >= vocab))
         best, best_tokens = _keep_best(best, best_tokens, _noisy(logits, temperature, state, tokens), tokens)
     value, token = _best_of(best, best_tokens)
-    if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other parts, since it is the least of the infinite
+    if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other splits, since it is the least of the infinite
         value = float("inf")
         token = _OVERFLOWED
-    place = row * tl.num_programs(0) + part
+    place = row * tl.num_programs(0) + split
     tl.store(values_ptr + place, value)
     tl.store(tokens_ptr + place, token)
 
@@ -182,17 +182,17 @@ def _rejection_kernel(
     out_ptr,
     logits_stride,
     vocab,
-    parts,
+    num_splits,
     WORDS: tl.constexpr,
     TRUNCATED: tl.constexpr,
-    PARTS: tl.constexpr,
+    NUM_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The best of all parts; where a row is truncated, tried again above it until it is one that is kept."""
+    """The best of all splits; where a row is truncated, tried again above it until it is one that is kept."""
     row = tl.program_id(0)
-    index = tl.arange(0, PARTS)
-    values = tl.load(values_ptr + row * parts + index, mask=index < parts, other=float("-inf"))
-    tokens = tl.load(tokens_ptr + row * parts + index, mask=index < parts, other=NONE)
+    index = tl.arange(0, NUM_SPLITS)
+    values = tl.load(values_ptr + row * num_splits + index, mask=index < num_splits, other=float("-inf"))
+    tokens = tl.load(tokens_ptr + row * num_splits + index, mask=index < num_splits, other=NONE)
     _best, token = _best_of(values, tokens)
     token = tl.minimum(token, vocab - 1)  # also for a row whose tempered logits are all -inf
     if TRUNCATED:
@@ -241,19 +241,19 @@ def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
             f"logits are {tuple(logits.shape)} with strides {logits.stride()}, their parameters "
             f"{None if rows is None else tuple(rows.shape)}; needs contiguous rows of logits, and of {ROW_WORDS} words"
         )
-    parts = triton.cdiv(vocab, PART)
-    values = torch.empty(count, parts, dtype=torch.float32, device=logits.device)
-    tokens = torch.empty(count, parts, dtype=torch.int32, device=logits.device)
+    num_splits = triton.cdiv(vocab, SPLIT_SIZE)
+    values = torch.empty(count, num_splits, dtype=torch.float32, device=logits.device)
+    tokens = torch.empty(count, num_splits, dtype=torch.int32, device=logits.device)
     out = torch.empty(count, dtype=torch.int64, device=logits.device)
     words = tokens if rows is None else rows
     floats = values if rows is None else rows.view(torch.float32)
-    _partial_argmax_kernel[parts, count](
+    _partial_argmax_kernel[num_splits, count](
         logits, words, floats, values, tokens, logits.stride(0), vocab,
-        WORDS=ROW_WORDS, RANDOM=rows is not None, PART=PART, BLOCK=BLOCK, num_warps=8,
+        WORDS=ROW_WORDS, RANDOM=rows is not None, SPLIT_SIZE=SPLIT_SIZE, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip
     _rejection_kernel[count,](
-        logits, words, floats, values, tokens, out, logits.stride(0), vocab, parts,
-        WORDS=ROW_WORDS, TRUNCATED=truncated and rows is not None, PARTS=triton.next_power_of_2(parts), BLOCK=BLOCK,
-        num_warps=16 if truncated else 1,
+        logits, words, floats, values, tokens, out, logits.stride(0), vocab, num_splits,
+        WORDS=ROW_WORDS, TRUNCATED=truncated and rows is not None, NUM_SPLITS=triton.next_power_of_2(num_splits),
+        BLOCK=BLOCK, num_warps=16 if truncated else 1,
     )  # fmt: skip
     return out

@@ -77,7 +77,7 @@ def _shrink_gemv_kernel(
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Up to ``TOKENS`` per tile: the rows' whole share of the input is in flight at once, no loop over it."""
+    """Up to ``TOKENS`` per tile: the rows' whole split of the input is in flight at once, no loop over it."""
     launch_dependents(PDL)
     split = tl.program_id(1)
     column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
@@ -145,12 +145,12 @@ def _shrink_grouped_kernel(
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WAYS: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Up to 16 tokens per tile: each of ``WAYS`` warps multiplies its own columns, and the program adds them up."""
-    tl.static_assert(SPLIT % (WAYS * BLOCK_K) == 0, "a share ends between two rounds of the loop")
+    tl.static_assert(SPLIT_SIZE % (WAYS * BLOCK_K) == 0, "a split ends between two rounds of the loop")
     launch_dependents(PDL)
     split = tl.program_id(1)
     inner = tl.arange(0, BLOCK_K)
@@ -169,8 +169,8 @@ def _shrink_grouped_kernel(
         tokens = (start + tokens).to(tl.int64)
         row_start = first_pool_row + rows * POOL_ROWS_PER_ROW
         acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
-        stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(split * SPLIT + SPLIT, IN), 0)
-        for k in range(split * SPLIT, stop, WAYS * BLOCK_K):
+        stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(split * SPLIT_SIZE + SPLIT_SIZE, IN), 0)
+        for k in range(split * SPLIT_SIZE, stop, WAYS * BLOCK_K):
             column = k + tl.arange(0, WAYS) * BLOCK_K
             ok = (column < IN)[:, None] & rows_ok[None, :]
             pool_row = row_start[None, :] + (column // KV_DIM)[:, None]
@@ -210,9 +210,9 @@ def _shrink_tile(
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
 ):
-    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SPLIT`` elements of the input from ``first`` on."""
+    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SPLIT_SIZE`` elements of the input from ``first`` on."""
     rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < num_rows
     tokens = tl.arange(0, BLOCK_T)
@@ -222,7 +222,7 @@ def _shrink_tile(
     first_pool_row = first_pool_row + rows * POOL_ROWS_PER_ROW
     columns = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_R, BLOCK_T), dtype=tl.float32)
-    for k in range(first, tl.minimum(first + SPLIT, IN), BLOCK_K):
+    for k in range(first, tl.minimum(first + SPLIT_SIZE, IN), BLOCK_K):
         pool_row = first_pool_row + k // KV_DIM
         page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + k % KV_DIM
@@ -265,7 +265,7 @@ def _shrink_prefill_kernel(
     BLOCK_R: tl.constexpr,
     SMALL_K: tl.constexpr,
     LARGE_K: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Prefill chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones."""
@@ -285,12 +285,12 @@ def _shrink_prefill_kernel(
     if length > SMALL:
         _shrink_tile(
             x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-            split * SPLIT, IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT,
+            split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
         )  # fmt: skip
         return
     _shrink_tile(
         x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-        split * SPLIT, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT,
+        split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
     )  # fmt: skip
 
 
@@ -341,8 +341,8 @@ def lora_shrink(
     launch, num_tiles, targets = SHRINK[shape.variant], tiles.shape[0], len(group.out_features)
     tokens, max_rows = x.shape[0], shape.max_rank * targets
     row_blocks = triton.cdiv(max_rows, launch.rows)
-    share = shape.share(group.in_features, row_blocks * num_tiles)
-    splits = num_splits(group.in_features, share)
+    split_size = shape.split_size(group.in_features, row_blocks * num_tiles)
+    splits = num_splits(group.in_features, split_size)
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
@@ -368,7 +368,7 @@ def lora_shrink(
         _shrink_prefill_kernel[row_blocks, num_tiles, splits](
             x, pool, to, tiles, *tables_of, *strides,
             SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows), LARGE_K=columns,
-            SPLIT=share, **common,
+            SPLIT_SIZE=split_size, **common,
         )  # fmt: skip
     else:
         max_work_items = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles
@@ -379,12 +379,13 @@ def lora_shrink(
         if shape.variant is KernelVariant.GROUPED:
             _shrink_grouped_kernel[grid](
                 x, pool, to, tiles, num_tiles, *tables_of, *strides,
-                BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SPLIT=share, MAX_TILES=max_tiles, **common,
+                BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SPLIT_SIZE=split_size, MAX_TILES=max_tiles,
+                **common,
             )  # fmt: skip
         else:
             _shrink_gemv_kernel[grid](
                 x, pool, to, tiles, num_tiles, *tables_of, *strides,
-                BLOCKS=share // columns, BLOCK_K=columns, TOKENS=int(shape.variant), MAX_TILES=max_tiles, **common,
+                BLOCKS=split_size // columns, BLOCK_K=columns, TOKENS=int(shape.variant), MAX_TILES=max_tiles, **common,
             )  # fmt: skip
     if summed and splits > 1:
         _sum_kernel[(tokens,)](

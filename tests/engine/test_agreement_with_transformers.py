@@ -249,7 +249,7 @@ def test_scattered_adapter_pages_give_the_same_tokens(families: Callable[[str], 
     tokens = decode_beside(engine, requests)
     for request in requests:
         assert tokens[request.request_id] == family.greedy(request.prompt_token_ids, adapters[request.request_id])
-    slots = list(engine.residency.slots())
+    slots = list(engine.device_tier.slots())
     assert any(b - a != 1 for slot in slots for a, b in zip(slot.pages, slot.pages[1:], strict=False))
 
 

@@ -16,7 +16,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.scheduling.merge_policies import PRISTINE, Applied, Batch, merge_policies
+from lora_engine.scheduling.merge_policies import UNMERGED, Applied, Batch, merge_policies
 from lora_engine.scheduling.merge_policies.auto import Credits
 from lora_engine.scheduling.merge_policies.dlora import Thresholds
 from lora_engine.scheduling.step_cost import Work
@@ -106,36 +106,36 @@ def test_a_merged_adapter_can_be_dropped(folder: Path) -> None:
     run(engine, folder, ["attention-r8"])
     digest = adapter_at("attention-r8", folder / "attention-r8").digest
     assert engine.drop_adapter(digest)
-    assert not list(engine.residency.slots())
+    assert not list(engine.device_tier.slots())
     engine.check()
 
 
 def batch(**tokens: int) -> Batch:
     """Adapters of rank 16; ``base`` is without one."""
-    return Batch((PRISTINE, 0, n) if name == "base" else (name, 16, n) for name, n in tokens.items())
+    return Batch((UNMERGED, 0, n) if name == "base" else (name, 16, n) for name, n in tokens.items())
 
 
 def test_what_lora_kernels_are_left_with() -> None:
     mixed = batch(a=6, b=2, base=2)
-    assert mixed.lora(PRISTINE, 0) == 16 * 8
+    assert mixed.lora(UNMERGED, 0) == 16 * 8
     assert mixed.lora("a", 16) == 16 * (2 + 2 + 2)  # b twice, the base once
     assert mixed.lora("gone", 16) == 16 * (8 + 10)
-    assert (mixed.dominant(), mixed.share("a"), batch(base=3).dominant()) == ("a", 0.6, PRISTINE)
+    assert (mixed.dominant(), mixed.share("a"), batch(base=3).dominant()) == ("a", 0.6, UNMERGED)
 
 
 def test_thresholds_merge_a_lone_adapter_and_leave_it_when_others_come() -> None:
     mode = Thresholds()
-    assert mode.choose(batch(a=7, b=1), PRISTINE) == PRISTINE
-    assert mode.choose(batch(a=8), PRISTINE) == "a"
+    assert mode.choose(batch(a=7, b=1), UNMERGED) == UNMERGED
+    assert mode.choose(batch(a=8), UNMERGED) == "a"
     assert mode.choose(batch(a=6, b=2), "a") == "a"  # three quarters: they ride along
-    assert mode.choose(batch(a=2, b=6), "a") == PRISTINE
+    assert mode.choose(batch(a=2, b=6), "a") == UNMERGED
 
 
 def test_thresholds_learn_from_what_merging_brought() -> None:
     eager, wary = Thresholds(), Thresholds()
     for mode, merged_s in ((eager, 0.5), (wary, 2.0)):
         for _ in range(5):
-            merged = mode.choose(batch(a=8, b=8), PRISTINE)
+            merged = mode.choose(batch(a=8, b=8), UNMERGED)
             mode.ran(Applied(merged, 128, False), Work(8), 1.0)
             for _ in range(10):
                 merged = mode.choose(batch(a=8), merged)
@@ -150,13 +150,13 @@ class Device:
 
     def __init__(self, mode: Credits, per_unit: float, merge_s: float) -> None:
         self.mode, self.per_unit, self.merge_s = mode, per_unit, merge_s
-        self.merged, self.merges, self.seconds = PRISTINE, 0, 0.0
+        self.merged, self.merges, self.seconds = UNMERGED, 0, 0.0
 
     def step(self, now: Batch) -> None:
         before, self.merged = self.merged, self.mode.choose(now, self.merged)
         switched = self.merged != before
         rank = 16 if self.merged else 0
-        merges = switched and self.merged != PRISTINE
+        merges = switched and self.merged != UNMERGED
         self.merges += merges
         seconds = 0.010 + self.per_unit * now.lora(self.merged, rank) + self.merge_s * merges
         self.seconds += seconds
@@ -179,7 +179,7 @@ def mixes(share: float, seed: int = 1) -> list[Batch]:
     return found
 
 
-@pytest.mark.parametrize(("share", "stays"), [(0.95, "a"), (0.7, "a"), (0.25, PRISTINE)])
+@pytest.mark.parametrize(("share", "stays"), [(0.95, "a"), (0.7, "a"), (0.25, UNMERGED)])
 def test_credits_end_where_steps_are_shorter(share: float, stays: str) -> None:
     device = Device(Credits(), per_unit=4e-6, merge_s=0.030)
     device.run(mixes(share), 2000)
@@ -217,9 +217,9 @@ used = st.dictionaries(st.sampled_from(["base", "a", "b", "c"]), st.integers(1, 
 @given(st.lists(used, max_size=80))
 def test_policies_only_merge_what_is_used(steps: list[dict[str, int]]) -> None:
     for name in ("merged", "dlora", "auto"):
-        mode, merged = merge_policies.create(name), PRISTINE
+        mode, merged = merge_policies.create(name), UNMERGED
         for step in steps:
             now = batch(**step)
             before, merged = merged, mode.choose(now, merged)
-            assert merged in (PRISTINE, before) or now.tokens[merged]
+            assert merged in (UNMERGED, before) or now.tokens[merged]
             mode.ran(Applied(merged, now.lora(merged, 16 if merged else 0), merged != before), Work(now.total), 1.0)

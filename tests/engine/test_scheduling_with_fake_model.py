@@ -1,4 +1,4 @@
-"""The scheduler, the allocator and adapter residency under a model whose every output proves its inputs.
+"""The scheduler, the allocator and the device tier under a model whose every output proves its inputs.
 
 The fake model stores each token in its KV cell and derives the next token from the whole
 context *as read back through the page table*, and from a marker read out of the adapter's
@@ -234,7 +234,7 @@ def test_every_output_is_right_whatever_the_schedule(
     config = {"step_tokens": step_tokens, "max_running": max_running, "order": order, "prefetch": prefetch}
     engine = build(config, pages, source)
     if slow_copies:
-        engine.residency._copies = LateCopies(rnd)
+        engine.device_tier._copies = LateCopies(rnd)
     beginnings = [[rnd.randrange(1, VOCAB) for _ in range(18)] for _ in range(3)]
     engine.runner.overlaps = overlaps  # as on a GPU: the host sees a step's tokens after it launched the next
     outputs: dict[tuple[str, int], list[int]] = {}
@@ -418,4 +418,4 @@ def test_adapters_of_waiting_requests_are_brought_ahead_of_their_turn() -> None:
     for index, adapter in enumerate(adapters):
         engine.add_request(GenerationRequest(str(index), [1], SamplingParams(max_tokens=5), adapter.digest))
     engine.step()
-    assert {slot.digest for slot in engine.residency.slots()} == {p.digest for p in adapters[:3]}
+    assert {slot.digest for slot in engine.device_tier.slots()} == {p.digest for p in adapters[:3]}

@@ -128,7 +128,7 @@ def soak(tmp_path: Path, seconds: float, **settings: object) -> Soak:
     assert run.preempted, "the pool was meant to be too small"
     assert run.dropped, "adapters were meant to be evicted while others run"
     print(f"\nsoak of {seconds:.0f} s: {engine.steps} steps, {run.finished} answers equal their references, "
-          f"{run.aborted} aborted, {run.preempted} pre-emptions, {engine.residency.stats.adapters} adapter loads, "
+          f"{run.aborted} aborted, {run.preempted} pre-emptions, {engine.device_tier.stats.adapters} adapter loads, "
           f"{run.dropped} dropped")  # fmt: skip
     return run
 

@@ -170,10 +170,10 @@ def test_an_input_of_whole_shares_whose_number_is_no_power_of_two(
 def test_few_tiles_are_shared_by_more_programs() -> None:
     shape = LoraShape(KernelVariant.GROUPED, 64)
     few = 51 * 12  # tiles that a graph for few adapters of 256 rows has room for, blocks of rank rows
-    assert [shape.share(4096, programs) for programs in (12, few, few + 1)] == [1024, 1024, 2048]
-    assert [shape.share(4096, programs) for programs in (1225, 1226, 104 * 12)] == [2048, 4096, 4096]
-    assert [shape.share(14336, programs) for programs in (60, 51 * 4, 104 * 4)] == [1024, 2048, 4096]
-    assert LoraShape(KernelVariant.GEMV_1, 64).share(4096, 12) == SPLIT_K[KernelVariant.GEMV_1].most
+    assert [shape.split_size(4096, programs) for programs in (12, few, few + 1)] == [1024, 1024, 2048]
+    assert [shape.split_size(4096, programs) for programs in (1225, 1226, 104 * 12)] == [2048, 4096, 4096]
+    assert [shape.split_size(14336, programs) for programs in (60, 51 * 4, 104 * 4)] == [1024, 2048, 4096]
+    assert LoraShape(KernelVariant.GEMV_1, 64).split_size(4096, 12) == SPLIT_K[KernelVariant.GEMV_1].most
 
 
 @pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from lora_engine.sampling import greedy_tokens, sample_with_torch
-from lora_kernels.sampling import BLOCK, PART, sample_tokens
+from lora_kernels.sampling import BLOCK, SPLIT_SIZE, sample_tokens
 from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float32] if DEVICE == "cuda" else [torch.float16, torch.float32]
-VOCABS = (1, 50, BLOCK, PART, PART + 1, 2 * PART + 300)
+VOCABS = (1, 50, BLOCK, SPLIT_SIZE, SPLIT_SIZE + 1, 2 * SPLIT_SIZE + 300)
 
 
 def parameters(count: int, **given: float) -> torch.Tensor:
@@ -47,7 +47,7 @@ def test_greedy_is_the_first_of_the_best(vocab: int, dtype: torch.dtype) -> None
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("vocab", "truncated"), [(1, True), (50, True), (2 * PART + 300, False)])
+@pytest.mark.parametrize(("vocab", "truncated"), [(1, True), (50, True), (2 * SPLIT_SIZE + 300, False)])
 def test_a_row_that_is_not_finite_yields_no_token(vocab: int, truncated: bool, dtype: torch.dtype) -> None:
     """Wherever the logit is, however the row is sampled; nothing changes for the rows beside it."""
     logits = torch.randn(6, vocab).to(dtype)
@@ -83,7 +83,7 @@ def test_random_rows_beside_greedy_ones(vocab: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("scale", [0.1, 3.0], ids=["flat", "peaked"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_truncated_rows(dtype: torch.dtype, scale: float) -> None:
-    rnd, count, vocab = random.Random(3), 12, PART + 300
+    rnd, count, vocab = random.Random(3), 12, SPLIT_SIZE + 300
     logits = (torch.randn(count, vocab) * scale).to(dtype)  # in half precision with many equal logits
     rows = row_parameters(
         seeds=[rnd.randrange(2**40) for _ in range(count)],
@@ -118,7 +118,7 @@ def test_equal_scores_are_kept_together() -> None:
 
 
 def test_a_row_depends_on_nothing_beside_it() -> None:
-    logits = torch.randn(4, PART + 5)
+    logits = torch.randn(4, SPLIT_SIZE + 5)
     rows = parameters(4, top_ps=0.8)
     together = choose(logits, rows, truncated=True)
     assert [choose(logits[i : i + 1], rows[i : i + 1], truncated=True)[0] for i in range(4)] == together

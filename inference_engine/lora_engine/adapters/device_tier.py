@@ -17,7 +17,7 @@ from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, poo
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TargetWeights:
     """One target inside a group: columns of the shrunk activation, columns of the output, B."""
 
     rank_start: int
@@ -33,7 +33,7 @@ class GroupWeights:
     """The modules of one layer that read the same input."""
 
     a_t: torch.Tensor  # [in, sum of ranks]
-    parts: tuple[Part, ...]
+    targets: tuple[TargetWeights, ...]
 
 
 class AdapterSlot(Evictable):
@@ -91,34 +91,36 @@ class AdapterSlot(Evictable):
 
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
         slots = {slot.target: slot for slot in self.layout.layers[layer]}
-        cells = self._cells(layer) if slots else None
-        return tuple(self._group_weights(cells, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS)
+        pool_rows = self._pool_rows(layer) if slots else None
+        return tuple(
+            self._group_weights(pool_rows, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS
+        )
 
-    def _cells(self, layer: int) -> torch.Tensor:
+    def _pool_rows(self, layer: int) -> torch.Tensor:
         """``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
         data, kv_dim = self._pool.data[layer], self._pool.geometry.kv_dim
         if self._contiguous:
             return data[self.pages[0] : self.pages[0] + len(self.pages)].view(-1, kv_dim)
         return data[torch.tensor(self.pages, device=data.device)].view(-1, kv_dim)
 
-    def _group_weights(self, cells: torch.Tensor | None, slots: list[ModuleSlot]) -> GroupWeights | None:
-        if not slots or cells is None:
+    def _group_weights(self, pool_rows: torch.Tensor | None, slots: list[ModuleSlot]) -> GroupWeights | None:
+        if not slots or pool_rows is None:
             return None
         ranks = [slot.rank for slot in slots]
-        a = _rows(cells, slots[0].a_row, sum(ranks), slots[0].in_features)
+        a = _rows(pool_rows, slots[0].a_row, sum(ranks), slots[0].in_features)
         ends = list(itertools.accumulate(ranks))
-        parts = tuple(
-            Part(
+        targets = tuple(
+            TargetWeights(
                 end - slot.rank,
                 end,
                 self._offsets[slot.target],
                 self._offsets[slot.target] + slot.out_features,
-                _rows(cells, slot.b_row, slot.rank, slot.out_features),
+                _rows(pool_rows, slot.b_row, slot.rank, slot.out_features),
                 slot.scale,
             )
             for slot, end in zip(slots, ends, strict=True)
         )
-        return GroupWeights(a.T, parts)
+        return GroupWeights(a.T, targets)
 
 
 def target_groups(layout: AdapterLayout) -> frozenset[int]:
@@ -148,7 +150,7 @@ class AdapterTable(Protocol):
         """An unused index, to be described with ``write``."""
 
     def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
-        """Describe an adapter to the kernels, in the order of the current stream; -1: as what takes it away."""
+        """Describe an adapter to the kernels, in the order of the current stream; -1: negated."""
 
     def give_back(self, index: int) -> None:
         """The index may be used again."""
@@ -167,7 +169,17 @@ class LoadStats:
     exposed_seconds: float = 0.0
 
 
-class AdapterResidency:
+@dataclass(frozen=True, slots=True)
+class DeviceAdapter:
+    """An adapter on the device, and how many requests use it now."""
+
+    digest: str
+    running: int
+    num_bytes: int
+    rank: int
+
+
+class DeviceTier:
     """The device tier: load an adapter, acquire it for a request, give it back, drop it."""
 
     def __init__(
@@ -210,6 +222,9 @@ class AdapterResidency:
 
     def slots(self) -> Iterable[AdapterSlot]:
         return self._slots.values()
+
+    def report(self) -> list[DeviceAdapter]:
+        return [DeviceAdapter(s.digest, s.refs, s.num_bytes, s.rank) for s in self._slots.values()]
 
     @property
     def num_arriving(self) -> int:
@@ -255,7 +270,7 @@ class AdapterResidency:
             self._becomes_idle(slot)
 
     def acquire_merged(self, slot: AdapterSlot) -> None:
-        """Like ``acquire``, for the base's weights that it is merged into: others must be able to take it out."""
+        """Like ``acquire``, for the base's weights that it is merged into: others must be able to subtract it."""
         self.acquire(slot)
         if self._table:
             slot.delta_correction_index = self._table_row()
@@ -326,10 +341,10 @@ class AdapterResidency:
         return self._table.take()
 
 
-def _rows(cells: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
+def _rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
     """``[count, features]`` view of rows that start at ``pool_row``."""
-    per_row = pool_rows_per_row(features, cells.shape[1])
-    return cells[pool_row : pool_row + count * per_row].view(count, per_row * cells.shape[1])[:, :features]
+    per_row = pool_rows_per_row(features, pool_rows.shape[1])
+    return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]
 
 
-__all__ = ["AdapterResidency", "AdapterSlot", "GroupWeights", "OutOfPages", "Part", "group_offsets"]
+__all__ = ["AdapterSlot", "DeviceAdapter", "DeviceTier", "GroupWeights", "OutOfPages", "TargetWeights", "group_offsets"]

@@ -105,7 +105,7 @@ def pack_adapter(
     data = (memory or PageableMemory()).zeros(shape, dtype)
     names = {(m.layer, m.target): m for m in manifest.modules}
     for layer, slots in enumerate(layout.layers):
-        cells = data[layer].view(-1, geometry.kv_dim)
+        pool_rows = data[layer].view(-1, geometry.kv_dim)
         for slot in slots:
             module = names[layer, slot.target]
             a = _tensor(weights, module.a_name)
@@ -114,8 +114,8 @@ def pack_adapter(
                 b = _shard(b, targets)
             else:
                 a = _shard(a, targets)
-            _write_rows(cells, slot.a_row, a)
-            _write_rows(cells, slot.b_row, b)
+            _write_rows(pool_rows, slot.a_row, a)
+            _write_rows(pool_rows, slot.b_row, b)
     return PackedAdapter(digest, manifest.rank, layout, data)
 
 
@@ -152,11 +152,11 @@ def _shard(rows: torch.Tensor, targets: TargetShapes) -> torch.Tensor:
     return rows[:, targets.rank * width : (targets.rank + 1) * width]
 
 
-def _write_rows(cells: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
+def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
     count, features = rows.shape
-    per_row = pool_rows_per_row(features, cells.shape[1])
-    block = cells[pool_row : pool_row + count * per_row].view(count, per_row * cells.shape[1])
-    block[:, :features] = rows.to(cells.dtype)
+    per_row = pool_rows_per_row(features, pool_rows.shape[1])
+    block = pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])
+    block[:, :features] = rows.to(pool_rows.dtype)
 
 
 def _tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:

@@ -19,11 +19,11 @@ from .batch import PrefillSpan, StepBatch
 class AttentionPlan:
     """What every layer of a step shares: where to store, gather indices and masks."""
 
-    slot_mapping: torch.Tensor  # [tokens] rows of PagePool.pool_rows
-    value_cells: torch.Tensor
+    slot_mapping: torch.Tensor  # [tokens] rows of PagePool.pool_rows that take the keys
+    value_slots: torch.Tensor  # the same for the values
     key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
     value_rows: torch.Tensor
-    # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered cells it hides.
+    # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered positions it hides.
     masks: dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -31,13 +31,13 @@ def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], d
     """Build what the step's layers share. ``windows`` are the model's distinct sliding windows; 0 is full."""
     key_rows = (batch.block_table * 2).flatten()
     tokens = batch.block_table.shape[1] * pool.geometry.page_tokens
-    places = torch.arange(tokens, device=batch.block_table.device)
+    key_positions = torch.arange(tokens, device=batch.block_table.device)
     lengths = batch.seq_lens[:, None]
     masks = {}
     for window in windows:
-        hidden = places >= lengths
+        hidden = key_positions >= lengths
         if window:
-            hidden = hidden | (places < lengths - window)
+            hidden = hidden | (key_positions < lengths - window)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
         masks[window] = mask[:, None, None, :], hidden.flatten().nonzero()[:, 0]
     return AttentionPlan(
@@ -46,10 +46,10 @@ def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], d
 
 
 def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their cells."""
-    cells = pool.pool_rows(layer)
-    cells.index_copy_(0, plan.slot_mapping, k)
-    cells.index_copy_(0, plan.value_cells, v)
+    """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their slots."""
+    pool_rows = pool.pool_rows(layer)
+    pool_rows.index_copy_(0, plan.slot_mapping, k)
+    pool_rows.index_copy_(0, plan.value_slots, v)
 
 
 def attend(
@@ -69,19 +69,19 @@ def attend(
 def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
     g, (mask, hidden) = pool.geometry, plan.masks[window]
     k, v = (_gather(pool, layer, rows, hidden, q.shape[0]) for rows in (plan.key_rows, plan.value_rows))
-    # The query heads that share a key head stand where a prompt's tokens would: each key is read once.
+    # The query heads that share a key head stand where the tokens of a prefill would: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
     return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
 
 
 def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, count: int) -> torch.Tensor:
-    """``[count, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden cells.
+    """``[count, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden positions.
 
     Those hold what another sequence left there, and a mask alone multiplies it by zero: NaN stays NaN.
     """
     g = pool.geometry
-    cells = pool.half_pages(layer).index_select(0, rows).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
-    return cells.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
+    gathered = pool.half_pages(layer).index_select(0, rows).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
+    return gathered.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
 
 
 def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """One step's work as tensors: a ragged batch of tokens, decode rows first.
 
 Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with
-one new token; the rest are prefill chunks, one span each. Inside both parts sequences with
+one new token; the rest are prefill chunks, one span each. Within each of the two, sequences with
 the same adapter are neighbours, so that an adapter's tokens are slices.
 """
 
@@ -17,7 +17,10 @@ from lora_engine.adapters.device_tier import AdapterSlot
 
 @dataclass(frozen=True, slots=True)
 class LoraSpan:
-    """Token rows ``[start, stop)`` use ``slot``; with ``sign`` -1, what is merged of it is taken out for them."""
+    """Token rows ``[start, stop)`` use ``slot``.
+
+    With ``sign`` -1 it is merged into the base's weights, and they subtract it (delta correction).
+    """
 
     slot: AdapterSlot
     start: int

@@ -153,7 +153,7 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     with torch.inference_mode():
         model.forward(prefill_batch(tokens, geometry, device), scratch)
     activations = torch.cuda.max_memory_allocated(device) - before
-    # In float32: scores to penalise; scores, and log-probabilities, of rows that ask for them.
+    # In float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
     logits = config.max_running * model.config.vocab_size * 4 * 3
     del scratch
     torch.cuda.empty_cache()
@@ -174,11 +174,11 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> 
     """One base-model prompt of ``tokens`` tokens in pages 1, 2, …: for measuring."""
     positions = torch.arange(tokens, device=device)
     pages = torch.arange(1, geometry.pages_for_tokens(tokens) + 1, device=device)
-    cells = pages[positions // geometry.page_tokens] * geometry.rows_per_page + positions % geometry.page_tokens
+    slot_mapping = pages[positions // geometry.page_tokens] * geometry.rows_per_page + positions % geometry.page_tokens
     return StepBatch(
         token_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
         positions=positions,
-        slot_mapping=cells,
+        slot_mapping=slot_mapping,
         num_decode=0,
         block_table=torch.zeros(0, 0, dtype=torch.int64, device=device),
         seq_lens=torch.zeros(0, dtype=torch.int64, device=device),

@@ -21,7 +21,7 @@ def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: 
             continue
         shrunk = torch.mm(x[span.start : span.stop], weights.a_t)
         rows = out[span.start : span.stop]
-        for part in weights.parts:
-            rows[:, part.out_start : part.out_stop].addmm_(
-                shrunk[:, part.rank_start : part.rank_stop], part.b, alpha=span.sign * part.scale
+        for target in weights.targets:
+            rows[:, target.out_start : target.out_stop].addmm_(
+                shrunk[:, target.rank_start : target.rank_stop], target.b, alpha=span.sign * target.scale
             )

@@ -1,11 +1,11 @@
 """A second set of the base model's matrices, with one adapter merged in.
 
-The pristine set is only ever read: a merge writes ``W + scale * B^T A`` from it, rounded once, and the next
+The base set is only read: a merge writes ``W + scale * B^T A`` from it, rounded once, and the next
 merge starts from it again. Adding and subtracting in place, as dLoRA's published code does, drifts in 16 bits.
 
-Rows of other requests take the merged adapter out again, ``x (W + D) - x D``. That gives ``x W`` only as long as ``D``
-is of ``W``'s size or smaller: what ``W`` loses in the sum to a larger one does not come back. So such an adapter is not
-merged (``harmless``), else one tenant could change the others' answers.
+Rows of other requests subtract the merged adapter again (dLoRA's delta correction), ``x (W + D) - x D``. That gives
+``x W`` only as long as ``D`` is of ``W``'s size or smaller: what ``W`` loses in the sum to a larger one does not come
+back. So such an adapter is not merged (``harmless``), else one tenant could change the others' answers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 
 
 class MergedLayers:
-    """Layers that share everything with the pristine ones but the matrices that LoRA changes."""
+    """Layers that share everything with the base's but the matrices that LoRA changes."""
 
-    def __init__(self, pristine: list[LayerWeights]) -> None:
+    def __init__(self, base: list[LayerWeights]) -> None:
         self.layers = [
-            replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in pristine
+            replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in base
         ]
-        self._pristine = pristine
-        self._changed: set[tuple[int, int]] = set()  # (layer, group) that differ from the pristine ones
+        self._base = base
+        self._changed: set[tuple[int, int]] = set()  # (layer, group) that differ from the base
 
     @torch.inference_mode()
     def harmless(self, slot: AdapterSlot) -> bool:
         """Whether others notice no more than rounding of the adapter's being merged. Waits for the device.
 
-        No element of what it adds, nor of any rank's share of it, may exceed the largest of the matrix; and what others
-        compute to take it out must stay in range. Overwrites the layers: follow with ``merge`` of any adapter.
+        No element of what it adds, nor of any single rank of it, may exceed the largest of the matrix; and what others
+        compute to subtract it must stay in range. Overwrites the layers: follow with ``merge`` of any adapter.
         """
         worst = []
         for index, layer in enumerate(self.layers):
@@ -47,11 +47,11 @@ class MergedLayers:
                 if weights is None:
                     continue
                 self._changed.add((index, group))
-                scratch, base = getattr(layer, name), getattr(self._pristine[index], name)
-                for part in weights.parts:
-                    rows = slice(part.out_start, part.out_stop)
-                    a, b = weights.a_t[:, part.rank_start : part.rank_stop].t(), part.b
-                    worst += _sizes(a, b, part.scale, base[rows], scratch[rows])
+                scratch, base = getattr(layer, name), getattr(self._base[index], name)
+                for target in weights.targets:
+                    rows = slice(target.out_start, target.out_stop)
+                    a, b = weights.a_t[:, target.rank_start : target.rank_stop].t(), target.b
+                    worst += _sizes(a, b, target.scale, base[rows], scratch[rows])
         return not worst or bool(torch.stack(worst).amax() <= 1)  # False for NaN
 
     @torch.inference_mode()
@@ -60,7 +60,7 @@ class MergedLayers:
         before, self._changed = self._changed, set()
         for index, layer in enumerate(self.layers):
             for group, name in _MATRICES.items():
-                merged, base = getattr(layer, name), getattr(self._pristine[index], name)
+                merged, base = getattr(layer, name), getattr(self._base[index], name)
                 weights = slot.group(index, group)
                 if weights is None:
                     if (index, group) in before:
@@ -68,12 +68,12 @@ class MergedLayers:
                     continue
                 self._changed.add((index, group))
                 written = 0
-                for part in weights.parts:
-                    rows = slice(part.out_start, part.out_stop)
-                    merged[written : part.out_start].copy_(base[written : part.out_start])
-                    a = weights.a_t[:, part.rank_start : part.rank_stop].t()
-                    torch.addmm(base[rows], part.b.t(), a, alpha=part.scale, out=merged[rows])
-                    written = part.out_stop
+                for target in weights.targets:
+                    rows = slice(target.out_start, target.out_stop)
+                    merged[written : target.out_start].copy_(base[written : target.out_start])
+                    a = weights.a_t[:, target.rank_start : target.rank_stop].t()
+                    torch.addmm(base[rows], target.b.t(), a, alpha=target.scale, out=merged[rows])
+                    written = target.out_stop
                 merged[written:].copy_(base[written:])
 
 

@@ -1,4 +1,4 @@
-"""Attention of prompt chunks on a GPU: by the kernels of this repository, or by FlashInfer's where it is installed.
+"""Attention of prefill chunks on a GPU: by the kernels of this repository, or by FlashInfer's where it is installed.
 
 FlashInfer's kernels for Hopper take two thirds of the time over long prompts (`benchmarks/attention_table.py`). They
 are compiled on the machine, by nvcc, when they are first used.
@@ -30,7 +30,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
 
 
 class PrefillAttention(Protocol):
-    """Plans a step's prompt chunks once, for all layers."""
+    """Plans a step's prefill chunks once, for all layers."""
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend: ...
 

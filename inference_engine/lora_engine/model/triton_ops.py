@@ -58,11 +58,11 @@ class TritonPlan:
     block_table: torch.Tensor
     seq_lens: torch.Tensor
     splits: int
-    prefill: Attend | None  # None: no prompt chunk in this step
+    prefill: Attend | None  # None: no prefill in this step
     lora: LoraPlan | None
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
-    delta_correction: LoraPlan | None = None  # takes the merged adapter out of the rows that do not use it
+    delta_correction: LoraPlan | None = None  # subtracts the merged adapter from the rows that do not use it
 
 
 class TritonOps:
@@ -114,7 +114,7 @@ class TritonOps:
             return linear(x, weight, bias)
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
-        # can be fetched; the product then adds itself onto them. Over a prompt's rows that product is slower.
+        # can be fetched; the product then adds itself onto them. In a prefill that product is slower.
         deltas_first = plan.prefill is None
         if deltas_first:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device), bias
@@ -176,11 +176,11 @@ class TritonOps:
         if not used:
             return None
         rows = len(batch.positions)
-        decode, prompts = split_spans(covering(used, rows), batch.num_decode)
-        shape = lora_shape(KernelVariant.PREFILL if len(prompts) else decode_variant(decode), max_rank(used))
-        # A prompts' launch takes tiles of up to 16 rows as well, for the decode rows beside them.
+        decode, prefill = split_spans(covering(used, rows), batch.num_decode)
+        shape = lora_shape(KernelVariant.PREFILL if len(prefill) else decode_variant(decode), max_rank(used))
+        # A prefill launch takes tiles of up to 16 rows as well, for the decode rows beside them.
         tiles = [
-            token_tiles(prompts, KernelVariant.PREFILL),
+            token_tiles(prefill, KernelVariant.PREFILL),
             token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),
         ]
         return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
@@ -209,10 +209,10 @@ def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
 
 
 def split_spans(spans: Sequence[Span], border: int) -> tuple[list[Span], list[Span]]:
-    """The spans' parts in the decode rows, which come first, and in the prompts' rows."""
+    """The spans, cut at ``border``: of the decode rows, which come first, and of the prefill rows."""
     decode = [span._replace(stop=min(span.stop, border)) for span in spans if span.start < border]
-    prompts = [span._replace(start=max(span.start, border)) for span in spans if span.stop > border]
-    return decode, prompts
+    prefill = [span._replace(start=max(span.start, border)) for span in spans if span.stop > border]
+    return decode, prefill
 
 
 def touched(spans: Sequence[LoraSpan]) -> frozenset[int]:
@@ -225,7 +225,7 @@ def max_rank(spans: Sequence[LoraSpan]) -> int:
 
 
 def table_index(span: LoraSpan) -> int:
-    """The adapter's row in the kernels' tables; of its negative, if it is to be taken out."""
+    """The adapter's row in the kernels' tables; of its negative, if it is to be subtracted."""
     return span.slot.table_index if span.sign > 0 else span.slot.delta_correction_index
 
 

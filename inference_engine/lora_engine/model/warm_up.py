@@ -1,4 +1,4 @@
-"""Steps with a prompt and each way to sample, run once at start: no request must wait for a compiler.
+"""Prefill steps and each way to sample, run once at start: no request must wait for a compiler.
 
 Decode steps are compiled when their graphs are captured.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
-def compile_prompt_steps(model: Transformer, pool: PagePool) -> float:
+def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
     """Short and long prompts, with and without adapters; overwrites the first pages of an unused ``pool``.
 
     Returns the seconds that it took.
@@ -50,5 +50,5 @@ def compile_prompt_steps(model: Transformer, pool: PagePool) -> float:
             params = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
             sample(logits, [SamplingRow(params, seed=0, position=0)] * len(logits))
     seconds = time.perf_counter() - started
-    log.info("compiled what prompts run in %.1f s", seconds)
+    log.info("compiled prefill steps in %.1f s", seconds)
     return seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lora_engine.adapters.device_tier import AdapterResidency, AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
 from lora_engine.memory import Evictable, EvictionQueue, PageAllocator, PrefixCache, PrefixNode
 
 
@@ -10,30 +10,30 @@ class Evictor:
     """Frees pages from idle adapters and cached prefixes, cheapest to lose first."""
 
     def __init__(
-        self, allocator: PageAllocator, queue: EvictionQueue, residency: AdapterResidency, prefixes: PrefixCache
+        self, allocator: PageAllocator, queue: EvictionQueue, device_tier: DeviceTier, prefixes: PrefixCache
     ) -> None:
         self._allocator = allocator
         self._queue = queue
-        self._residency = residency
+        self._device_tier = device_tier
         self._prefixes = prefixes
 
     def free_up(self, pages_wanted: int) -> bool:
         """Evict until ``pages_wanted`` are free. True if they are; nothing is evicted if they never would be."""
-        idle = self._residency.idle_pages + self._allocator.stats().cached_prefix
+        idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
         if self._allocator.free + idle < pages_wanted:
             return False
         arriving: list[AdapterSlot] = []
         while self._allocator.free < pages_wanted and (entry := self._queue.pop()) is not None:
             self._evict(entry, arriving)
         for slot in arriving:
-            self._residency.offer(slot)
+            self._device_tier.offer(slot)
         return self._allocator.free >= pages_wanted
 
     def _evict(self, entry: Evictable, arriving: list[AdapterSlot]) -> None:
         if isinstance(entry, PrefixNode):
             self._prefixes.evict(entry)
         elif isinstance(entry, AdapterSlot):
-            if self._residency.ready(entry):
-                self._residency.drop(entry)
+            if self._device_tier.ready(entry):
+                self._device_tier.drop(entry)
             else:
                 arriving.append(entry)  # just asked for: not what to give up

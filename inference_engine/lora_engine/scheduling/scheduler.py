@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lora_engine.adapters.device_tier import AdapterResidency, AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
@@ -59,7 +59,7 @@ class Scheduler:
         order: QueuePolicy,
         allocator: PageAllocator,
         geometry: PoolGeometry,
-        residency: AdapterResidency,
+        device_tier: DeviceTier,
         prefixes: PrefixCache,
         evictor: Evictor,
         source: AdapterSource,
@@ -79,7 +79,7 @@ class Scheduler:
         self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens, cost, self.prefill_budget)
         self._allocator = allocator
         self._geometry = geometry
-        self._residency = residency
+        self._device_tier = device_tier
         self._prefixes = prefixes
         self._evictor = evictor
         self._source = source
@@ -90,7 +90,7 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """The next step's plan; every chunk in it has its pages and its adapter slot."""
         plan = StepPlan()
-        self._residency.collect_arrivals()
+        self._device_tier.collect_arrivals()
         budget = self._continue_running(plan, self._step_tokens)
         self._admit_waiting(plan, budget)
         self._prefetch_adapters()
@@ -101,11 +101,11 @@ class Scheduler:
         self.forecast.queued(sequence)
 
     def adapter_on_device(self, digest: str) -> bool:
-        return not digest or self._residency.on_device(digest)
+        return not digest or self._device_tier.on_device(digest)
 
     def room(self) -> FreeCapacity:
         """What the batch could take now, beside a page for each running sequence."""
-        idle = self._residency.idle_pages + self._allocator.stats().cached_prefix
+        idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
         pages = max(0, self._allocator.free + idle - len(self.running))
         return FreeCapacity(self._max_running - len(self.running), pages * self._geometry.page_tokens)
 
@@ -246,11 +246,11 @@ class Scheduler:
         digest = sequence.request.adapter_digest
         if not digest:
             return Outcome.ADMITTED
-        slot = self._residency.get(digest) or self._copy_to_device(sequence, digest)
+        slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest)
         if isinstance(slot, Outcome):
             return slot
         # With nothing else to run, the device waits for the copy and the host need not look again.
-        return Outcome.ADMITTED if self._residency.ready(slot) or not self.running else Outcome.LOADING
+        return Outcome.ADMITTED if self._device_tier.ready(slot) or not self.running else Outcome.LOADING
 
     def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
         """Begin to copy an adapter from host memory.
@@ -266,14 +266,14 @@ class Scheduler:
         if not self._evictor.free_up(packed.num_pages + len(self.running)):
             self._check_fits_at_all(sequence, packed)
             return Outcome.NO_ROOM
-        return self._residency.load(packed)
+        return self._device_tier.load(packed)
 
     def _host_load_s(self, digest: str) -> float | None:
         """Seconds to copy the adapter to the device: 0 if it is there, None if it is not in host memory."""
-        if self._residency.on_device(digest):
+        if self._device_tier.on_device(digest):
             return 0.0
         packed = self._source.get(digest)
-        return None if packed is None else self._residency.copy_seconds(packed.num_pages)
+        return None if packed is None else self._device_tier.copy_seconds(packed.num_pages)
 
     def _check_fits_at_all(self, sequence: Sequence, packed: PackedAdapter) -> None:
         """Its size was not known when the request came: waiting for room that can never be would block the queue."""
@@ -287,16 +287,16 @@ class Scheduler:
 
     def _prefetch_adapters(self) -> None:
         """Ask for the adapters of the next waiting sequences, so that they are there when their turn comes."""
-        if self._residency.num_arriving >= self._prefetch:
+        if self._device_tier.num_arriving >= self._prefetch:
             return
         soon = [s for s in self.waiting.upcoming(self._prefetch) if s.request.adapter_digest]
-        missing = [s for s in soon if self._residency.get(s.request.adapter_digest) is None]
+        missing = [s for s in soon if self._device_tier.get(s.request.adapter_digest) is None]
         if not missing:
             return
         for sequence in soon:  # what is needed soon must not be what makes room
-            self._residency.refresh(sequence.request.adapter_digest)
+            self._device_tier.refresh(sequence.request.adapter_digest)
         for sequence in missing:
-            if self._residency.get(sequence.request.adapter_digest) is None:
+            if self._device_tier.get(sequence.request.adapter_digest) is None:
                 with suppress(RequestError):  # it is told when its turn comes
                     self._copy_to_device(sequence, sequence.request.adapter_digest)
 
@@ -317,19 +317,19 @@ class Scheduler:
     def _enter_running(self, sequence: Sequence) -> bool:
         """Give the sequence its cached prefix and its adapter; False if the rest does not fit now."""
         digest = sequence.request.adapter_digest
-        slot = self._residency.get(digest) if digest else None
+        slot = self._device_tier.get(digest) if digest else None
         if slot is not None:
-            self._residency.acquire(slot)  # its own adapter must not be what makes room for it
+            self._device_tier.acquire(slot)  # its own adapter must not be what makes room for it
         pages = self._prefixes.acquire(sequence.prefix_key, sequence.token_ids)
         # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
         if self._allocator.free < wanted and not self._evictor.free_up(wanted):
             self._prefixes.release(pages)
             if slot is not None:
-                self._residency.release(slot)
+                self._device_tier.release(slot)
             return False
         if slot is not None:
-            self._residency.join(slot)
+            self._device_tier.join(slot)
         if sequence.parent.loads_from_disk and sequence.parent.timeline.adapter_wait_started is not None:
             self.forecast.loaded_from_disk(self._clock() - sequence.parent.timeline.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
@@ -355,7 +355,7 @@ class Scheduler:
         self._prefixes.release(sequence.pages)
         sequence.pages, sequence.num_computed = [], 0
         if sequence.slot is not None:
-            self._residency.release(sequence.slot)
+            self._device_tier.release(sequence.slot)
             sequence.slot = None
 
     def _pages_needed(self, sequence: Sequence, tokens: int) -> int:

@@ -24,7 +24,7 @@ class Work:
     context_tokens: float = 0.0
 
     def add(self, tokens: int, computed: int, times: int = 1) -> None:
-        """A sequence's ``tokens`` after ``computed`` cached ones; ``times=-1`` takes them out again."""
+        """A sequence's ``tokens`` after ``computed`` cached ones; ``times=-1`` subtracts them."""
         if tokens > 1:
             self.prompt_tokens += times * tokens
         else:

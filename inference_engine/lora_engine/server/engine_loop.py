@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
+from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.memory import PoolStats
 from lora_engine.request import GenerationRequest, RequestError, RequestFinished, RequestUsage, StepOutput
 from lora_engine.scheduling.merge_policies import MergeReport
@@ -23,19 +24,6 @@ _WAITING_POLL_S = 0.005
 _STUMBLED_S = 0.1
 
 
-class Resident(Protocol):
-    """An adapter in device pages."""
-
-    @property
-    def digest(self) -> str: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def num_bytes(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-
-
 class EngineLike(Protocol):
     """What the server needs of ``lora_engine.engine.Engine``."""
 
@@ -47,7 +35,7 @@ class EngineLike(Protocol):
     def step(self) -> StepOutput: ...
     def drop_adapter(self, digest: str) -> bool: ...
     def pool_stats(self) -> PoolStats: ...
-    def resident_adapters(self) -> Iterable[Resident]: ...
+    def device_adapters(self) -> list[DeviceAdapter]: ...
     def queue_report(self) -> QueueReport: ...
     def merge_report(self) -> MergeReport: ...
     def prefill_budget_report(self) -> PrefillBudgetReport: ...

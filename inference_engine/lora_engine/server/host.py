@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
@@ -27,7 +28,7 @@ from lora_engine.scheduling.scheduler_stats import QueueReport
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
-from .engine_loop import EngineLike, EngineLoop, Resident
+from .engine_loop import EngineLike, EngineLoop
 from .journal import UsageJournal
 from .metrics import HostMetrics
 from .session import ClientSession
@@ -70,7 +71,7 @@ class Snapshot:
     running: int
     waiting: int
     pool: PoolStats
-    resident: tuple[Resident, ...]
+    on_device: tuple[DeviceAdapter, ...]
     queue: QueueReport
     merging: MergeReport
     prefill_budget: PrefillBudgetReport
@@ -349,7 +350,7 @@ class EngineHost:
                 adapter=pool.adapter,
                 reserved=pool.reserved,
             ),
-            adapters=self._residency(snapshot.resident),
+            adapters=self._adapter_tiers(snapshot.on_device),
             host_arena_bytes_used=self._tiers.arena.used,
             unacknowledged_usage=len(self.journal),
             tenants=[tenant_message(share) for share in snapshot.queue.tenants],
@@ -380,7 +381,7 @@ class EngineHost:
         assert self._snapshot is not None
         return self._snapshot
 
-    def _residency(self, resident: Iterable[Resident]) -> list[pb.AdapterResidency]:
+    def _adapter_tiers(self, on_device: Iterable[DeviceAdapter]) -> list[pb.AdapterResidency]:
         """Every adapter once, at the tier nearest to the device."""
         tiers = pb.AdapterResidency
         found = {d: tiers(digest=d, tier=tiers.DISK, bytes=size) for d, size in self._tiers.disk.contents().items()}
@@ -388,9 +389,13 @@ class EngineHost:
             found[packed.digest] = tiers(
                 digest=packed.digest, tier=tiers.HOST, bytes=packed.num_bytes, rank=packed.rank
             )
-        for slot in resident:
-            found[slot.digest] = tiers(
-                digest=slot.digest, tier=tiers.DEVICE, running=slot.running, bytes=slot.num_bytes, rank=slot.rank
+        for adapter in on_device:
+            found[adapter.digest] = tiers(
+                digest=adapter.digest,
+                tier=tiers.DEVICE,
+                running=adapter.running,
+                bytes=adapter.num_bytes,
+                rank=adapter.rank,
             )
         return list(found.values())
 
@@ -407,7 +412,7 @@ def _snapshot(engine: EngineLike) -> Snapshot:
         engine.num_running,
         engine.num_waiting,
         engine.pool_stats(),
-        tuple(engine.resident_adapters()),
+        tuple(engine.device_adapters()),
         engine.queue_report(),
         engine.merge_report(),
         engine.prefill_budget_report(),

@@ -14,6 +14,7 @@ from lorikeet_testing.adapter_files import GEOMETRY
 from lorikeet_testing.engine_client import EngineClient, connected
 from lorikeet_testing.tiny_models import save_tokenizer
 
+from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import PageableMemory
@@ -136,7 +137,7 @@ class LetterEngine:
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]
 
-    def resident_adapters(self) -> list[object]:
+    def device_adapters(self) -> list[DeviceAdapter]:
         return []
 
 

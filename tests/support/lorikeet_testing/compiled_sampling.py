@@ -16,7 +16,7 @@ from lora_kernels.sampling_parameters import ROW_WORDS
 
 TYPES = {
     "words_ptr": "*i64", "floats_ptr": "*fp32", "values_ptr": "*fp32", "tokens_ptr": "*i32", "out_ptr": "*i64",
-    "logits_stride": "i32", "vocab": "i32", "parts": "i32",
+    "logits_stride": "i32", "vocab": "i32", "num_splits": "i32",
 }  # fmt: skip
 
 
@@ -33,5 +33,7 @@ if __name__ == "__main__":
     fixed = {"WORDS": ROW_WORDS, "BLOCK": sampling.BLOCK}
     for logits in ("*bf16", "*fp32"):
         for yes in (True, False):
-            compile_for_gpu(sampling._partial_argmax_kernel, logits, 8, RANDOM=yes, PART=sampling.PART, **fixed)
-            compile_for_gpu(sampling._rejection_kernel, logits, 16, TRUNCATED=yes, PARTS=16, **fixed)
+            compile_for_gpu(
+                sampling._partial_argmax_kernel, logits, 8, RANDOM=yes, SPLIT_SIZE=sampling.SPLIT_SIZE, **fixed
+            )
+            compile_for_gpu(sampling._rejection_kernel, logits, 16, TRUNCATED=yes, NUM_SPLITS=16, **fixed)

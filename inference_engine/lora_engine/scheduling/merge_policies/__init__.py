@@ -1,6 +1,6 @@
 """Merge policies by name: whether a step runs on the base's weights or on a copy with one adapter merged in."""
 
 from . import auto, dlora, fixed
-from .base import PRISTINE, Applied, Batch, MergePolicy, MergeReport, merge_policies
+from .base import UNMERGED, Applied, Batch, MergePolicy, MergeReport, merge_policies
 
-__all__ = ["PRISTINE", "Applied", "Batch", "MergePolicy", "MergeReport", "auto", "dlora", "fixed", "merge_policies"]
+__all__ = ["UNMERGED", "Applied", "Batch", "MergePolicy", "MergeReport", "auto", "dlora", "fixed", "merge_policies"]

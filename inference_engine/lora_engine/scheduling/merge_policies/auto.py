@@ -6,7 +6,7 @@ import numpy as np
 
 from lora_engine.scheduling.step_cost import LinearCost, Work
 
-from .base import PRISTINE, Applied, Batch, merge_policies
+from .base import UNMERGED, Applied, Batch, merge_policies
 
 _GUESS = 0.2  # of a step whose tokens all have adapters: what their deltas are thought to cost before it was measured
 _TRIED = 64  # merged steps after which the measurement counts
@@ -23,7 +23,7 @@ _FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3, 0.0, 0.0])
 class Credits:
     """Each step credits every alternative with the time by which it would have been shorter, or takes it away again.
 
-    An adapter is merged once its credit covers what merging costs, pristine weights are taken back at half of it. A
+    An adapter is merged once its credit covers what merging costs, it is unmerged at half of it. A
     merge that did not bring in its cost before it was given up doubles what the next must have saved, one that did
     halves it: where requests change too fast for merging, it is soon left alone. What LoRA kernels and merges cost is
     measured as steps run, merged and not.
@@ -38,17 +38,17 @@ class Credits:
         self._step_s = 0.0  # a usual step
         self._merged_steps = 0
         self._brought = 0.0  # seconds that the present merge has saved
-        self._ranks: dict[str, int] = {PRISTINE: 0}  # of the merged adapter and of those with credit
+        self._ranks: dict[str, int] = {UNMERGED: 0}  # of the merged adapter and of those with credit
         self._credit: dict[str, float] = {}
 
     def choose(self, batch: Batch, merged: str) -> str:
         if not self._cost.calibrated or not batch.total:
             return merged
-        self._brought += self._saved_s(batch, PRISTINE, merged)
+        self._brought += self._saved_s(batch, UNMERGED, merged)
         candidate = batch.dominant()
         self._ranks.setdefault(candidate, batch.ranks[candidate])
         best, excess = merged, 0.0
-        for alternative in dict.fromkeys((candidate, PRISTINE, *self._credit)):
+        for alternative in dict.fromkeys((candidate, UNMERGED, *self._credit)):
             if alternative == merged or alternative in batch.unmergeable:
                 continue
             saved = self._saved_s(batch, merged, alternative)
@@ -71,7 +71,7 @@ class Credits:
     def _forget(self, chosen: str) -> None:
         """Keep what has credit."""
         self._credit = {digest: credit for digest, credit in self._credit.items() if credit}
-        kept = {PRISTINE, chosen, *self._credit}
+        kept = {UNMERGED, chosen, *self._credit}
         self._ranks = {digest: rank for digest, rank in self._ranks.items() if digest in kept}
 
     def ran(self, applied: Applied, work: Work, seconds: float) -> None:

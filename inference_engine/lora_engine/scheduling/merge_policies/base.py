@@ -14,7 +14,7 @@ from lora_engine.scheduling.registry import Registry
 from lora_engine.scheduling.sequence import Chunk
 from lora_engine.scheduling.step_cost import Work
 
-PRISTINE = ""
+UNMERGED = ""
 
 
 class Batch:
@@ -23,7 +23,7 @@ class Batch:
     def __init__(self, parts: Iterable[tuple[str, int, int]] = ()) -> None:
         """``parts``: digest, rank, tokens."""
         self.tokens: dict[str, int] = {}
-        self.ranks: dict[str, int] = {PRISTINE: 0}
+        self.ranks: dict[str, int] = {UNMERGED: 0}
         self.total = 0
         self.unmergeable: frozenset[str] = frozenset()  # adapters that others would notice
         self._rank_tokens = 0  # tokens times the rank of their adapter
@@ -36,7 +36,7 @@ class Batch:
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> Batch:
         slots = [(chunk.sequence.slot, chunk.tokens) for chunk in chunks]
-        batch = cls((slot.digest, slot.rank, tokens) if slot else (PRISTINE, 0, tokens) for slot, tokens in slots)
+        batch = cls((slot.digest, slot.rank, tokens) if slot else (UNMERGED, 0, tokens) for slot, tokens in slots)
         batch.unmergeable = frozenset(slot.digest for slot, _ in slots if slot and slot.mergeable is False)
         return batch
 
@@ -45,16 +45,16 @@ class Batch:
         return self.tokens.get(digest, 0) / self.total if self.total else 0.0
 
     def lora(self, merged: str, rank: int) -> int:
-        """What LoRA kernels have to do with an adapter of ``rank`` merged (PRISTINE: 0): tokens times rank."""
+        """What LoRA kernels have to do with an adapter of ``rank`` merged (UNMERGED: 0): tokens times rank."""
         tokens = self.tokens.get(merged, 0)
-        if merged == PRISTINE:
+        if merged == UNMERGED:
             return self._rank_tokens
         return self._rank_tokens - rank * tokens + rank * (self.total - tokens)
 
     def dominant(self) -> str:
-        """The mergeable adapter with the most tokens, the first of equals by digest; PRISTINE if there is none."""
+        """The mergeable adapter with the most tokens, the first of equals by digest; UNMERGED if there is none."""
         used = [(n, digest) for digest, n in self.tokens.items() if digest and n and digest not in self.unmergeable]
-        return min(used, key=lambda item: (-item[0], item[1]))[1] if used else PRISTINE
+        return min(used, key=lambda item: (-item[0], item[1]))[1] if used else UNMERGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Applied:
 class MergeReport:
     """The adapter in the second set of weights, how often one was merged, and how many steps ran so."""
 
-    merged: str = PRISTINE
+    merged: str = UNMERGED
     merges: int = 0
     merged_steps: int = 0
 
@@ -81,9 +81,9 @@ class MergePolicy(Protocol):
     name: str
 
     def choose(self, batch: Batch, merged: str) -> str:
-        """The digest to have merged in a step with this batch, or PRISTINE.
+        """The digest to have merged in a step with this batch, or UNMERGED.
 
-        ``merged`` is what the last step had. Merging costs time; going back to PRISTINE costs none.
+        ``merged`` is what the last step had. Merging costs time; going back to UNMERGED costs none.
         """
 
     def ran(self, applied: Applied, work: Work, seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lora_engine.scheduling.step_cost import Work
 
-from .base import PRISTINE, Applied, Batch, merge_policies
+from .base import UNMERGED, Applied, Batch, merge_policies
 
 
 @merge_policies.register("dlora")
@@ -42,13 +42,13 @@ class Thresholds:
         if merged and batch.share(merged) >= self.leave:
             return merged
         candidate = batch.dominant()
-        return candidate if candidate and batch.share(candidate) >= self.enter else PRISTINE
+        return candidate if candidate and batch.share(candidate) >= self.enter else UNMERGED
 
     def _tune(self) -> None:
-        merged, pristine = self._rates[True].per_second, self._rates[False].per_second
-        if not merged or not pristine:
+        merged, unmerged = self._rates[True].per_second, self._rates[False].per_second
+        if not merged or not unmerged:
             return
-        if merged > pristine:
+        if merged > unmerged:
             self.enter = max(self.leave, self.enter - self.STEP)
             self.leave = max(0.1, self.leave / self.FACTOR)
         else:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from lora_engine.scheduling.step_cost import Work
 
-from .base import PRISTINE, Applied, Batch, merge_policies
+from .base import UNMERGED, Applied, Batch, merge_policies
 
 
 @merge_policies.register("unmerged")
 class Unmerged:
-    """Base weights stay pristine; every adapter runs as its low-rank delta."""
+    """Nothing is merged: every adapter runs as its low-rank delta."""
 
     name = "unmerged"
 
     def choose(self, batch: Batch, merged: str) -> str:
-        return PRISTINE
+        return UNMERGED
 
     def ran(self, applied: Applied, work: Work, seconds: float) -> None:
         pass
