@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from lora_engine.adapters.device_tier import AdapterResidency, AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -68,7 +68,7 @@ class ShapeRun:
         self.weights = random_weights(config, self.device, dtype, Parallel())
         self.source = LoadedAdapters()
         with pytest.MonkeyPatch.context() as patch:  # kernels are compiled, and graphs captured, when they are used
-            patch.setattr("lora_engine.model.warm_up.compile_prompt_steps", lambda model, pool: 0.0)
+            patch.setattr("lora_engine.model.warm_up.compile_prefill_steps", lambda model, pool: 0.0)
             patch.setattr(GraphRunner, "capture", lambda runner: 0.0)
             self.engine = Engine(self.settings, self.source, self._loaded())
         self.packed = {p.digest: p for p in (self._adapter(rank, seed) for seed, rank in enumerate(ranks))}
@@ -149,9 +149,9 @@ class Reference:
         pool = PagePool(geometry, needed + 1, self._dtype, device)
         pool.data.fill_(float("nan"))
         allocator = PageAllocator(pool.num_pages)
-        residency = AdapterResidency(pool, allocator, run.config.target_shapes())
+        device_tier = DeviceTier(pool, allocator, run.config.target_shapes())
         slots: dict[str, AdapterSlot] = {
-            digest: residency.load(dataclasses.replace(packed, data=packed.data.to(self._dtype)))
+            digest: device_tier.load(dataclasses.replace(packed, data=packed.data.to(self._dtype)))
             for digest, packed in run.packed.items()
         }
         ids, positions, cells, spans, lora, rows, start = [], [], [], [], [], [], 0
