@@ -1,11 +1,11 @@
 import type {
-  AdapterDetail,
+  Adapter,
   AdapterSummary,
-  Key,
+  ApiKey,
   Model,
   Overview,
   Placement,
-  Report,
+  ValidationReport,
   Session,
   Upload,
   UsageReport,
@@ -59,7 +59,7 @@ export const usage: UsageReport = {
 
 export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [] };
 
-export const key: Key = {
+export const key: ApiKey = {
   id: "k1",
   name: "backend",
   prefix: "abc",
@@ -73,7 +73,7 @@ export const key: Key = {
   previous_until: null,
 };
 
-export const validReport: Report = {
+export const validReport: ValidationReport = {
   ok: true,
   problems: [],
   problem_count: 0,
@@ -82,7 +82,7 @@ export const validReport: Report = {
   manifest: null,
 };
 
-export const refusedReport: Report = {
+export const refusedReport: ValidationReport = {
   ok: false,
   problem_count: 1,
   problems: [{ code: "shape_mismatch", message: "q_proj expects 2048 inputs, the base has 256.", fix: "Train on lorikeet-demo.", tensor: "a.b.lora_A" }],
@@ -122,7 +122,7 @@ export const version: Version = {
   placements: [placement],
 };
 
-export const adapterDetail: AdapterDetail = { ...adapter, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
+export const adapterDetail: Adapter = { ...adapter, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
 
 export const upload: Upload = {
   id: "up-1",

@@ -21,7 +21,7 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.asgi import GatewayHandler
-from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.runtime import runtime
@@ -98,14 +98,17 @@ def test_good_json() -> None:
 
 
 MESSAGE = {"role": "user", "content": "x"}
-TEDIOUS: dict[str, tuple[type[ChatRequest | CompletionRequest], dict[str, Any]]] = {
+TEDIOUS: dict[str, tuple[type[ChatCompletionRequest | CompletionRequest], dict[str, Any]]] = {
     "prompts that are no tokens": (CompletionRequest, {"prompt": [{}] * 30_000}),
     "negative tokens": (CompletionRequest, {"prompt": [-1] * 500_000}),
     "prompts of negative tokens": (CompletionRequest, {"prompt": [[-1] * 8000] * 60}),
-    "parts that are none": (ChatRequest, {"messages": [{"role": "user", "content": [{}] * 30_000}]}),
-    "unknown names": (ChatRequest, {"messages": [{**MESSAGE, **{str(n): 1 for n in range(2000)}}] * 60}),
-    "biases that are words": (ChatRequest, {"messages": [MESSAGE], "logit_bias": {str(n): "x" for n in range(2000)}}),
-    "stops that are numbers": (ChatRequest, {"messages": [MESSAGE], "stop": [1] * 500_000}),
+    "parts that are none": (ChatCompletionRequest, {"messages": [{"role": "user", "content": [{}] * 30_000}]}),
+    "unknown names": (ChatCompletionRequest, {"messages": [{**MESSAGE, **{str(n): 1 for n in range(2000)}}] * 60}),
+    "biases that are words": (
+        ChatCompletionRequest,
+        {"messages": [MESSAGE], "logit_bias": {str(n): "x" for n in range(2000)}},
+    ),
+    "stops that are numbers": (ChatCompletionRequest, {"messages": [MESSAGE], "stop": [1] * 500_000}),
 }
 
 
@@ -122,7 +125,7 @@ def test_a_body_full_of_faults_is_refused_at_the_first(kind: Any, body: dict[str
 @pytest.mark.parametrize("model", ["a\0b", "a\nb", "a\x1b[31m", "‮a"])
 def test_names_of_models_are_text(model: str) -> None:
     with pytest.raises(ApiError, match="model's name"):
-        read_parameters(ChatRequest, {"model": model, "messages": [MESSAGE]})
+        read_parameters(ChatCompletionRequest, {"model": model, "messages": [MESSAGE]})
 
 
 # -- before a body is read -------------------------------------------------------------------------

@@ -35,5 +35,5 @@ def test_rollups_have_those_that_are_summed() -> None:
 
 def test_the_api_has_those_that_are_shown() -> None:
     schemas = json.loads((REPOSITORY / "frontend" / "openapi.json").read_text())["components"]["schemas"]
-    assert set(SHOWN) <= schemas["Request"]["properties"].keys()
-    assert {*REPORTED, "requests"} <= schemas["Totals"]["properties"].keys()
+    assert set(SHOWN) <= schemas["RequestRecord"]["properties"].keys()
+    assert {*REPORTED, "requests"} <= schemas["UsageTotals"]["properties"].keys()

@@ -20,11 +20,11 @@ from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
 
 from control_plane.gateway.openai.response_models import (
-    ChatAnswer,
-    CompletionAnswer,
-    ErrorAnswer,
-    ModelAnswer,
-    ModelsAnswer,
+    ChatCompletionResponse,
+    CompletionResponse,
+    ErrorResponse,
+    ModelCard,
+    ModelList,
 )
 from lora_engine.wire import engine_pb2 as pb
 
@@ -539,11 +539,11 @@ def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, 
 @pytest.mark.parametrize(
     ("path", "form", "more"),
     [
-        ("chat/completions", ChatAnswer, {"messages": say("hello"), "n": 2}),
-        ("chat/completions", ChatAnswer, {"messages": say("hello"), "logprobs": True, "top_logprobs": 2}),
-        ("completions", CompletionAnswer, {"prompt": ["say one", "say two"]}),
-        ("completions", CompletionAnswer, {"prompt": "say one", "logprobs": 2}),
-        ("completions", CompletionAnswer, {"prompt": [1, 2], "user": "u", "metadata": {"a": "b"}}),
+        ("chat/completions", ChatCompletionResponse, {"messages": say("hello"), "n": 2}),
+        ("chat/completions", ChatCompletionResponse, {"messages": say("hello"), "logprobs": True, "top_logprobs": 2}),
+        ("completions", CompletionResponse, {"prompt": ["say one", "say two"]}),
+        ("completions", CompletionResponse, {"prompt": "say one", "logprobs": 2}),
+        ("completions", CompletionResponse, {"prompt": [1, 2], "user": "u", "metadata": {"a": "b"}}),
     ],
 )
 def test_answers_have_the_form_that_the_schema_shows(
@@ -559,11 +559,11 @@ def test_answers_have_the_form_that_the_schema_shows(
 
 def test_models_have_the_form_that_the_schema_shows(web: WebProcess) -> None:
     bearer = web.tenants["acme"].bearer
-    ModelsAnswer.model_validate_json(
+    ModelList.model_validate_json(
         httpx.get(f"{web.url}/v1/models", headers=bearer, trust_env=False, timeout=30).content
     )
-    ModelAnswer.model_validate_json(
+    ModelCard.model_validate_json(
         httpx.get(f"{web.url}/v1/models/support", headers=bearer, trust_env=False, timeout=30).content
     )
     refused = httpx.get(f"{web.url}/v1/models/nobody", headers=bearer, trust_env=False, timeout=30)
-    ErrorAnswer.model_validate_json(refused.content)
+    ErrorResponse.model_validate_json(refused.content)

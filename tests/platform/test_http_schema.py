@@ -12,7 +12,7 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
 from control_plane.access.views import TenantView
-from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import HARMLESS
 from control_plane.urls import urlpatterns
@@ -55,7 +55,7 @@ def _view(pattern: URLPattern) -> type[Any]:
 
 def test_names_are_for_people(schema: dict[str, Any]) -> None:
     names = set(schema["components"]["schemas"])
-    assert {"Adapter", "AdapterSummary", "Upload", "Version", "Host", "ApiKey", "CreatedApiKey", "Usage"} <= names
+    assert {"Adapter", "AdapterSummary", "Upload", "Version", "Host", "ApiKey", "CreatedApiKey", "UsageReport"} <= names
     assert not {name for name in names if any(digit in name for digit in "0123456789")}
     operations = [operation["operationId"] for path in schema["paths"].values() for operation in path.values()]
     assert len(operations) == len(set(operations))
@@ -73,7 +73,7 @@ def test_inference_is_described_by_the_models_that_check_it(schema: dict[str, An
         "/v1/models": {"get"},
         "/v1/models/{model}": {"get"},
     }
-    for kind in (ChatRequest, CompletionRequest):
-        shown = schema["components"]["schemas"][f"Inference{kind.__name__}"]
+    for kind in (ChatCompletionRequest, CompletionRequest):
+        shown = schema["components"]["schemas"][kind.__name__]
         assert set(shown["properties"]) == set(kind.model_fields) | HARMLESS
         assert shown["required"] == [name for name, field in kind.model_fields.items() if field.is_required()]

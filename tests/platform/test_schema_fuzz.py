@@ -16,7 +16,7 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import WebProcess
 from rest_framework.test import APIClient
 
-from control_plane.gateway.openai.response_models import ErrorAnswer
+from control_plane.gateway.openai.response_models import ErrorResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = schemathesis.openapi.from_dict(json.loads((ROOT / "frontend" / "openapi.json").read_text()))
@@ -100,4 +100,4 @@ def test_no_server_error_of_inference(case: Any, web: WebProcess) -> None:
     assert answer.status_code < 500, f"{case.method} {asked['url']} {body!r}: {answer.text}"
     if answer.status_code >= 400:
         assert answer.json()["error"]["fix"]
-        ErrorAnswer.model_validate(answer.json())
+        ErrorResponse.model_validate(answer.json())

@@ -14,7 +14,7 @@ from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.models import UsageEvent
 from control_plane.usage.payloads import request_json
-from control_plane.usage.serializers import RequestSerializer
+from control_plane.usage.serializers import RequestRecordSerializer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
@@ -46,7 +46,7 @@ def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> No
     record(acme, "a", adapter=version.adapter, version=version, api_key=key, streamed=True, outcome="aborted")
     record(acme, "b")
     for event in UsageEvent.objects.for_tenant(acme.tenant):
-        shown = json.loads(json.dumps(RequestSerializer(event).data, cls=JSONEncoder))
+        shown = json.loads(json.dumps(RequestRecordSerializer(event).data, cls=JSONEncoder))
         assert request_json(event) == shown
 
 

@@ -1298,14 +1298,32 @@ export interface components {
             versions: components["schemas"]["VersionSummary"][];
             versions_count: number;
         };
-        AdapterBytes: {
-            bytes: number;
-            name: string;
-            versions: number;
-        };
         AdapterCounts: {
             ready: number;
             total: number;
+        };
+        AdapterManifest: {
+            base_model_name: string;
+            dtype: string;
+            layers: number[];
+            num_modules: number;
+            num_parameters: number;
+            num_tensors: number;
+            rank: number;
+            /** @description Target -> its ranks. */
+            ranks: {
+                [key: string]: number[];
+            };
+            /** @description Target -> its scales. */
+            scales: {
+                [key: string]: number[];
+            };
+            targets: string[];
+            weight_bytes: number;
+        };
+        AdapterReference: {
+            name: string;
+            tenant: string;
         };
         /**
          * @description * `empty` - Empty
@@ -1317,6 +1335,11 @@ export interface components {
          * @enum {string}
          */
         AdapterStatus: "empty" | "validated" | "staging" | "ready" | "failed" | "archived";
+        AdapterStorage: {
+            bytes: number;
+            name: string;
+            versions: number;
+        };
         /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
         AdapterSummary: {
             base_model: string | null;
@@ -1331,6 +1354,13 @@ export interface components {
             targets: string[];
             versions_count: number;
         };
+        /**
+         * @description * `device` - device
+         *     * `host` - host
+         *     * `disk` - disk
+         * @enum {string}
+         */
+        AdapterTier: "device" | "host" | "disk";
         AdapterUsage: {
             /** @description Null = the base model. */
             adapter: string | null;
@@ -1351,7 +1381,7 @@ export interface components {
             name: string;
             /** @description Where a rollback leads. */
             previous?: number | null;
-            rolled_back: components["schemas"]["RolledBack"] | null;
+            rolled_back: components["schemas"]["CanaryRollback"] | null;
             /** Format: date-time */
             updated_at: string;
             version: number;
@@ -1359,6 +1389,12 @@ export interface components {
         AliasTargetRequest: {
             version: number;
         };
+        /**
+         * @description * `chat.completions` - Chat
+         *     * `completions` - Completions
+         * @enum {string}
+         */
+        ApiEndpoint: "chat.completions" | "completions";
         ApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -1395,6 +1431,14 @@ export interface components {
             name: string;
             versions_count: number;
         };
+        AssistantMessage: {
+            annotations: unknown[];
+            content: string;
+            /** @enum {unknown|null} */
+            refusal: null;
+            /** @enum {string} */
+            role: "assistant";
+        };
         /**
          * @description Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
          *     failed count as measured and as not met.
@@ -1405,7 +1449,7 @@ export interface components {
              * @description met / measured.
              */
             attainment: number | null;
-            budget: components["schemas"]["Budget"] | null;
+            budget: components["schemas"]["ErrorBudget"] | null;
             by_day: components["schemas"]["AttainmentDay"][];
             measured: number;
             met: number | null;
@@ -1421,13 +1465,6 @@ export interface components {
              */
             date: string;
             measured: number;
-        };
-        Attempt: {
-            /** Format: date-time */
-            at: string;
-            duration_ms: number;
-            error: string;
-            status: number | null;
         };
         AuditActor: {
             id: string;
@@ -1468,19 +1505,6 @@ export interface components {
             digest: string;
             name: string;
         };
-        Budget: {
-            /**
-             * Format: double
-             * @description Requests that may miss the objective.
-             */
-            allowed: number;
-            /**
-             * Format: double
-             * @description Share of the budget; below 0 it is overdrawn.
-             */
-            left: number | null;
-            missed: number;
-        };
         /**
          * @description * `week` - Week
          *     * `month` - Month
@@ -1488,13 +1512,21 @@ export interface components {
          */
         Cadence: "week" | "month";
         /** @description How a canary does beside the alias's own version. Null without a canary. */
-        Canary: {
-            canary: components["schemas"]["VersionStanding"] | null;
+        CanaryComparison: {
+            canary: components["schemas"]["VersionStats"] | null;
             /** @description Below so many nothing is judged. */
             least_requests: number;
-            own: components["schemas"]["VersionStanding"] | null;
+            own: components["schemas"]["VersionStats"] | null;
         };
-        CanaryFormRequest: {
+        /** @description The last canary that was ended by its own figures. */
+        CanaryRollback: {
+            /** Format: date-time */
+            at: string;
+            code: string;
+            message: string;
+            version: number;
+        };
+        CanaryTargetRequest: {
             /** @description Of the alias's requests. */
             percent: number;
             version: number;
@@ -1520,13 +1552,168 @@ export interface components {
             current_password: string;
             password: string;
         };
-        /**
-         * @description * `other_base_model` - other_base_model
-         *     * `other_tokenizer` - other_tokenizer
-         *     * `base_model_undecided` - base_model_undecided
-         * @enum {string}
-         */
-        CodeEnum: "other_base_model" | "other_tokenizer" | "base_model_undecided";
+        ChatCompletionChoice: {
+            /** @enum {string} */
+            finish_reason: "stop" | "length";
+            index: number;
+            logprobs: components["schemas"]["ChatLogprobs"] | null;
+            message: components["schemas"]["AssistantMessage"];
+        };
+        ChatCompletionRequest: {
+            frequency_penalty?: number | null;
+            ignore_eos?: boolean | null;
+            logit_bias?: {
+                [key: string]: number;
+            } | null;
+            logprobs?: boolean | null;
+            max_completion_tokens?: number | null;
+            max_tokens?: number | null;
+            messages: components["schemas"]["ChatMessage"][];
+            /** @description Accepted, without effect. */
+            metadata?: unknown;
+            min_p?: number | null;
+            model: string;
+            n?: number | null;
+            /** @description Accepted, without effect. */
+            parallel_tool_calls?: unknown;
+            presence_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            prompt_cache_key?: unknown;
+            repetition_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            safety_identifier?: unknown;
+            seed?: number | null;
+            /** @description Accepted, without effect. */
+            service_tier?: unknown;
+            stop?: (string | string[]) | null;
+            stop_token_ids?: number[] | null;
+            /** @default false */
+            stream: boolean;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            temperature?: number | null;
+            top_k?: number | null;
+            top_logprobs?: number | null;
+            top_p?: number | null;
+            /** @description Accepted, without effect. */
+            user?: unknown;
+        };
+        ChatCompletionResponse: {
+            choices: components["schemas"]["ChatCompletionChoice"][];
+            /** @description Seconds since 1970. */
+            created: number;
+            id: string;
+            model: string;
+            /** @enum {string} */
+            object: "chat.completion";
+            /** @description Changes when the base model does. */
+            system_fingerprint: string;
+            usage: components["schemas"]["CompletionUsage"];
+        };
+        ChatLogprobs: {
+            content: components["schemas"]["TokenLogprob"][];
+            /** @enum {unknown|null} */
+            refusal: null;
+        };
+        /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
+        ChatMessage: {
+            annotations?: unknown[] | null;
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            audio: null;
+            content: string | components["schemas"]["ContentPartText"][];
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            function_call: null;
+            name?: string | null;
+            /**
+             * @default null
+             * @enum {unknown|null}
+             */
+            refusal: null;
+            /** @enum {string} */
+            role: "system" | "developer" | "user" | "assistant";
+            tool_calls?: unknown[] | null;
+        };
+        CompletionChoice: {
+            /** @enum {string} */
+            finish_reason: "stop" | "length";
+            index: number;
+            logprobs: components["schemas"]["CompletionLogprobs"] | null;
+            text: string;
+        };
+        CompletionLogprobs: {
+            text_offset: number[];
+            token_logprobs: number[];
+            tokens: string[];
+            top_logprobs: {
+                [key: string]: number;
+            }[];
+        };
+        CompletionRequest: {
+            echo?: boolean | null;
+            frequency_penalty?: number | null;
+            ignore_eos?: boolean | null;
+            logit_bias?: {
+                [key: string]: number;
+            } | null;
+            logprobs?: number | null;
+            max_tokens?: number | null;
+            /** @description Accepted, without effect. */
+            metadata?: unknown;
+            min_p?: number | null;
+            model: string;
+            n?: number | null;
+            /** @description Accepted, without effect. */
+            parallel_tool_calls?: unknown;
+            presence_penalty?: number | null;
+            prompt: string | string[] | number[] | number[][];
+            /** @description Accepted, without effect. */
+            prompt_cache_key?: unknown;
+            repetition_penalty?: number | null;
+            /** @description Accepted, without effect. */
+            safety_identifier?: unknown;
+            seed?: number | null;
+            /** @description Accepted, without effect. */
+            service_tier?: unknown;
+            stop?: (string | string[]) | null;
+            stop_token_ids?: number[] | null;
+            /** @default false */
+            stream: boolean;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            temperature?: number | null;
+            top_k?: number | null;
+            top_p?: number | null;
+            /** @description Accepted, without effect. */
+            user?: unknown;
+        };
+        CompletionResponse: {
+            choices: components["schemas"]["CompletionChoice"][];
+            /** @description Seconds since 1970. */
+            created: number;
+            id: string;
+            model: string;
+            /** @enum {string} */
+            object: "text_completion";
+            /** @description Changes when the base model does. */
+            system_fingerprint: string;
+            usage: components["schemas"]["CompletionUsage"];
+        };
+        /** @description The engine's own count. */
+        CompletionUsage: {
+            completion_tokens: number;
+            prompt_tokens: number;
+            prompt_tokens_details: components["schemas"]["PromptTokensDetails"];
+            total_tokens: number;
+        };
+        ContentPartText: {
+            text: string;
+            /** @enum {string} */
+            type: "text";
+        };
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -1592,13 +1779,20 @@ export interface components {
             event: string;
             /** Format: uuid */
             id: string;
-            log: components["schemas"]["Attempt"][];
+            log: components["schemas"]["DeliveryAttempt"][];
             /** Format: date-time */
             next_attempt_at: string;
             /** @description The message's `data`. */
             payload: unknown;
             state: components["schemas"]["DeliveryState"];
             type: components["schemas"]["EventType"];
+        };
+        DeliveryAttempt: {
+            /** Format: date-time */
+            at: string;
+            duration_ms: number;
+            error: string;
+            status: number | null;
         };
         /**
          * @description * `pending` - Pending
@@ -1607,12 +1801,6 @@ export interface components {
          * @enum {string}
          */
         DeliveryState: "pending" | "delivered" | "failed";
-        /**
-         * @description * `chat.completions` - Chat
-         *     * `completions` - Completions
-         * @enum {string}
-         */
-        Endpoint: "chat.completions" | "completions";
         Error: {
             code: string;
             /** @description What to do about it. */
@@ -1622,6 +1810,19 @@ export interface components {
             /** @description The input at fault, if one is. */
             param: string | null;
             request_id: string;
+        };
+        ErrorBudget: {
+            /**
+             * Format: double
+             * @description Requests that may miss the objective.
+             */
+            allowed: number;
+            /**
+             * Format: double
+             * @description Share of the budget; below 0 it is overdrawn.
+             */
+            left: number | null;
+            missed: number;
         };
         ErrorResponse: {
             error: components["schemas"]["Error"];
@@ -1659,6 +1860,15 @@ export interface components {
             /** @description Made by a standing order. */
             scheduled: boolean;
             state: components["schemas"]["ExportState"];
+        };
+        ExportSchedule: {
+            cadence: components["schemas"]["Cadence"];
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            grain: components["schemas"]["Grain"];
+            /** Format: uuid */
+            id: string;
         };
         /**
          * @description * `queued` - Queued
@@ -1708,128 +1918,6 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
-        InferenceAssistantMessage: {
-            annotations: unknown[];
-            content: string;
-            /** @enum {unknown|null} */
-            refusal: null;
-            /** @enum {string} */
-            role: "assistant";
-        };
-        InferenceChatAnswer: {
-            choices: components["schemas"]["InferenceChatChoice"][];
-            /** @description Seconds since 1970. */
-            created: number;
-            id: string;
-            model: string;
-            /** @enum {string} */
-            object: "chat.completion";
-            /** @description Changes when the base model does. */
-            system_fingerprint: string;
-            usage: components["schemas"]["InferenceUsage"];
-        };
-        InferenceChatChoice: {
-            /** @enum {string} */
-            finish_reason: "stop" | "length";
-            index: number;
-            logprobs: components["schemas"]["InferenceChatLogprobs"] | null;
-            message: components["schemas"]["InferenceAssistantMessage"];
-        };
-        InferenceChatLogprobs: {
-            content: components["schemas"]["InferenceToken"][];
-            /** @enum {unknown|null} */
-            refusal: null;
-        };
-        InferenceChatRequest: {
-            frequency_penalty?: number | null;
-            ignore_eos?: boolean | null;
-            logit_bias?: {
-                [key: string]: number;
-            } | null;
-            logprobs?: boolean | null;
-            max_completion_tokens?: number | null;
-            max_tokens?: number | null;
-            messages: components["schemas"]["InferenceMessage"][];
-            /** @description Accepted, without effect. */
-            metadata?: unknown;
-            min_p?: number | null;
-            model: string;
-            n?: number | null;
-            /** @description Accepted, without effect. */
-            parallel_tool_calls?: unknown;
-            presence_penalty?: number | null;
-            /** @description Accepted, without effect. */
-            prompt_cache_key?: unknown;
-            repetition_penalty?: number | null;
-            /** @description Accepted, without effect. */
-            safety_identifier?: unknown;
-            seed?: number | null;
-            /** @description Accepted, without effect. */
-            service_tier?: unknown;
-            stop?: (string | string[]) | null;
-            stop_token_ids?: number[] | null;
-            /** @default false */
-            stream: boolean;
-            stream_options?: components["schemas"]["InferenceStreamOptions"] | null;
-            temperature?: number | null;
-            top_k?: number | null;
-            top_logprobs?: number | null;
-            top_p?: number | null;
-            /** @description Accepted, without effect. */
-            user?: unknown;
-        };
-        InferenceCompletionAnswer: {
-            choices: components["schemas"]["InferenceTextChoice"][];
-            /** @description Seconds since 1970. */
-            created: number;
-            id: string;
-            model: string;
-            /** @enum {string} */
-            object: "text_completion";
-            /** @description Changes when the base model does. */
-            system_fingerprint: string;
-            usage: components["schemas"]["InferenceUsage"];
-        };
-        InferenceCompletionRequest: {
-            echo?: boolean | null;
-            frequency_penalty?: number | null;
-            ignore_eos?: boolean | null;
-            logit_bias?: {
-                [key: string]: number;
-            } | null;
-            logprobs?: number | null;
-            max_tokens?: number | null;
-            /** @description Accepted, without effect. */
-            metadata?: unknown;
-            min_p?: number | null;
-            model: string;
-            n?: number | null;
-            /** @description Accepted, without effect. */
-            parallel_tool_calls?: unknown;
-            presence_penalty?: number | null;
-            prompt: string | string[] | number[] | number[][];
-            /** @description Accepted, without effect. */
-            prompt_cache_key?: unknown;
-            repetition_penalty?: number | null;
-            /** @description Accepted, without effect. */
-            safety_identifier?: unknown;
-            seed?: number | null;
-            /** @description Accepted, without effect. */
-            service_tier?: unknown;
-            stop?: (string | string[]) | null;
-            stop_token_ids?: number[] | null;
-            /** @default false */
-            stream: boolean;
-            stream_options?: components["schemas"]["InferenceStreamOptions"] | null;
-            temperature?: number | null;
-            top_k?: number | null;
-            top_p?: number | null;
-            /** @description Accepted, without effect. */
-            user?: unknown;
-        };
-        InferenceErrorAnswer: {
-            error: components["schemas"]["InferenceErrorDetail"];
-        };
         /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
         InferenceErrorDetail: {
             code: string;
@@ -1843,92 +1931,8 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
-        InferenceMessage: {
-            annotations?: unknown[] | null;
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            audio: null;
-            content: string | components["schemas"]["InferenceTextPart"][];
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            function_call: null;
-            name?: string | null;
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            refusal: null;
-            /** @enum {string} */
-            role: "system" | "developer" | "user" | "assistant";
-            tool_calls?: unknown[] | null;
-        };
-        InferenceModelAnswer: {
-            created: number;
-            id: string;
-            /** @enum {string} */
-            object: "model";
-            /**
-             * @description `tenant`: one of your adapters.
-             * @enum {string}
-             */
-            owned_by: "lorikeet" | "tenant";
-        };
-        InferenceModelsAnswer: {
-            data: components["schemas"]["InferenceModelAnswer"][];
-            /** @enum {string} */
-            object: "list";
-        };
-        InferencePromptDetails: {
-            cached_tokens: number;
-        };
-        InferenceStreamOptions: {
-            /** @default false */
-            include_obfuscation: boolean;
-            /** @default false */
-            include_usage: boolean;
-        };
-        InferenceTextChoice: {
-            /** @enum {string} */
-            finish_reason: "stop" | "length";
-            index: number;
-            logprobs: components["schemas"]["InferenceTextLogprobs"] | null;
-            text: string;
-        };
-        InferenceTextLogprobs: {
-            text_offset: number[];
-            token_logprobs: number[];
-            tokens: string[];
-            top_logprobs: {
-                [key: string]: number;
-            }[];
-        };
-        InferenceTextPart: {
-            text: string;
-            /** @enum {string} */
-            type: "text";
-        };
-        InferenceToken: {
-            bytes: number[];
-            logprob: number;
-            token: string;
-            top_logprobs: components["schemas"]["InferenceTopToken"][];
-        };
-        InferenceTopToken: {
-            bytes: number[];
-            logprob: number;
-            token: string;
-        };
-        /** @description The engine's own count. */
-        InferenceUsage: {
-            completion_tokens: number;
-            prompt_tokens: number;
-            prompt_tokens_details: components["schemas"]["InferencePromptDetails"];
-            total_tokens: number;
+        InferenceErrorResponse: {
+            error: components["schemas"]["InferenceErrorDetail"];
         };
         Invitation: {
             /** Format: date-time */
@@ -1941,6 +1945,19 @@ export interface components {
             id: string;
             invited_by?: string | null;
             role: components["schemas"]["Role"];
+        };
+        /** @description What an invited person sees before they accept. */
+        InvitationDetails: {
+            /** Format: email */
+            email: string;
+            /** Format: date-time */
+            expires_at: string;
+            /** @description Whether to sign in first, instead of choosing a password. */
+            has_account: boolean;
+            invited_by?: string | null;
+            role: components["schemas"]["Role"];
+            tenant: string;
+            tenant_name: string;
         };
         InvitationTokenRequest: {
             token: string;
@@ -2011,6 +2028,15 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
+        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        KeyLimitUsage: {
+            concurrency: number | null;
+            requests_per_minute: number | null;
+            tokens_per_day: number;
+            /** @description Running requests count with all they may use. */
+            tokens_per_minute: number | null;
+            tokens_per_month: number;
+        };
         /**
          * @description * `adapters.write` - adapters.write
          *     * `infer` - infer
@@ -2018,14 +2044,6 @@ export interface components {
          * @enum {string}
          */
         KeyScope: "adapters.write" | "infer" | "view";
-        KeyStanding: {
-            /** Format: uuid */
-            id: string;
-            limits: components["schemas"]["KeyLimits"];
-            name: string;
-            prefix: string;
-            used: components["schemas"]["Used"];
-        };
         KeyUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
@@ -2039,9 +2057,41 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
+        KeyUsageAgainstLimits: {
+            /** Format: uuid */
+            id: string;
+            limits: components["schemas"]["KeyLimits"];
+            name: string;
+            prefix: string;
+            used: components["schemas"]["KeyLimitUsage"];
+        };
         Latency: {
             first_token: components["schemas"]["Percentiles"];
             inter_token: components["schemas"]["Percentiles"];
+        };
+        LatencyObjectives: {
+            /** @description Time to the first token. Null = no objective. */
+            first_token_ms?: number | null;
+            /** @description Time between tokens, the mean of a request. Null = no objective. */
+            inter_token_ms?: number | null;
+            /**
+             * Format: double
+             * @description Share of requests that should meet each.
+             * @default 0.99
+             */
+            target: number;
+        };
+        LatencyObjectivesRequest: {
+            /** @description Time to the first token. Null = no objective. */
+            first_token_ms?: number | null;
+            /** @description Time between tokens, the mean of a request. Null = no objective. */
+            inter_token_ms?: number | null;
+            /**
+             * Format: double
+             * @description Share of requests that should meet each.
+             * @default 0.99
+             */
+            target: number;
         };
         LoginRequest: {
             /** Format: email */
@@ -2060,11 +2110,6 @@ export interface components {
             name: string;
             role: components["schemas"]["Role"];
         };
-        Message: {
-            content: string;
-            /** @description As in the request; "text" or "token_ids" for a prompt without roles. */
-            role: string;
-        };
         /** @description A name that can be put into `model`. */
         Model: {
             adapter: string | null;
@@ -2077,12 +2122,28 @@ export interface components {
             kind: components["schemas"]["ModelKind"];
             version: number | null;
         };
+        ModelCard: {
+            created: number;
+            id: string;
+            /** @enum {string} */
+            object: "model";
+            /**
+             * @description `tenant`: one of your adapters.
+             * @enum {string}
+             */
+            owned_by: "lorikeet" | "tenant";
+        };
         /**
          * @description * `base` - base
          *     * `adapter` - adapter
          * @enum {string}
          */
         ModelKind: "base" | "adapter";
+        ModelList: {
+            data: components["schemas"]["ModelCard"][];
+            /** @enum {string} */
+            object: "list";
+        };
         NewApiKeyRequest: {
             /** Format: date-time */
             expires_at?: string | null;
@@ -2108,6 +2169,11 @@ export interface components {
             /** Format: date */
             to?: string;
         };
+        NewExportScheduleRequest: {
+            cadence: components["schemas"]["Cadence"];
+            /** @default day */
+            grain: components["schemas"]["Grain"];
+        };
         NewInvitationRequest: {
             /** Format: email */
             email: string;
@@ -2127,51 +2193,23 @@ export interface components {
             output_per_million: number;
             storage_per_gb_month: number;
         };
-        NewScheduleRequest: {
-            cadence: components["schemas"]["Cadence"];
-            /** @default day */
-            grain: components["schemas"]["Grain"];
-        };
-        Objective: {
-            /** @description Time to the first token. Null = no objective. */
-            first_token_ms?: number | null;
-            /** @description Time between tokens, the mean of a request. Null = no objective. */
-            inter_token_ms?: number | null;
+        /** @description The multipart form of a new upload. */
+        NewUploadRequest: {
+            /** @default  */
+            description: string;
+            /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
+            files: string[];
+            /** @description The adapter; made if there is none. */
+            name: string;
             /**
-             * Format: double
-             * @description Share of requests that should meet each.
-             * @default 0.99
+             * @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused.
+             * @default
              */
-            target: number;
-        };
-        ObjectiveRequest: {
-            /** @description Time to the first token. Null = no objective. */
-            first_token_ms?: number | null;
-            /** @description Time between tokens, the mean of a request. Null = no objective. */
-            inter_token_ms?: number | null;
-            /**
-             * Format: double
-             * @description Share of requests that should meet each.
-             * @default 0.99
-             */
-            target: number;
-        };
-        /** @description What an invited person sees before they accept. */
-        Offer: {
-            /** Format: email */
-            email: string;
-            /** Format: date-time */
-            expires_at: string;
-            /** @description Whether to sign in first, instead of choosing a password. */
-            has_account: boolean;
-            invited_by?: string | null;
-            role: components["schemas"]["Role"];
-            tenant: string;
-            tenant_name: string;
+            sha256: string;
         };
         /** @description An engine host by its last heartbeat, with every tenant's adapters. */
         OperatorHost: {
-            adapters: components["schemas"]["OperatorResident"][];
+            adapters: components["schemas"]["OperatorResidentAdapter"][];
             /** @description `adapters` shows at most 256, the busiest first. */
             adapters_total: number;
             address: string;
@@ -2205,21 +2243,21 @@ export interface components {
             /** Format: date */
             last: string;
             latency: components["schemas"]["Latency"];
-            outcomes: components["schemas"]["Outcomes"];
+            outcomes: components["schemas"]["OutcomeCounts"];
             /** @description How many used anything. */
             tenants: number;
             top_adapters: components["schemas"]["TopAdapter"][];
-            totals: components["schemas"]["Totals"];
+            totals: components["schemas"]["UsageTotals"];
         };
-        OperatorResident: {
+        OperatorResidentAdapter: {
             bytes: number;
             digest: string;
             rank: number;
             /** @description Requests using it now. */
             running: number;
-            tier: components["schemas"]["TierEnum"];
+            tier: components["schemas"]["AdapterTier"];
             /** @description Versions with this content; none if the host has yet to forget it. */
-            used_by: components["schemas"]["Owner"][];
+            used_by: components["schemas"]["AdapterReference"][];
         };
         /**
          * @description * `finished` - Finished
@@ -2229,7 +2267,7 @@ export interface components {
          * @enum {string}
          */
         Outcome: "finished" | "aborted" | "failed" | "refused";
-        Outcomes: {
+        OutcomeCounts: {
             aborted: number;
             failed: number;
             finished: number;
@@ -2238,13 +2276,9 @@ export interface components {
         Overview: {
             adapters: components["schemas"]["AdapterCounts"];
             hosts: components["schemas"]["Host"][];
-            recent_requests: components["schemas"]["Request"][];
+            recent_requests: components["schemas"]["RequestRecord"][];
             requests_24h: number;
             tokens_24h: number;
-        };
-        Owner: {
-            name: string;
-            tenant: string;
         };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
@@ -2265,23 +2299,13 @@ export interface components {
             /** Format: double */
             p99_ms: number | null;
         };
-        /**
-         * @description * `queued` - Queued
-         *     * `downloading` - Downloading
-         *     * `verifying` - Verifying
-         *     * `loading` - Loading
-         *     * `ready` - Ready
-         *     * `failed` - Failed
-         * @enum {string}
-         */
-        Phase: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed";
         Placement: {
             attempts: number;
             bytes_done: number;
             bytes_total: number;
             error: components["schemas"]["Problem"] | null;
             host: string;
-            phase: components["schemas"]["Phase"];
+            phase: components["schemas"]["StagingPhase"];
             /** Format: date-time */
             updated_at: string;
         };
@@ -2318,11 +2342,21 @@ export interface components {
             fix: string;
             message: string;
         };
+        PromptTokensDetails: {
+            cached_tokens: number;
+        };
         Quarantine: {
-            code: components["schemas"]["CodeEnum"];
+            code: components["schemas"]["QuarantineCode"];
             fix: string;
             message: string;
         };
+        /**
+         * @description * `other_base_model` - other_base_model
+         *     * `other_tokenizer` - other_tokenizer
+         *     * `base_model_undecided` - base_model_undecided
+         * @enum {string}
+         */
+        QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided";
         /** @description Whether prompts and answers are kept with the requests, and for how long. */
         Recording: {
             /** @description Then they are deleted. */
@@ -2339,7 +2373,7 @@ export interface components {
         Refusal: {
             code: string;
             count: number;
-            endpoint: components["schemas"]["Endpoint"];
+            endpoint: components["schemas"]["ApiEndpoint"];
             id: number;
             /** @description Null = the console. */
             key?: string | null;
@@ -2361,48 +2395,13 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Refusal"][];
         };
-        /** @description What the validation found. `problems` is capped; `problem_count` is not. */
-        Report: {
-            checks: components["schemas"]["ReportCheck"][];
-            manifest: components["schemas"]["ReportManifest"] | null;
-            notes: string[];
-            ok: boolean;
-            problem_count: number;
-            problems: components["schemas"]["ReportProblem"][];
-        };
-        ReportCheck: {
-            detail: string;
-            name: string;
-            ok: boolean;
-        };
-        ReportManifest: {
-            base_model_name: string;
-            dtype: string;
-            layers: number[];
-            num_modules: number;
-            num_parameters: number;
-            num_tensors: number;
-            rank: number;
-            /** @description Target -> its ranks. */
-            ranks: {
-                [key: string]: number[];
-            };
-            /** @description Target -> its scales. */
-            scales: {
-                [key: string]: number[];
-            };
-            targets: string[];
-            weight_bytes: number;
-        };
-        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
-        ReportProblem: {
-            code: string;
-            fix: string;
-            message: string;
-            tensor: string | null;
+        RequestPage: {
+            /** @description `cursor` of the next page; null at the end. */
+            next_cursor: string | null;
+            results: components["schemas"]["RequestRecord"][];
         };
         /** @description One request of the ledger. Neither prompt nor output is kept. */
-        Request: {
+        RequestRecord: {
             adapter?: string | null;
             adapter_load_ms: number;
             cached_prompt_tokens: number;
@@ -2410,7 +2409,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             decode_ms: number;
-            endpoint: components["schemas"]["Endpoint"];
+            endpoint: components["schemas"]["ApiEndpoint"];
             error_code: string;
             first_token_ms: number;
             host: string;
@@ -2426,11 +2425,6 @@ export interface components {
             streamed: boolean;
             version?: number | null;
         };
-        RequestPage: {
-            /** @description `cursor` of the next page; null at the end. */
-            next_cursor: string | null;
-            results: components["schemas"]["Request"][];
-        };
         ResetPasswordRequest: {
             password: string;
             token: string;
@@ -2443,7 +2437,7 @@ export interface components {
             rank: number;
             /** @description Requests using it now. */
             running: number;
-            tier: components["schemas"]["TierEnum"];
+            tier: components["schemas"]["AdapterTier"];
         };
         /**
          * @description * `owner` - Owner
@@ -2453,53 +2447,12 @@ export interface components {
          * @enum {string}
          */
         Role: "owner" | "admin" | "developer" | "viewer";
-        /** @description The last canary that was ended by its own figures. */
-        RolledBack: {
-            /** Format: date-time */
-            at: string;
-            code: string;
-            message: string;
-            version: number;
-        };
         RotateApiKeyRequest: {
             /**
              * @description Seconds for which the old secret is still accepted.
              * @default 86400
              */
             grace_s: number;
-        };
-        Schedule: {
-            cadence: components["schemas"]["Cadence"];
-            /** Format: date-time */
-            created_at: string;
-            created_by?: string | null;
-            grain: components["schemas"]["Grain"];
-            /** Format: uuid */
-            id: string;
-        };
-        SecretWebhook: {
-            /** @default true */
-            active: boolean;
-            /** Format: date-time */
-            created_at: string;
-            created_by?: string | null;
-            /** @default  */
-            description: string;
-            /** @description Which types to send; empty = all. */
-            events?: components["schemas"]["EventType"][];
-            /** @description In a row. */
-            failures: number;
-            /** Format: uuid */
-            id: string;
-            /**
-             * Format: date-time
-             * @description After failures nothing is sent until then.
-             */
-            rests_until: string | null;
-            /** @description Signs the messages. It is shown this once. */
-            secret: string;
-            /** @description https only, at a public address. */
-            url: string;
         };
         Session: {
             authenticated: boolean;
@@ -2535,7 +2488,7 @@ export interface components {
             fix: string;
             message: string;
         };
-        Slo: {
+        SloReport: {
             /** Format: date-time */
             as_of: string | null;
             days: number;
@@ -2562,12 +2515,22 @@ export interface components {
              */
             weight: number;
         };
-        Standing: {
-            counters_reachable: boolean;
-            /** @description Keys that can be used. */
-            keys: components["schemas"]["KeyStanding"][];
-            tenant: components["schemas"]["TenantStanding"];
+        SocketTicket: {
+            /** @description Seconds. */
+            expires_in: number;
+            /** @description Good once. */
+            ticket: string;
         };
+        /**
+         * @description * `queued` - Queued
+         *     * `downloading` - Downloading
+         *     * `verifying` - Verifying
+         *     * `loading` - Loading
+         *     * `ready` - Ready
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        StagingPhase: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed";
         /** @description Amounts are millionths of the currency. */
         Statement: {
             /** Format: date-time */
@@ -2584,7 +2547,7 @@ export interface components {
             amount_micros: number;
             /** Format: date */
             first: string;
-            kind: components["schemas"]["StatementLineKindEnum"];
+            kind: components["schemas"]["StatementLineKind"];
             /** Format: date */
             last: string;
             price_version: number;
@@ -2600,15 +2563,21 @@ export interface components {
          *     * `storage` - storage
          * @enum {string}
          */
-        StatementLineKindEnum: "input" | "cached_input" | "output" | "storage";
+        StatementLineKind: "input" | "cached_input" | "output" | "storage";
         /** @description What a tenant keeps. Content that several versions share counts once, but for each adapter in the list. */
         Storage: {
-            adapters: components["schemas"]["AdapterBytes"][];
+            adapters: components["schemas"]["AdapterStorage"][];
             /** @description Of versions that are archived and can be restored. */
             archived_bytes: number;
             /** @description Of versions in use: what counts against the limit. */
             bytes: number;
             limit_bytes: number | null;
+        };
+        StreamOptions: {
+            /** @default false */
+            include_obfuscation: boolean;
+            /** @default false */
+            include_usage: boolean;
         };
         /** @description Of one key. The tenant's limits hold besides. */
         TenantLimits: {
@@ -2706,9 +2675,16 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
-        TenantStanding: {
-            limits: components["schemas"]["TenantLimits"];
-            used: components["schemas"]["TenantUsed"];
+        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        TenantLimitUsage: {
+            adapters: number;
+            concurrency: number | null;
+            requests_per_minute: number | null;
+            storage_bytes: number;
+            tokens_per_day: number;
+            /** @description Running requests count with all they may use. */
+            tokens_per_minute: number | null;
+            tokens_per_month: number;
         };
         TenantUsage: {
             cached_prompt_tokens: number;
@@ -2731,30 +2707,24 @@ export interface components {
             requests: number;
             tenant: string;
         };
-        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
-        TenantUsed: {
-            adapters: number;
-            concurrency: number | null;
-            requests_per_minute: number | null;
-            storage_bytes: number;
-            tokens_per_day: number;
-            /** @description Running requests count with all they may use. */
-            tokens_per_minute: number | null;
-            tokens_per_month: number;
+        TenantUsageAgainstLimits: {
+            limits: components["schemas"]["TenantLimits"];
+            used: components["schemas"]["TenantLimitUsage"];
         };
-        Ticket: {
-            /** @description Seconds. */
-            expires_in: number;
-            /** @description Good once. */
-            ticket: string;
+        TenantWeight: {
+            /** Format: double */
+            weight: number;
         };
-        /**
-         * @description * `device` - device
-         *     * `host` - host
-         *     * `disk` - disk
-         * @enum {string}
-         */
-        TierEnum: "device" | "host" | "disk";
+        TenantWeightRequest: {
+            /** Format: double */
+            weight: number;
+        };
+        TokenLogprob: {
+            bytes: number[];
+            logprob: number;
+            token: string;
+            top_logprobs: components["schemas"]["TopLogprob"][];
+        };
         TopAdapter: {
             /** @description Null = the base model. */
             adapter: string | null;
@@ -2770,22 +2740,22 @@ export interface components {
             requests: number;
             tenant: string;
         };
-        Totals: {
-            cached_prompt_tokens: number;
-            completion_tokens: number;
-            /** @description Millionths of the currency, without storage. */
-            cost_micros: number;
-            /** @description Share of the devices' time, in microseconds. */
-            device_us: number;
-            prompt_tokens: number;
-            requests: number;
+        TopLogprob: {
+            bytes: number[];
+            logprob: number;
+            token: string;
         };
         Transcript: {
             /** @description One for each choice. */
             answers: string[];
             /** @description It was longer than is kept. */
             cut: boolean;
-            prompt: components["schemas"]["Message"][];
+            prompt: components["schemas"]["TranscriptMessage"][];
+        };
+        TranscriptMessage: {
+            content: string;
+            /** @description As in the request; "text" or "token_ids" for a prompt without roles. */
+            role: string;
         };
         Upload: {
             adapter: string;
@@ -2799,7 +2769,7 @@ export interface components {
             id: string;
             /** @description Why it waits, was refused, or made no new version. */
             reason: components["schemas"]["Problem"] | null;
-            report: components["schemas"]["Report"] | null;
+            report: components["schemas"]["ValidationReport"] | null;
             reused_version: boolean;
             state: components["schemas"]["UploadState"];
             /** Format: date-time */
@@ -2812,20 +2782,6 @@ export interface components {
             /** @description What its sender announced, in hex. */
             sha256?: string | null;
         };
-        /** @description The multipart form of a new upload. */
-        UploadFormRequest: {
-            /** @default  */
-            description: string;
-            /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
-            files: string[];
-            /** @description The adapter; made if there is none. */
-            name: string;
-            /**
-             * @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused.
-             * @default
-             */
-            sha256: string;
-        };
         /**
          * @description * `arriving` - Arriving
          *     * `received` - Received
@@ -2836,7 +2792,13 @@ export interface components {
          * @enum {string}
          */
         UploadState: "arriving" | "received" | "validating" | "refused" | "accepted" | "cancelled";
-        Usage: {
+        UsageAgainstLimits: {
+            counters_reachable: boolean;
+            /** @description Keys that can be used. */
+            keys: components["schemas"]["KeyUsageAgainstLimits"][];
+            tenant: components["schemas"]["TenantUsageAgainstLimits"];
+        };
+        UsageReport: {
             /**
              * Format: date-time
              * @description Everything stored until then is in these sums.
@@ -2849,16 +2811,38 @@ export interface components {
             currency: string | null;
             days: number;
             latency: components["schemas"]["Latency"];
-            totals: components["schemas"]["Totals"];
+            totals: components["schemas"]["UsageTotals"];
         };
-        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
-        Used: {
-            concurrency: number | null;
-            requests_per_minute: number | null;
-            tokens_per_day: number;
-            /** @description Running requests count with all they may use. */
-            tokens_per_minute: number | null;
-            tokens_per_month: number;
+        UsageTotals: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            prompt_tokens: number;
+            requests: number;
+        };
+        ValidationCheck: {
+            detail: string;
+            name: string;
+            ok: boolean;
+        };
+        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        ValidationProblem: {
+            code: string;
+            fix: string;
+            message: string;
+            tensor: string | null;
+        };
+        /** @description What the validation found. `problems` is capped; `problem_count` is not. */
+        ValidationReport: {
+            checks: components["schemas"]["ValidationCheck"][];
+            manifest: components["schemas"]["AdapterManifest"] | null;
+            notes: string[];
+            ok: boolean;
+            problem_count: number;
+            problems: components["schemas"]["ValidationProblem"][];
         };
         Version: {
             adapter: string;
@@ -2885,18 +2869,9 @@ export interface components {
             overflowed_at: string | null;
             placements: components["schemas"]["Placement"][];
             rank: number;
-            report: components["schemas"]["Report"];
+            report: components["schemas"]["ValidationReport"];
             state: components["schemas"]["VersionState"];
             targets: string[];
-        };
-        /** @description Requests since the canary began; times are medians without the adapter's load. */
-        VersionStanding: {
-            failed: number;
-            /** Format: double */
-            first_token_ms: number | null;
-            /** Format: double */
-            inter_token_ms: number | null;
-            requests: number;
         };
         /**
          * @description * `validated` - Validated
@@ -2908,6 +2883,15 @@ export interface components {
          * @enum {string}
          */
         VersionState: "validated" | "staging" | "ready" | "failed" | "archived" | "deleted";
+        /** @description Requests since the canary began; times are medians without the adapter's load. */
+        VersionStats: {
+            failed: number;
+            /** Format: double */
+            first_token_ms: number | null;
+            /** Format: double */
+            inter_token_ms: number | null;
+            requests: number;
+        };
         VersionSummary: {
             base_model: string;
             bytes: number;
@@ -2965,13 +2949,29 @@ export interface components {
             /** @description https only, at a public address. */
             url: string;
         };
-        Weight: {
-            /** Format: double */
-            weight: number;
-        };
-        WeightRequest: {
-            /** Format: double */
-            weight: number;
+        WebhookWithSecret: {
+            /** @default true */
+            active: boolean;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string | null;
+            /** @default  */
+            description: string;
+            /** @description Which types to send; empty = all. */
+            events?: components["schemas"]["EventType"][];
+            /** @description In a row. */
+            failures: number;
+            /** Format: uuid */
+            id: string;
+            /**
+             * Format: date-time
+             * @description After failures nothing is sent until then.
+             */
+            rests_until: string | null;
+            /** @description Signs the messages. It is shown this once. */
+            secret: string;
+            /** @description https only, at a public address. */
+            url: string;
         };
     };
     responses: never;
@@ -3063,7 +3063,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Offer"];
+                    "application/json": components["schemas"]["InvitationDetails"];
                 };
             };
             404: {
@@ -3466,7 +3466,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["WeightRequest"];
+                "application/json": components["schemas"]["TenantWeightRequest"];
             };
         };
         responses: {
@@ -3475,7 +3475,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Weight"];
+                    "application/json": components["schemas"]["TenantWeight"];
                 };
             };
             400: {
@@ -3900,7 +3900,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Canary"];
+                    "application/json": components["schemas"]["CanaryComparison"];
                 };
             };
             404: {
@@ -3926,7 +3926,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CanaryFormRequest"];
+                "application/json": components["schemas"]["CanaryTargetRequest"];
             };
         };
         responses: {
@@ -4448,7 +4448,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Schedule"][];
+                    "application/json": components["schemas"]["ExportSchedule"][];
                 };
             };
         };
@@ -4464,7 +4464,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewScheduleRequest"];
+                "application/json": components["schemas"]["NewExportScheduleRequest"];
             };
         };
         responses: {
@@ -4473,7 +4473,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Schedule"];
+                    "application/json": components["schemas"]["ExportSchedule"];
                 };
             };
             400: {
@@ -5038,7 +5038,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Standing"];
+                    "application/json": components["schemas"]["UsageAgainstLimits"];
                 };
             };
         };
@@ -5400,7 +5400,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Slo"];
+                    "application/json": components["schemas"]["SloReport"];
                 };
             };
             400: {
@@ -5424,7 +5424,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ObjectiveRequest"];
+                "application/json": components["schemas"]["LatencyObjectivesRequest"];
             };
         };
         responses: {
@@ -5433,7 +5433,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Objective"];
+                    "application/json": components["schemas"]["LatencyObjectives"];
                 };
             };
             400: {
@@ -5462,7 +5462,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Ticket"];
+                    "application/json": components["schemas"]["SocketTicket"];
                 };
             };
         };
@@ -5572,7 +5572,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "multipart/form-data": components["schemas"]["UploadFormRequest"];
+                "multipart/form-data": components["schemas"]["NewUploadRequest"];
             };
         };
         responses: {
@@ -5658,7 +5658,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Usage"];
+                    "application/json": components["schemas"]["UsageReport"];
                 };
             };
         };
@@ -5739,7 +5739,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SecretWebhook"];
+                    "application/json": components["schemas"]["WebhookWithSecret"];
                 };
             };
             400: {
@@ -5947,7 +5947,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SecretWebhook"];
+                    "application/json": components["schemas"]["WebhookWithSecret"];
                 };
             };
             404: {
@@ -6007,7 +6007,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["InferenceChatRequest"];
+                "application/json": components["schemas"]["ChatCompletionRequest"];
             };
         };
         responses: {
@@ -6016,7 +6016,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceChatAnswer"];
+                    "application/json": components["schemas"]["ChatCompletionResponse"];
                     "text/event-stream": string;
                 };
             };
@@ -6025,7 +6025,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             401: {
@@ -6033,7 +6033,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             403: {
@@ -6041,7 +6041,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             404: {
@@ -6049,7 +6049,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             413: {
@@ -6057,7 +6057,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             429: {
@@ -6065,7 +6065,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             503: {
@@ -6073,7 +6073,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
         };
@@ -6087,7 +6087,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["InferenceCompletionRequest"];
+                "application/json": components["schemas"]["CompletionRequest"];
             };
         };
         responses: {
@@ -6096,7 +6096,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceCompletionAnswer"];
+                    "application/json": components["schemas"]["CompletionResponse"];
                     "text/event-stream": string;
                 };
             };
@@ -6105,7 +6105,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             401: {
@@ -6113,7 +6113,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             403: {
@@ -6121,7 +6121,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             404: {
@@ -6129,7 +6129,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             413: {
@@ -6137,7 +6137,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             429: {
@@ -6145,7 +6145,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             503: {
@@ -6153,7 +6153,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
         };
@@ -6172,7 +6172,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceModelsAnswer"];
+                    "application/json": components["schemas"]["ModelList"];
                 };
             };
             401: {
@@ -6180,7 +6180,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             403: {
@@ -6188,7 +6188,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             404: {
@@ -6196,7 +6196,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
         };
@@ -6217,7 +6217,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceModelAnswer"];
+                    "application/json": components["schemas"]["ModelCard"];
                 };
             };
             401: {
@@ -6225,7 +6225,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             403: {
@@ -6233,7 +6233,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
             404: {
@@ -6241,7 +6241,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InferenceErrorAnswer"];
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
         };

@@ -18,30 +18,30 @@ export interface UploadInput {
   files: File[];
 }
 
-export interface Watch {
+export interface UploadCallbacks {
   onProgress: (progress: Progress) => void;
-  /** The line broke; it is tried again by itself. */
+  /** The connection was lost; the upload is retried automatically. */
   onRetry: () => void;
-  /** Given up for now. `resume` goes on where it stopped, if the server still knows the upload. */
+  /** Retries are used up. `resume` continues where it stopped, if the server still has the upload. */
   onError: (error: ApiError) => void;
   onDone: (id: string) => void;
 }
 
-/** An upload on its way. What the server has acknowledged stays there, for a day, also when the page is closed. */
-export interface Transfer {
+/** A running upload. The server keeps what it has acknowledged for a day, also when the page is closed. */
+export interface UploadHandle {
   pause: () => void;
   resume: () => void;
-  /** Give it up, also on the server. */
+  /** Cancel the upload, also on the server. */
   cancel: () => Promise<void>;
 }
 
-/** Each request is that long at most: some proxies take no longer bodies, and nothing is sent twice if one breaks. */
+/** Most bytes of one request: some proxies refuse longer bodies. */
 const CHUNK_BYTES = 64 * 1024 * 1024;
 const RETRY_MS = [0, 1000, 2000, 4000, 8000, 15_000];
 
-/** Send an adapter, going on with an earlier attempt at the same files. */
-export async function sendUpload(input: UploadInput, watch: Watch): Promise<Transfer> {
-  // Fetched when it is needed: no page waits for it.
+/** Upload an adapter, resuming an earlier upload of the same files. */
+export async function sendUpload(input: UploadInput, callbacks: UploadCallbacks): Promise<UploadHandle> {
+  // Loaded on demand, so that no page waits for it.
   const { Upload } = await import("tus-js-client");
   const file = asOneFile(input);
   const meter = rateMeter();
@@ -53,14 +53,14 @@ export async function sendUpload(input: UploadInput, watch: Watch): Promise<Tran
     removeFingerprintOnSuccess: true,
     fingerprint: () => Promise.resolve(fingerprint(input)),
     onBeforeRequest: (request: HttpRequest) => Object.entries(csrfHeader()).forEach(([name, value]) => request.setHeader(name, value)),
-    onProgress: (sent, total) => watch.onProgress({ sent, total, rate: meter(sent) }),
+    onProgress: (sent, total) => callbacks.onProgress({ sent, total, rate: meter(sent) }),
     onShouldRetry: (error) => {
-      const again = passes(error.originalResponse?.getStatus() ?? 0);
-      if (again) watch.onRetry();
+      const again = isRetryable(error.originalResponse?.getStatus() ?? 0);
+      if (again) callbacks.onRetry();
       return again;
     },
-    onError: (error) => watch.onError(explained(error as DetailedError)),
-    onSuccess: () => watch.onDone(idOf(upload)),
+    onError: (error) => callbacks.onError(toApiError(error as DetailedError)),
+    onSuccess: () => callbacks.onDone(idOf(upload)),
   });
   const [earlier] = await upload.findPreviousUploads();
   if (earlier) upload.resumeFromPreviousUpload(earlier);
@@ -70,20 +70,20 @@ export async function sendUpload(input: UploadInput, watch: Watch): Promise<Tran
 
 const idOf = ({ url }: Tus) => url?.split("/").at(-1) ?? "";
 
-/** What a server that starts again, or another process that has not let go yet, answers for a moment. */
-const passes = (status: number) => status === 0 || status === 409 || status === 423 || status >= 500;
+/** Statuses of a server that restarts, or whose other process still holds the upload's lock. */
+export const isRetryable = (status: number) => status === 0 || status === 409 || status === 423 || status >= 500;
 
 function asOneFile({ files, name }: UploadInput): File {
   const [first] = files;
   return first && files.length === 1 && isArchive(first.name) ? first : tarOf(files, `${name}.tar`);
 }
 
-/** Under which an attempt is remembered in this browser: the same files for the same adapter. */
+/** Identifies an upload in this browser: the same files for the same adapter. */
 function fingerprint({ tenant, name, files }: UploadInput): string {
   return ["lorikeet-upload", tenant, name, ...files.map((file) => `${file.name}:${file.size}:${file.lastModified}`)].join("|");
 }
 
-function explained({ originalResponse }: DetailedError): ApiError {
+function toApiError({ originalResponse }: DetailedError): ApiError {
   if (!originalResponse) return unreachable();
   return errorFrom(parsed(originalResponse.getBody()), originalResponse.getStatus());
 }
@@ -98,7 +98,7 @@ function parsed(body: string): unknown {
 
 const WINDOW_MS = 3000;
 
-/** Rate over a sliding window: a stalled line shows as such within seconds. */
+/** Rate over a sliding window: a stalled connection shows within seconds. */
 export function rateMeter(now: () => number = () => performance.now()): (total: number) => number {
   let samples: { at: number; total: number }[] = [];
   return (total) => {

@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import type { AdapterDetail, Host, Overview, Placement, StagingEvent, Upload, Version } from "@/api/types";
+import type { Adapter, Host, Overview, Placement, StagingEvent, Upload, Version } from "@/api/types";
 import type { LiveEvent } from "@/lib/event-stream";
 
 type Data = Record<string, unknown>;
@@ -39,7 +39,7 @@ function applyStaging(client: QueryClient, tenant: string, event: StagingEvent):
   const change = (version: Version) => ({ ...version, state: event.state, placements: mergePlacement(version.placements, placement) });
   const ended = event.placement.phase === "ready" || event.placement.phase === "failed";
   client.setQueryData<Version>([...key, "versions", event.version], (version) => version && change(version));
-  client.setQueryData<AdapterDetail>(
+  client.setQueryData<Adapter>(
     key,
     (adapter) =>
       adapter && {

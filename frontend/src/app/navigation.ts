@@ -57,7 +57,7 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
     title: "Operate",
     items: [
       { to: "/t/$tenant/operator", label: "All tenants", icon: Building2, needs: "operator" },
-      { to: "/t/$tenant/operator/audit", label: "Audit of all", icon: ShieldCheck, needs: "operator" },
+      { to: "/t/$tenant/operator/audit", label: "All audit logs", icon: ShieldCheck, needs: "operator" },
     ],
   },
 ];

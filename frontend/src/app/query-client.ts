@@ -7,7 +7,7 @@ const isClientError = (cause: unknown) => cause instanceof ApiError && cause.sta
  * Read the session again when a call was refused for it: it ended (the router then shows the login page), or a login
  * in another tab changed the CSRF token (the next try then works).
  */
-export function rereadSession(client: QueryClient, cause: unknown): void {
+export function refetchSession(client: QueryClient, cause: unknown): void {
   if (!(cause instanceof ApiError)) return;
   if (cause.status === 401 || cause.code === "csrf_failed") void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" });
 }
@@ -16,8 +16,8 @@ export function rereadSession(client: QueryClient, cause: unknown): void {
 export function makeQueryClient(): QueryClient {
   const client: QueryClient = new QueryClient({
     defaultOptions: { queries: { staleTime: 15_000, retry: (failures, cause) => failures < 2 && !isClientError(cause) } },
-    queryCache: new QueryCache({ onError: (cause) => rereadSession(client, cause) }),
-    mutationCache: new MutationCache({ onError: (cause) => rereadSession(client, cause) }),
+    queryCache: new QueryCache({ onError: (cause) => refetchSession(client, cause) }),
+    mutationCache: new MutationCache({ onError: (cause) => refetchSession(client, cause) }),
   });
   return client;
 }

@@ -2,7 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { safePath } from "@/lib/safe-path";
-import { Crash, Lost, Pending } from "./fallbacks";
+import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { lastTenant } from "./preferences";
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
@@ -186,10 +186,10 @@ export function makeRouter(client: QueryClient, history?: RouterHistory) {
     routeTree: tree,
     context: { client },
     defaultPreload: "intent",
-    defaultPendingComponent: Pending,
+    defaultPendingComponent: RouteLoading,
     defaultPendingMs: 250,
-    defaultErrorComponent: Crash,
-    defaultNotFoundComponent: Lost,
+    defaultErrorComponent: RouteError,
+    defaultNotFoundComponent: NotFound,
     scrollRestoration: true,
   });
 }

@@ -6,7 +6,7 @@ import { Button } from "@/components/button";
 import { Mark } from "@/components/logo";
 import { useLogout, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { LiveProvider, useLinkState } from "./live";
+import { LiveProvider, useConnectionState } from "./live-connection";
 import { useDestinations } from "./destinations";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
 
@@ -164,11 +164,11 @@ const LINK_LABELS = {
   open: "Live",
   connecting: "Connecting…",
   reconnecting: "Reconnecting…",
-  closed: "Not live",
+  closed: "Disconnected",
 } as const;
 
 function LiveState() {
-  const state = useLinkState();
+  const state = useConnectionState();
   return (
     <p role="status" className="flex items-center gap-2 px-2.5 pb-1.5 text-2xs text-ink-3">
       <span className={cn("size-1.5 rounded-full", state === "open" ? "bg-series-1" : "animate-shimmer bg-amber")} />

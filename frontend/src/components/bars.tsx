@@ -8,7 +8,7 @@ export interface Segment {
 }
 
 /** One bar split in proportion. Decorative: the figures stand beside it as text. */
-export function SplitBar({ segments, total, className }: { segments: Segment[]; total: number; className?: string }) {
+export function StackedBar({ segments, total, className }: { segments: Segment[]; total: number; className?: string }) {
   return (
     <div aria-hidden className={cn("flex h-2 gap-px overflow-hidden rounded-full bg-fill-2", className)}>
       {segments

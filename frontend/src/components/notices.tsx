@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import type { ApiError } from "@/api/errors";
 import { cn } from "@/lib/cn";
 import { Button } from "./button";
-import { CodeBlock } from "./code";
+import { CodeBlock } from "./code-block";
 
 /** An error in the server's own words: what happened, what to do, and the number to quote. */
 export function ErrorNotice({ error, onRetry, className }: { error: ApiError; onRetry?: () => void; className?: string }) {

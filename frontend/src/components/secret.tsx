@@ -1,6 +1,6 @@
 import { TriangleAlert } from "lucide-react";
 import type { ReactNode } from "react";
-import { CopyButton } from "./code";
+import { CopyButton } from "./code-block";
 
 /** A value that the server shows this once, with a warning that says so. */
 export function Secret({ value, label, testId, children }: { value: string; label: string; testId: string; children: ReactNode }) {

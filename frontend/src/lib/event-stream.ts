@@ -1,4 +1,4 @@
-import { ReconnectingSocket, type LinkOptions } from "./reconnecting-socket";
+import { ReconnectingSocket, type SocketOptions } from "./reconnecting-socket";
 
 /** One live event of a tenant. `data` has the shape of the matching REST answer. */
 export interface LiveEvent {
@@ -11,114 +11,114 @@ export interface EventStreamListener {
   onEvent: (event: LiveEvent) => void;
   /** Events were lost for good; whatever is cached may be stale. */
   onLost: () => void;
-  /** The server wants no more connections: the session ended, or this is not one's tenant. */
+  /** The server refuses further connections: the session ended, or the user is not a member of the tenant. */
   onRefused?: () => void;
 }
 
-/** How long a hole in the numbers may stay open before its events count as lost. */
+/** How long a gap in the sequence numbers may stay open before its events count as lost. */
 const GAP_LIMIT_MS = 3000;
 
 /**
  * The console's event socket: numbered events, delivered in order and once.
  *
- * Invariant: everything up to `#seen` was delivered or reported lost; `#early` holds only numbers above `#seen + 1`.
+ * Invariant: everything up to `#lastSeq` was delivered or reported lost; `#outOfOrder` holds only numbers above `#lastSeq + 1`.
  * After a reconnect, and when a number is skipped, the missing events are asked for with `replay`.
  */
 export class EventStream {
-  readonly link: ReconnectingSocket;
-  #seen: number | null = null;
-  #early = new Map<number, LiveEvent>();
-  #gap: ReturnType<typeof setTimeout> | undefined;
+  readonly socket: ReconnectingSocket;
+  #lastSeq: number | null = null;
+  #outOfOrder = new Map<number, LiveEvent>();
+  #gapTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    options: LinkOptions,
+    options: SocketOptions,
     private readonly listener: EventStreamListener,
   ) {
-    this.link = new ReconnectingSocket(options, {
+    this.socket = new ReconnectingSocket(options, {
       onMessage: (message) => this.#receive(message),
-      onDown: ({ closed }) => {
-        this.#dropGap();
+      onDisconnected: ({ closed }) => {
+        this.#discardGap();
         if (closed) listener.onRefused?.();
       },
     });
   }
 
   open(): void {
-    this.link.open();
+    this.socket.open();
   }
 
   close(): void {
-    this.#dropGap();
-    this.link.close();
+    this.#discardGap();
+    this.socket.close();
   }
 
   #receive(message: Record<string, unknown>): void {
-    if (message.type === "move") this.link.move();
-    if (message.type === "hello") this.#greet(Number(message.seq));
-    // What we asked for is too old for the server to remember.
-    if (message.type === "reset") this.#lost(Number(message.seq));
-    if (message.type === "event") this.#place(message as unknown as LiveEvent);
+    if (message.type === "move") this.socket.reconnect();
+    if (message.type === "hello") this.#onHello(Number(message.seq));
+    // The requested events are no longer in the server's ring.
+    if (message.type === "reset") this.#reset(Number(message.seq));
+    if (message.type === "event") this.#receiveEvent(message as unknown as LiveEvent);
   }
 
-  #greet(current: number): void {
-    if (this.#seen === null) {
-      this.#seen = current;
-    } else if (current < this.#seen) {
-      // The server counts anew: it restarted and its memory of events is gone.
-      this.#lost(current);
-    } else if (current > this.#seen) {
-      this.#askReplay(current);
+  #onHello(current: number): void {
+    if (this.#lastSeq === null) {
+      this.#lastSeq = current;
+    } else if (current < this.#lastSeq) {
+      // The server counts from the start: it restarted and lost its ring of events.
+      this.#reset(current);
+    } else if (current > this.#lastSeq) {
+      this.#requestReplay(current);
     }
   }
 
-  #place(event: LiveEvent): void {
-    this.#seen ??= event.seq - 1;
-    if (event.seq <= this.#seen) return;
-    this.#early.set(event.seq, event);
+  #receiveEvent(event: LiveEvent): void {
+    this.#lastSeq ??= event.seq - 1;
+    if (event.seq <= this.#lastSeq) return;
+    this.#outOfOrder.set(event.seq, event);
     this.#deliver();
-    if (this.#early.size > 0 && this.#gap === undefined) this.#askReplay(Math.max(...this.#early.keys()));
+    if (this.#outOfOrder.size > 0 && this.#gapTimer === undefined) this.#requestReplay(Math.max(...this.#outOfOrder.keys()));
   }
 
   #deliver(): void {
-    for (let next = this.#early.get(this.#next()); next; next = this.#early.get(this.#next())) {
-      this.#early.delete(next.seq);
-      this.#seen = next.seq;
+    for (let next = this.#outOfOrder.get(this.#next()); next; next = this.#outOfOrder.get(this.#next())) {
+      this.#outOfOrder.delete(next.seq);
+      this.#lastSeq = next.seq;
       this.listener.onEvent(next);
     }
-    if (this.#early.size === 0) this.#stopGap();
+    if (this.#outOfOrder.size === 0) this.#stopGapTimer();
   }
 
   #next(): number {
-    return (this.#seen ?? 0) + 1;
+    return (this.#lastSeq ?? 0) + 1;
   }
 
-  #askReplay(upTo: number): void {
-    this.link.send({ type: "replay", after: this.#seen ?? 0 });
-    this.#stopGap();
-    this.#gap = setTimeout(() => this.#giveUp(upTo), GAP_LIMIT_MS);
+  #requestReplay(upTo: number): void {
+    this.socket.send({ type: "replay", after: this.#lastSeq ?? 0 });
+    this.#stopGapTimer();
+    this.#gapTimer = setTimeout(() => this.#replayTimedOut(upTo), GAP_LIMIT_MS);
   }
 
-  #giveUp(upTo: number): void {
-    this.#gap = undefined;
-    if (this.#seen !== null && this.#seen >= upTo) return;
-    const late = [...this.#early.values()].toSorted((a, b) => a.seq - b.seq);
-    this.#lost(Math.max(upTo, ...this.#early.keys()));
+  #replayTimedOut(upTo: number): void {
+    this.#gapTimer = undefined;
+    if (this.#lastSeq !== null && this.#lastSeq >= upTo) return;
+    const late = [...this.#outOfOrder.values()].toSorted((a, b) => a.seq - b.seq);
+    this.#reset(Math.max(upTo, ...this.#outOfOrder.keys()));
     late.forEach((event) => this.listener.onEvent(event));
   }
 
-  #lost(current: number): void {
-    this.#dropGap();
-    this.#seen = current;
+  #reset(current: number): void {
+    this.#discardGap();
+    this.#lastSeq = current;
     this.listener.onLost();
   }
 
-  #dropGap(): void {
-    this.#stopGap();
-    this.#early.clear();
+  #discardGap(): void {
+    this.#stopGapTimer();
+    this.#outOfOrder.clear();
   }
 
-  #stopGap(): void {
-    clearTimeout(this.#gap);
-    this.#gap = undefined;
+  #stopGapTimer(): void {
+    clearTimeout(this.#gapTimer);
+    this.#gapTimer = undefined;
   }
 }

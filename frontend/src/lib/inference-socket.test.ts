@@ -21,7 +21,7 @@ function listener() {
 
 function connected() {
   const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 0 });
-  socket.link.open();
+  socket.socket.open();
   FakeSocket.last.accept();
   FakeSocket.last.say({ type: "hello", session: "s" });
   return socket;

@@ -1,4 +1,4 @@
-import { ReconnectingSocket, type LinkOptions } from "./reconnecting-socket";
+import { ReconnectingSocket, type SocketOptions } from "./reconnecting-socket";
 
 export interface ErrorBody {
   code: string;
@@ -46,7 +46,7 @@ interface Running {
   cancelled: boolean;
 }
 
-/** For a generation that was given up: its remaining frames go nowhere. */
+/** Handlers of a cancelled generation: its remaining frames are ignored. */
 const SILENT: GenerationHandlers = { onText: () => {}, onDone: () => {}, onError: () => {} };
 
 const LOST: ErrorBody = {
@@ -65,67 +65,67 @@ const UNAVAILABLE: ErrorBody = {
   fix: "Sign in again, then reload the page.",
 };
 
-/** What the server keeps a generation for, unless its hello says something else. */
+/** How long the server keeps a disconnected generation, unless its hello message says otherwise. */
 const RESUME_MS = 30_000;
 
 /**
  * Many generations over one socket. Each one ends in exactly one of onDone or onError, or silently after cancel.
  *
- * When the socket breaks they go on at the server: the next one asks for what was missed, in whatever process it ends up.
+ * When the socket disconnects, generations continue on the server. The next connection, to any web process, requests the frames that were missed.
  */
 export class InferenceSocket {
-  readonly link: ReconnectingSocket;
+  readonly socket: ReconnectingSocket;
   #running = new Map<string, Running>();
   #count = 0;
-  /** The server is about to stop: leave it once nothing runs there. */
-  #moving = false;
-  #refusal: ErrorBody | null = null;
+  /** The server is about to stop: reconnect once no generation runs there. */
+  #draining = false;
+  #closeReason: ErrorBody | null = null;
   #session: string | null = null;
   #resumeMs = RESUME_MS;
-  #giveUp: ReturnType<typeof setTimeout> | undefined;
+  #resumeTimer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(options: LinkOptions) {
-    this.link = new ReconnectingSocket(options, {
+  constructor(options: SocketOptions) {
+    this.socket = new ReconnectingSocket(options, {
       onMessage: (message) => this.#receive(message),
-      onDown: ({ closed }) => this.#fell(closed),
+      onDisconnected: ({ closed }) => this.#disconnected(closed),
     });
   }
 
-  /** Start a generation; returns what stops it. Waits for the link when that is still opening. */
+  /** Start a generation; returns a function that cancels it. It is sent once the socket is open. */
   generate(request: object, handlers: GenerationHandlers): () => void {
     const id = `g${++this.#count}`;
     const running: Running = { handlers, request, session: null, seq: null, cancelled: false };
     this.#running.set(id, running);
-    if (this.link.state === "closed") this.link.open();
+    if (this.socket.state === "closed") this.socket.open();
     this.#submit(id, running);
     return () => this.#cancel(id);
   }
 
   close(): void {
-    clearTimeout(this.#giveUp);
-    this.link.close();
+    clearTimeout(this.#resumeTimer);
+    this.socket.close();
     this.#running.clear();
   }
 
   #submit(id: string, running: Running): void {
-    if (this.#session !== null && this.link.send({ type: "generate", id, resume: true, request: running.request })) running.session = this.#session;
+    if (this.#session !== null && this.socket.send({ type: "generate", id, resume: true, request: running.request })) running.session = this.#session;
   }
 
   #cancel(id: string): void {
     const running = this.#running.get(id);
     if (!running || running.cancelled) return;
-    // It stays known until the server's last word, which carries its usage; unsent ones are just forgotten. While the
-    // link is down nothing can be said: the next socket does not ask for it, which ends it.
+    // A sent generation stays in the map until the server's last frame, which carries its usage; an unsent one is removed.
+    // While disconnected nothing can be sent: the next connection does not resume it, which cancels it.
     running.cancelled = true;
     if (running.session === null) this.#running.delete(id);
-    else this.link.send({ type: "cancel", id });
+    else this.socket.send({ type: "cancel", id });
   }
 
   #receive(message: Record<string, unknown>): void {
-    if (message.type === "move") this.#moving = true;
-    if (message.type === "error" && message.id === undefined) this.#refusal = message.error as ErrorBody;
+    if (message.type === "move") this.#draining = true;
+    if (message.type === "error" && message.id === undefined) this.#closeReason = message.error as ErrorBody;
     this.#handle(message);
-    if (this.#moving && this.#idle()) this.link.move();
+    if (this.#draining && this.#idle()) this.socket.reconnect();
   }
 
   #idle(): boolean {
@@ -134,31 +134,31 @@ export class InferenceSocket {
 
   #handle(message: Record<string, unknown>): void {
     if (message.type === "hello") {
-      this.#greeted(message);
+      this.#onHello(message);
       return;
     }
     if (message.type === "resumed") {
-      for (const id of (message.lost ?? []) as string[]) this.#tell(id, { type: "error", seq: 0, error: message.error });
+      for (const id of (message.lost ?? []) as string[]) this.#route(id, { type: "error", seq: 0, error: message.error });
       return;
     }
-    this.#tell(typeof message.id === "string" ? message.id : "", message);
+    this.#route(typeof message.id === "string" ? message.id : "", message);
   }
 
-  #tell(id: string, message: Record<string, unknown>): void {
+  #route(id: string, message: Record<string, unknown>): void {
     const running = this.#running.get(id);
     if (running) this.#advance(id, running, message);
   }
 
-  #greeted({ session, resume_s }: Record<string, unknown>): void {
-    clearTimeout(this.#giveUp);
-    this.#refusal = null;
+  #onHello({ session, resume_s }: Record<string, unknown>): void {
+    clearTimeout(this.#resumeTimer);
+    this.#closeReason = null;
     this.#session = String(session);
     this.#resumeMs = typeof resume_s === "number" ? resume_s * 1000 : RESUME_MS;
     this.#resume();
     this.#running.forEach((running, id) => running.session ?? this.#submit(id, running));
   }
 
-  /** Ask for the rest of what broke off, each in its own session; what was cancelled meanwhile is not asked for. */
+  /** Request the missed frames of each interrupted generation, by session. Cancelled generations are not resumed. */
   #resume(): void {
     const sessions = new Map<string, Record<string, number>>();
     for (const [id, { session, seq, cancelled }] of [...this.#running]) {
@@ -168,7 +168,7 @@ export class InferenceSocket {
       if (cancelled) this.#running.delete(id);
       else after[id] = seq ?? 0;
     }
-    sessions.forEach((after, session) => this.link.send({ type: "resume", session, after }));
+    sessions.forEach((after, session) => this.socket.send({ type: "resume", session, after }));
   }
 
   #advance(id: string, running: Running, message: Record<string, unknown>): void {
@@ -176,14 +176,14 @@ export class InferenceSocket {
       running.handlers.onAccepted?.(String(message.request_id));
       return;
     }
-    if (isUnheardOf(running, message)) {
-      // The socket broke before the server had it, or with everything it knew: nothing was shown, so ask anew.
+    if (isUnknownToServer(running, message)) {
+      // The server does not know the generation and nothing was shown of it: submit it again.
       running.session = null;
       this.#submit(id, running);
       return;
     }
-    const order = place(running.seq, message.seq);
-    if (order === "old") return;
+    const order = sequence(running.seq, message.seq);
+    if (order === "duplicate") return;
     if (order === "gap" && message.type !== "error") {
       this.#cancel(id);
       running.handlers.onError(GAP);
@@ -209,13 +209,13 @@ export class InferenceSocket {
     }
   }
 
-  #fell(closed: boolean): void {
-    this.#moving = false;
+  #disconnected(closed: boolean): void {
+    this.#draining = false;
     this.#session = null;
-    clearTimeout(this.#giveUp);
-    if (closed) this.#failAll(this.#refusal ?? UNAVAILABLE, () => true);
-    // What was never sent goes out after the reconnect, however late; the rest is kept for so long only.
-    else this.#giveUp = setTimeout(() => this.#failAll(LOST, ({ session }) => session !== null), this.#resumeMs);
+    clearTimeout(this.#resumeTimer);
+    if (closed) this.#failAll(this.#closeReason ?? UNAVAILABLE, () => true);
+    // Unsent generations are sent after the reconnect, however late; sent ones can be resumed for a limited time only.
+    else this.#resumeTimer = setTimeout(() => this.#failAll(LOST, ({ session }) => session !== null), this.#resumeMs);
   }
 
   #failAll(error: ErrorBody, which: (running: Running) => boolean): void {
@@ -227,15 +227,15 @@ export class InferenceSocket {
   }
 }
 
-/** Whether the server says that it knows nothing of a generation of which nothing was shown yet. */
-function isUnheardOf({ seq, cancelled }: Running, message: Record<string, unknown>): boolean {
+/** Whether the server does not know a generation of which nothing was shown yet. */
+function isUnknownToServer({ seq, cancelled }: Running, message: Record<string, unknown>): boolean {
   return message.type === "error" && seq === null && !cancelled && (message.error as ErrorBody).code === "resume_lost";
 }
 
-/** Where a number stands: the first one may be anything, each next must be one more; 0 is of no generation's count. */
-function place(seen: number | null, seq: unknown): "next" | "old" | "gap" {
+/** Compare a sequence number with the last one: the first may be any, each next must be one more; 0 is outside the sequence. */
+function sequence(seen: number | null, seq: unknown): "next" | "duplicate" | "gap" {
   if (typeof seq !== "number" || seq === 0 || seen === null || seq === seen + 1) return "next";
-  return seq <= seen ? "old" : "gap";
+  return seq <= seen ? "duplicate" : "gap";
 }
 
 function finish(message: Record<string, unknown>): Finish {

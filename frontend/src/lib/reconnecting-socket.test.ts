@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeSocket, makeSocket } from "../../tests/fake-socket";
-import { backoff, ReconnectingSocket, Refused } from "./reconnecting-socket";
+import { backoff, ReconnectingSocket, ConnectionRefusedError } from "./reconnecting-socket";
 
 const links: ReconnectingSocket[] = [];
 
@@ -85,17 +85,17 @@ describe("ReconnectingSocket", () => {
     expect(FakeSocket.opened).toHaveLength(2);
   });
 
-  it("is open only once its greeting is sent, with a new one for each connection", async () => {
+  it("is open only once its authenticate is sent, with a new one for each connection", async () => {
     let count = 0;
-    const greeting = () => Promise.resolve({ type: "auth", ticket: `t${++count}` });
-    const link = new ReconnectingSocket({ url: () => "ws://x", greeting, makeSocket, random: () => 0 }, { onMessage: () => {} });
+    const authenticate = () => Promise.resolve({ type: "auth", ticket: `t${++count}` });
+    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, makeSocket, random: () => 0 }, { onMessage: () => {} });
     links.push(link);
     link.open();
     FakeSocket.last.accept();
     expect(link.state).toBe("connecting");
     await vi.advanceTimersByTimeAsync(0);
     expect(link.state).toBe("open");
-    link.move();
+    link.reconnect();
     await vi.advanceTimersByTimeAsync(400);
     FakeSocket.last.accept();
     await vi.advanceTimersByTimeAsync(0);
@@ -107,11 +107,11 @@ describe("ReconnectingSocket", () => {
   });
 
   it.each([
-    [new Refused(4401), "closed"],
+    [new ConnectionRefusedError(4401), "closed"],
     [new Error("offline"), "reconnecting"],
   ])("after %s it is %s", async (cause, state) => {
-    const greeting = () => Promise.reject(cause);
-    const link = new ReconnectingSocket({ url: () => "ws://x", greeting, fatalCodes: [4401], makeSocket }, { onMessage: () => {} });
+    const authenticate = () => Promise.reject(cause);
+    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, fatalCodes: [4401], makeSocket }, { onMessage: () => {} });
     links.push(link);
     link.open();
     FakeSocket.last.accept();

@@ -1,24 +1,24 @@
-export type LinkState = "connecting" | "open" | "reconnecting" | "closed";
+export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
 
-export interface LinkListener {
+export interface SocketListener {
   onOpen?: () => void;
   onMessage: (message: Record<string, unknown>) => void;
-  /** The link fell; it will come back by itself unless `closed` is true. */
-  onDown?: (info: { code: number; closed: boolean }) => void;
+  /** The connection was lost. It is retried unless `closed` is true. */
+  onDisconnected?: (info: { code: number; closed: boolean }) => void;
 }
 
-export interface LinkOptions {
+export interface SocketOptions {
   url: () => string;
-  /** The first message, made anew for each connection. A rejection with `fatal` ends the link, any other is a fall. */
-  greeting?: () => Promise<object>;
+  /** Returns the first message of each connection. A `ConnectionRefusedError` with a fatal code ends the connection; any other error is retried. */
+  authenticate?: () => Promise<object>;
   /** Close codes after which trying again is pointless: not signed in, wrong origin, not a member. */
   fatalCodes?: readonly number[];
   makeSocket?: (url: string) => WebSocket;
   random?: () => number;
 }
 
-/** Thrown by a greeting that will not succeed at another try either; `code` as if the server had closed with it. */
-export class Refused extends Error {
+/** Thrown by `authenticate` when a retry cannot succeed. `code` is handled like a close code of the server. */
+export class ConnectionRefusedError extends Error {
   constructor(readonly code: number) {
     super(`refused with ${code}`);
   }
@@ -35,28 +35,28 @@ export function backoff(attempt: number, random: () => number = Math.random): nu
   return ceiling / 2 + (random() * ceiling) / 2;
 }
 
-/** One JSON websocket that comes back by itself. State is readable through `subscribe` and `state`. */
+/** A JSON websocket that reconnects by itself. `state` and `subscribe` expose the connection state. */
 export class ReconnectingSocket {
   #socket: WebSocket | null = null;
-  #state: LinkState = "closed";
+  #state: ConnectionState = "closed";
   #attempt = 0;
   #retry: ReturnType<typeof setTimeout> | undefined;
-  #beat: ReturnType<typeof setInterval> | undefined;
-  #heardAt = 0;
-  #watchers = new Set<() => void>();
+  #heartbeatTimer: ReturnType<typeof setInterval> | undefined;
+  #lastMessageAt = 0;
+  #subscribers = new Set<() => void>();
 
   constructor(
-    private readonly options: LinkOptions,
-    private readonly listener: LinkListener,
+    private readonly options: SocketOptions,
+    private readonly listener: SocketListener,
   ) {}
 
-  get state(): LinkState {
+  get state(): ConnectionState {
     return this.#state;
   }
 
-  subscribe = (watcher: () => void): (() => void) => {
-    this.#watchers.add(watcher);
-    return () => this.#watchers.delete(watcher);
+  subscribe = (subscriber: () => void): (() => void) => {
+    this.#subscribers.add(subscriber);
+    return () => this.#subscribers.delete(subscriber);
   };
 
   open(): void {
@@ -74,40 +74,40 @@ export class ReconnectingSocket {
     socket?.close(1000);
   }
 
-  /** Connect anew, in a moment: the server is about to stop. */
-  move(): void {
+  /** Close and reconnect after the back-off: the server is about to stop. */
+  reconnect(): void {
     const socket = this.#socket;
     if (!socket) return;
-    this.#fell(socket, 1012);
+    this.#disconnected(socket, 1012);
     socket.close(1000);
   }
 
-  /** True when the message left; false when the link is down. */
+  /** Whether the message was sent; false while disconnected. */
   send(message: object): boolean {
     if (this.#state !== "open" || !this.#socket) return false;
     this.#socket.send(JSON.stringify(message));
     return true;
   }
 
-  #connect(state: LinkState): void {
+  #connect(state: ConnectionState): void {
     this.#stopTimers();
     this.#set(state);
     const make = this.options.makeSocket ?? ((url: string) => new WebSocket(url));
     const socket = make(this.options.url());
     this.#socket = socket;
-    socket.onopen = () => void this.#greet(socket);
+    socket.onopen = () => void this.#authenticate(socket);
     socket.onmessage = (event) => this.#received(socket, event.data);
-    socket.onclose = (event) => this.#fell(socket, event.code);
+    socket.onclose = (event) => this.#disconnected(socket, event.code);
   }
 
-  async #greet(socket: WebSocket): Promise<void> {
-    if (this.options.greeting) {
+  async #authenticate(socket: WebSocket): Promise<void> {
+    if (this.options.authenticate) {
       try {
-        const greeting = await this.options.greeting();
+        const message = await this.options.authenticate();
         if (socket !== this.#socket) return;
-        socket.send(JSON.stringify(greeting));
+        socket.send(JSON.stringify(message));
       } catch (cause) {
-        this.#fell(socket, cause instanceof Refused ? cause.code : 1006);
+        this.#disconnected(socket, cause instanceof ConnectionRefusedError ? cause.code : 1006);
         socket.close();
         return;
       }
@@ -117,40 +117,40 @@ export class ReconnectingSocket {
 
   #opened(socket: WebSocket): void {
     if (socket !== this.#socket) return;
-    this.#heardAt = Date.now();
-    this.#beat = setInterval(() => this.#heartbeat(), PING_EVERY_MS);
+    this.#lastMessageAt = Date.now();
+    this.#heartbeatTimer = setInterval(() => this.#heartbeat(), PING_EVERY_MS);
     this.#set("open");
     this.listener.onOpen?.();
   }
 
   #received(socket: WebSocket, data: unknown): void {
     if (socket !== this.#socket || typeof data !== "string") return;
-    this.#heardAt = Date.now();
+    this.#lastMessageAt = Date.now();
     // Back-off restarts only once the server speaks, not when a proxy merely accepts and drops.
     this.#attempt = 0;
     const message = JSON.parse(data) as Record<string, unknown>;
     if (message.type !== "pong") this.listener.onMessage(message);
   }
 
-  #fell(socket: WebSocket, code: number): void {
+  #disconnected(socket: WebSocket, code: number): void {
     if (socket !== this.#socket) return;
     this.#socket = null;
     this.#stopTimers();
     const closed = this.options.fatalCodes?.includes(code) ?? false;
     this.#set(closed ? "closed" : "reconnecting");
-    this.listener.onDown?.({ code, closed });
+    this.listener.onDisconnected?.({ code, closed });
     if (!closed) this.#retry = setTimeout(() => this.#connect("reconnecting"), backoff(this.#attempt++, this.options.random));
   }
 
-  /** A laptop that slept keeps a dead socket "open"; silence past the limit counts as a fall. */
+  /** After sleep a dead socket can stay "open": no message within the limit counts as a disconnect. */
   #heartbeat(): void {
-    if (Date.now() - this.#heardAt < SILENCE_LIMIT_MS) {
+    if (Date.now() - this.#lastMessageAt < SILENCE_LIMIT_MS) {
       this.send({ type: "ping" });
       return;
     }
     const socket = this.#socket;
     if (!socket) return;
-    this.#fell(socket, 1006);
+    this.#disconnected(socket, 1006);
     socket.close();
   }
 
@@ -160,13 +160,13 @@ export class ReconnectingSocket {
 
   #stopTimers(): void {
     clearTimeout(this.#retry);
-    clearInterval(this.#beat);
+    clearInterval(this.#heartbeatTimer);
   }
 
-  #set(state: LinkState): void {
+  #set(state: ConnectionState): void {
     if (this.#state === state) return;
     this.#state = state;
-    this.#watchers.forEach((watcher) => watcher());
+    this.#subscribers.forEach((subscriber) => subscriber());
   }
 }
 

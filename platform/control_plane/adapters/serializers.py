@@ -29,17 +29,17 @@ class PlacementSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
-class ReportProblemSerializer(ProblemSerializer):
+class ValidationProblemSerializer(ProblemSerializer):
     tensor = serializers.CharField(allow_null=True)
 
 
-class ReportCheckSerializer(serializers.Serializer[Any]):
+class ValidationCheckSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     ok = serializers.BooleanField()
     detail = serializers.CharField()
 
 
-class ReportManifestSerializer(serializers.Serializer[Any]):
+class AdapterManifestSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField()
     targets = serializers.ListField(child=serializers.CharField())
     dtype = serializers.CharField()
@@ -57,15 +57,15 @@ class ReportManifestSerializer(serializers.Serializer[Any]):
     )
 
 
-class ReportSerializer(serializers.Serializer[Any]):
+class ValidationReportSerializer(serializers.Serializer[Any]):
     """What the validation found. `problems` is capped; `problem_count` is not."""
 
     ok = serializers.BooleanField()
-    problems = ReportProblemSerializer(many=True)
+    problems = ValidationProblemSerializer(many=True)
     problem_count = serializers.IntegerField()
-    checks = ReportCheckSerializer(many=True)
+    checks = ValidationCheckSerializer(many=True)
     notes = serializers.ListField(child=serializers.CharField())
-    manifest = ReportManifestSerializer(allow_null=True)
+    manifest = AdapterManifestSerializer(allow_null=True)
 
 
 class VersionSummarySerializer(serializers.Serializer[Any]):
@@ -93,14 +93,14 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
 class VersionSerializer(VersionSummarySerializer):
     adapter = serializers.CharField(source="adapter.name")
     aliases = serializers.SerializerMethodField()
-    report = ReportSerializer()
+    report = ValidationReportSerializer()
     placements = PlacementSerializer(many=True)
 
     def get_aliases(self, version: AdapterVersion) -> list[str]:
         return [alias.name for alias in version.aliases.all()]
 
 
-class RolledBackSerializer(serializers.Serializer[Any]):
+class CanaryRollbackSerializer(serializers.Serializer[Any]):
     """The last canary that was ended by its own figures."""
 
     version = serializers.IntegerField()
@@ -119,7 +119,7 @@ class AliasSerializer(serializers.Serializer[Any]):
     canary = serializers.IntegerField(source="canary.number", default=None, allow_null=True)
     canary_percent = serializers.IntegerField(allow_null=True)
     canary_since = serializers.DateTimeField(allow_null=True)
-    rolled_back = RolledBackSerializer(allow_null=True)
+    rolled_back = CanaryRollbackSerializer(allow_null=True)
 
 
 class AliasTargetSerializer(serializers.Serializer[Any]):
@@ -162,7 +162,7 @@ class ArchivedAdapterSerializer(serializers.Serializer[Any]):
         return until
 
 
-class AdapterBytesSerializer(serializers.Serializer[Any]):
+class AdapterStorageSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     versions = serializers.IntegerField()
     bytes = serializers.IntegerField()
@@ -174,7 +174,7 @@ class StorageSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
     limit_bytes = serializers.IntegerField(allow_null=True)
     archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
-    adapters = AdapterBytesSerializer(many=True)
+    adapters = AdapterStorageSerializer(many=True)
 
 
 class UploadedFileSerializer(serializers.Serializer[Any]):
@@ -191,7 +191,7 @@ class UploadSerializer(serializers.Serializer[Any]):
     reason = ProblemSerializer(allow_null=True, help_text="Why it waits, was refused, or made no new version.")
     bytes = serializers.IntegerField()
     files = UploadedFileSerializer(many=True)
-    report = ReportSerializer(allow_null=True)
+    report = ValidationReportSerializer(allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     reused_version = serializers.BooleanField()
     created_at = serializers.DateTimeField()
@@ -199,7 +199,7 @@ class UploadSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
-class UploadFormSerializer(serializers.Serializer[Any]):
+class NewUploadSerializer(serializers.Serializer[Any]):
     """The multipart form of a new upload."""
 
     name = serializers.CharField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")

@@ -21,8 +21,8 @@ from control_plane.adapters.serializers import (
     AliasTargetSerializer,
     ArchivedAdapterSerializer,
     ModelSerializer,
+    NewUploadSerializer,
     StorageSerializer,
-    UploadFormSerializer,
     UploadSerializer,
     VersionSerializer,
 )
@@ -237,13 +237,13 @@ class UploadsView(TenantView):
 
     @extend_schema(
         operation_id="create_upload",
-        request={"multipart/form-data": UploadFormSerializer},
+        request={"multipart/form-data": NewUploadSerializer},
         responses={202: UploadSerializer, **dict.fromkeys((400, 413, 429), ErrorResponseSerializer)},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
-        form = UploadFormSerializer(data={**request.POST.dict(), "files": request.FILES.getlist("files")})
+        form = NewUploadSerializer(data={**request.POST.dict(), "files": request.FILES.getlist("files")})
         form.is_valid(raise_exception=True)
         files: list[TemporaryUploadedFile] = form.validated_data["files"]
         names = [file.name or "" for file in files]

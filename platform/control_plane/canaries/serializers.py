@@ -7,11 +7,11 @@ from rest_framework import serializers
 from control_plane.adapters.serializers import AliasTargetSerializer
 
 
-class CanaryFormSerializer(AliasTargetSerializer):
+class CanaryTargetSerializer(AliasTargetSerializer):
     percent = serializers.IntegerField(min_value=1, max_value=99, help_text="Of the alias's requests.")
 
 
-class VersionStandingSerializer(serializers.Serializer[Any]):
+class VersionStatsSerializer(serializers.Serializer[Any]):
     """Requests since the canary began; times are medians without the adapter's load."""
 
     requests = serializers.IntegerField()
@@ -20,9 +20,9 @@ class VersionStandingSerializer(serializers.Serializer[Any]):
     inter_token_ms = serializers.FloatField(allow_null=True)
 
 
-class CanarySerializer(serializers.Serializer[Any]):
+class CanaryComparisonSerializer(serializers.Serializer[Any]):
     """How a canary does beside the alias's own version. Null without a canary."""
 
-    canary = VersionStandingSerializer(allow_null=True)
-    own = VersionStandingSerializer(allow_null=True)
+    canary = VersionStatsSerializer(allow_null=True)
+    own = VersionStatsSerializer(allow_null=True)
     least_requests = serializers.IntegerField(help_text="Below so many nothing is judged.")

@@ -12,7 +12,7 @@ from control_plane.adapters import aliases, queries
 from control_plane.adapters.serializers import AdapterSerializer
 from control_plane.adapters.views import AliasView
 from control_plane.canaries import judging
-from control_plane.canaries.serializers import CanaryFormSerializer, CanarySerializer
+from control_plane.canaries.serializers import CanaryComparisonSerializer, CanaryTargetSerializer
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.tenants.roles import Capability
 
@@ -27,20 +27,22 @@ class CanaryView(AliasView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(operation_id="read_canary", responses={200: CanarySerializer, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(
+        operation_id="read_canary", responses={200: CanaryComparisonSerializer, **_NOT_FOUND}, tags=["adapters"]
+    )
     def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """How the canary does beside the alias's own version."""
-        return Response(CanarySerializer(judging.compare(self.principal.tenant, name, alias)).data)
+        return Response(CanaryComparisonSerializer(judging.compare(self.principal.tenant, name, alias)).data)
 
     @extend_schema(
         operation_id="set_canary",
-        request=CanaryFormSerializer,
+        request=CanaryTargetSerializer,
         responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
-        form = CanaryFormSerializer(data=request.data)
+        form = CanaryTargetSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
         percent = form.validated_data["percent"]

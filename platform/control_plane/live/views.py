@@ -15,7 +15,7 @@ from control_plane.sockets.tickets import LIFETIME_S, issue
 from control_plane.tenants.roles import Capability
 
 
-class TicketSerializer(serializers.Serializer[Any]):
+class SocketTicketSerializer(serializers.Serializer[Any]):
     ticket = serializers.CharField(help_text="Good once.")
     expires_in = serializers.IntegerField(help_text="Seconds.")
 
@@ -24,7 +24,9 @@ class TicketView(TenantView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.BE_MEMBER}
 
-    @extend_schema(operation_id="make_socket_ticket", request=None, responses={201: TicketSerializer}, tags=["session"])
+    @extend_schema(
+        operation_id="make_socket_ticket", request=None, responses={201: SocketTicketSerializer}, tags=["session"]
+    )
     def post(self, request: Request, tenant: str) -> Response:
         """A ticket to send as the first message of one websocket, from a page of ours."""
         user, key = self.principal.user, request._request.session.session_key

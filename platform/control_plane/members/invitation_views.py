@@ -15,7 +15,11 @@ from control_plane.accounts.views import PublicView, session_state
 from control_plane.errors import LorikeetError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.members.invitations import accept_as, accept_with_new_account, open_invitation
-from control_plane.members.serializers import AcceptInvitationSerializer, InvitationTokenSerializer, OfferSerializer
+from control_plane.members.serializers import (
+    AcceptInvitationSerializer,
+    InvitationDetailsSerializer,
+    InvitationTokenSerializer,
+)
 
 _REFUSED = dict.fromkeys((400, 403, 404, 409, 429), ErrorResponseSerializer)
 
@@ -26,7 +30,7 @@ class OfferView(PublicView):
     @extend_schema(
         operation_id="read_invitation",
         request=InvitationTokenSerializer,
-        responses={200: OfferSerializer, 404: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        responses={200: InvitationDetailsSerializer, 404: ErrorResponseSerializer, 429: ErrorResponseSerializer},
         tags=["members"],
         auth=[],
     )
@@ -38,7 +42,7 @@ class OfferView(PublicView):
         invitation = open_invitation(body.validated_data["token"])
         known = User.objects.filter(email=invitation.email).exists()
         invitation.has_account = known  # type: ignore[attr-defined]
-        return Response(OfferSerializer(invitation).data)
+        return Response(InvitationDetailsSerializer(invitation).data)
 
 
 class AcceptView(PublicView):

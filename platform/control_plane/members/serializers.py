@@ -43,7 +43,7 @@ class InvitationTokenSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=200)
 
 
-class OfferSerializer(serializers.Serializer[Any]):
+class InvitationDetailsSerializer(serializers.Serializer[Any]):
     """What an invited person sees before they accept."""
 
     tenant = serializers.CharField(source="tenant.slug")

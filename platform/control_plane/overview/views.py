@@ -14,7 +14,7 @@ from control_plane.adapters.queries import count_adapters
 from control_plane.placements.host_serializers import HostSerializer
 from control_plane.placements.hosts import hosts_for
 from control_plane.usage import queries as usage
-from control_plane.usage.serializers import RequestSerializer
+from control_plane.usage.serializers import RequestRecordSerializer
 
 RECENT = 10
 
@@ -29,7 +29,7 @@ class OverviewSerializer(serializers.Serializer[Any]):
     requests_24h = serializers.IntegerField()
     tokens_24h = serializers.IntegerField()
     hosts = HostSerializer(many=True)
-    recent_requests = RequestSerializer(many=True)
+    recent_requests = RequestRecordSerializer(many=True)
 
 
 class OverviewView(TenantView):
@@ -44,6 +44,6 @@ class OverviewView(TenantView):
                 "requests_24h": day.requests,
                 "tokens_24h": day.prompt_tokens + day.completion_tokens,
                 "hosts": hosts_for(own),
-                "recent_requests": RequestSerializer(usage.recent_requests(own, RECENT).results, many=True).data,
+                "recent_requests": RequestRecordSerializer(usage.recent_requests(own, RECENT).results, many=True).data,
             }
         )

@@ -6,6 +6,10 @@ from rest_framework import serializers
 
 from control_plane.fleet.models import HostState
 
+# Named so that the API schema can name its enumerations.
+TIERS = ["device", "host", "disk"]
+QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided"]
+
 
 class PoolSerializer(serializers.Serializer[Any]):
     """Pages; ``free + kv + cached_prefix + adapter + reserved == total``."""
@@ -20,7 +24,7 @@ class PoolSerializer(serializers.Serializer[Any]):
 
 class _ResidentSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
-    tier = serializers.ChoiceField(choices=["device", "host", "disk"])
+    tier = serializers.ChoiceField(choices=TIERS)
     running = serializers.IntegerField(help_text="Requests using it now.")
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField()
@@ -32,17 +36,19 @@ class ResidentAdapterSerializer(_ResidentSerializer):
     name = serializers.CharField()
 
 
-class OwnerSerializer(serializers.Serializer[Any]):
+class AdapterReferenceSerializer(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     name = serializers.CharField()
 
 
-class OperatorResidentSerializer(_ResidentSerializer):
-    used_by = OwnerSerializer(many=True, help_text="Versions with this content; none if the host has yet to forget it.")
+class OperatorResidentAdapterSerializer(_ResidentSerializer):
+    used_by = AdapterReferenceSerializer(
+        many=True, help_text="Versions with this content; none if the host has yet to forget it."
+    )
 
 
 class QuarantineSerializer(serializers.Serializer[Any]):
-    code = serializers.ChoiceField(choices=["other_base_model", "other_tokenizer", "base_model_undecided"])
+    code = serializers.ChoiceField(choices=QUARANTINE_CODES)
     message = serializers.CharField()
     fix = serializers.CharField()
 
@@ -95,4 +101,4 @@ class OperatorHostSerializer(_HostSerializer):
 
     address = serializers.CharField()
     base_digest = serializers.CharField(allow_blank=True)
-    adapters = OperatorResidentSerializer(many=True)
+    adapters = OperatorResidentAdapterSerializer(many=True)

@@ -28,7 +28,7 @@ class TenantLimitsSerializer(KeyLimitsSerializer):
     max_rank = _limit("Of an adapter's largest module.", 1)
 
 
-class UsedSerializer(serializers.Serializer[Any]):
+class KeyLimitUsageSerializer(serializers.Serializer[Any]):
     """What is used now. Null = not counted, because nothing limits it or the counters cannot be reached."""
 
     requests_per_minute = serializers.IntegerField(allow_null=True)
@@ -40,25 +40,25 @@ class UsedSerializer(serializers.Serializer[Any]):
     concurrency = serializers.IntegerField(allow_null=True)
 
 
-class TenantUsedSerializer(UsedSerializer):
+class TenantLimitUsageSerializer(KeyLimitUsageSerializer):
     adapters = serializers.IntegerField()
     storage_bytes = serializers.IntegerField()
 
 
-class KeyStandingSerializer(serializers.Serializer[Any]):
+class KeyUsageAgainstLimitsSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     name = serializers.CharField()
     prefix = serializers.CharField()
     limits = KeyLimitsSerializer()
-    used = UsedSerializer()
+    used = KeyLimitUsageSerializer()
 
 
-class TenantStandingSerializer(serializers.Serializer[Any]):
+class TenantUsageAgainstLimitsSerializer(serializers.Serializer[Any]):
     limits = TenantLimitsSerializer()
-    used = TenantUsedSerializer()
+    used = TenantLimitUsageSerializer()
 
 
-class StandingSerializer(serializers.Serializer[Any]):
+class UsageAgainstLimitsSerializer(serializers.Serializer[Any]):
     counters_reachable = serializers.BooleanField()
-    tenant = TenantStandingSerializer()
-    keys = KeyStandingSerializer(many=True, help_text="Keys that can be used.")
+    tenant = TenantUsageAgainstLimitsSerializer()
+    keys = KeyUsageAgainstLimitsSerializer(many=True, help_text="Keys that can be used.")

@@ -42,7 +42,7 @@ class _Scope:
 
 
 def usage_against_limits(tenant: Tenant) -> dict[str, Any]:
-    """As `StandingSerializer` shows it."""
+    """As `UsageAgainstLimitsSerializer` shows it."""
     keys = _usable_keys(tenant)
     of_keys, of_tenant = key_limits(tenant), tenant_limits(tenant)
     limits = {OF_TENANT: of_tenant, **{key.pk.hex: of_keys.get(key.pk, UNLIMITED) for key in keys}}

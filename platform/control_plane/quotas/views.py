@@ -17,7 +17,7 @@ from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.limits.queries import tenant_limits
 from control_plane.limits.values import Limits
-from control_plane.quotas.serializers import KeyLimitsSerializer, StandingSerializer, TenantLimitsSerializer
+from control_plane.quotas.serializers import KeyLimitsSerializer, TenantLimitsSerializer, UsageAgainstLimitsSerializer
 from control_plane.quotas.usage_against_limits import find_key, usage_against_limits
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
@@ -26,10 +26,10 @@ _REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
 
 
 class LimitsView(TenantView):
-    @extend_schema(operation_id="read_limits", responses=StandingSerializer, tags=["limits"])
+    @extend_schema(operation_id="read_limits", responses=UsageAgainstLimitsSerializer, tags=["limits"])
     def get(self, request: Request, tenant: str) -> Response:
         """The limits of the tenant and its keys, and what is used of each now."""
-        return Response(StandingSerializer(usage_against_limits(self.principal.tenant)).data)
+        return Response(UsageAgainstLimitsSerializer(usage_against_limits(self.principal.tenant)).data)
 
 
 class KeyLimitsView(TenantView):

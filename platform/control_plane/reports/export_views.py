@@ -20,8 +20,8 @@ from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.reports import exports
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
-from control_plane.reports.requests import NewExportSerializer, NewScheduleSerializer, SpanQuery
-from control_plane.reports.serializers import ExportSerializer, ScheduleSerializer
+from control_plane.reports.requests import NewExportScheduleSerializer, NewExportSerializer, SpanQuery
+from control_plane.reports.serializers import ExportScheduleSerializer, ExportSerializer
 from control_plane.tenants.roles import Capability
 
 RECENT = 50
@@ -110,27 +110,27 @@ def _part(export_id: UUID, number: int) -> bytes | None:
 class SchedulesView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_EXPORTS}
 
-    @extend_schema(operation_id="list_export_schedules", responses=ScheduleSerializer(many=True), tags=["usage"])
+    @extend_schema(operation_id="list_export_schedules", responses=ExportScheduleSerializer(many=True), tags=["usage"])
     def get(self, request: Request, tenant: str) -> Response:
         """Standing orders."""
         own = ExportSchedule.objects.for_tenant(self.principal.tenant).select_related("created_by")
-        return Response(ScheduleSerializer(own, many=True).data)
+        return Response(ExportScheduleSerializer(own, many=True).data)
 
     @extend_schema(
         operation_id="add_export_schedule",
-        request=NewScheduleSerializer,
-        responses={201: ScheduleSerializer, 400: ErrorResponseSerializer},
+        request=NewExportScheduleSerializer,
+        responses={201: ExportScheduleSerializer, 400: ErrorResponseSerializer},
         tags=["usage"],
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Have each week or month exported once it is over."""
-        body = NewScheduleSerializer(data=request.data)
+        body = NewExportScheduleSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         asked = body.validated_data
         schedule = exports.add_schedule(
             acting=self.principal, cadence=Cadence(asked["cadence"]), grain=Grain(asked["grain"])
         )
-        return Response(ScheduleSerializer(schedule).data, status=201)
+        return Response(ExportScheduleSerializer(schedule).data, status=201)
 
 
 class ScheduleView(TenantView):

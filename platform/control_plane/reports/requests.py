@@ -40,7 +40,7 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
         return Grain(self.validated_data["grain"])
 
 
-class NewScheduleSerializer(serializers.Serializer[Any]):
+class NewExportScheduleSerializer(serializers.Serializer[Any]):
     cadence = serializers.ChoiceField(choices=Cadence.choices)
     grain = serializers.ChoiceField(choices=Grain.choices, default=Grain.DAY)
 

@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from control_plane.reports.models import Cadence, ExportState, Grain
 from control_plane.usage.models import Outcome
-from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, TotalsSerializer
+from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, UsageTotalsSerializer
 
 LINE_KINDS = ["input", "cached_input", "output", "storage"]
 
@@ -30,7 +30,7 @@ class StatementSerializer(serializers.Serializer[Any]):
     total_micros = serializers.IntegerField()
 
 
-class TenantUsageSerializer(TotalsSerializer):
+class TenantUsageSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
     name = serializers.CharField()
     refused = serializers.IntegerField(help_text="By an engine, or before any engine had them.")
@@ -39,13 +39,13 @@ class TenantUsageSerializer(TotalsSerializer):
     latency = LatencySerializer()
 
 
-class TopAdapterSerializer(TotalsSerializer):
+class TopAdapterSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
     adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
     device_share = serializers.FloatField()
 
 
-class OutcomesSerializer(serializers.Serializer[Any]):
+class OutcomeCountsSerializer(serializers.Serializer[Any]):
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         return {outcome: serializers.IntegerField() for outcome in Outcome.values}
 
@@ -55,8 +55,8 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     last = serializers.DateField()
     as_of = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(allow_null=True)
-    totals = TotalsSerializer()
-    outcomes = OutcomesSerializer()
+    totals = UsageTotalsSerializer()
+    outcomes = OutcomeCountsSerializer()
     latency = LatencySerializer()
     by_day = DayUsageSerializer(many=True)
     tenants = serializers.IntegerField(help_text="How many used anything.")
@@ -78,7 +78,7 @@ class ExportSerializer(serializers.Serializer[Any]):
     file_name = serializers.CharField()
 
 
-class ScheduleSerializer(serializers.Serializer[Any]):
+class ExportScheduleSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     cadence = serializers.ChoiceField(choices=Cadence.choices)
     grain = serializers.ChoiceField(choices=Grain.choices)

@@ -39,7 +39,7 @@ def targets_of(tenant: Tenant) -> Targets:
 
 
 def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
-    """As `SloSerializer` shows it: each objective over the last `days` UTC days with today."""
+    """As `SloReportSerializer` shows it: each objective over the last `days` UTC days with today."""
     span, targets = last_days(days), targets_of(tenant)
     counts = _counts(tenant, span)
     totals = span.of(DailyTotals.objects.for_tenant(tenant)).aggregate(requests=Sum("requests"), queue=Sum("queue_ms"))

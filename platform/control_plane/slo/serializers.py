@@ -12,7 +12,7 @@ def _milliseconds(text: str) -> serializers.IntegerField:
     return serializers.IntegerField(min_value=1, max_value=LONGEST_MS, allow_null=True, default=None, help_text=text)
 
 
-class ObjectiveSerializer(serializers.Serializer[Any]):
+class LatencyObjectivesSerializer(serializers.Serializer[Any]):
     first_token_ms = _milliseconds("Time to the first token. Null = no objective.")
     inter_token_ms = _milliseconds("Time between tokens, the mean of a request. Null = no objective.")
     target = serializers.FloatField(
@@ -20,7 +20,7 @@ class ObjectiveSerializer(serializers.Serializer[Any]):
     )
 
 
-class BudgetSerializer(serializers.Serializer[Any]):
+class ErrorBudgetSerializer(serializers.Serializer[Any]):
     allowed = serializers.FloatField(help_text="Requests that may miss the objective.")
     missed = serializers.IntegerField()
     left = serializers.FloatField(allow_null=True, help_text="Share of the budget; below 0 it is overdrawn.")
@@ -40,12 +40,12 @@ class AttainmentSerializer(serializers.Serializer[Any]):
     measured = serializers.IntegerField()
     met = serializers.IntegerField(allow_null=True)
     attainment = serializers.FloatField(allow_null=True, help_text="met / measured.")
-    budget = BudgetSerializer(allow_null=True)
+    budget = ErrorBudgetSerializer(allow_null=True)
     percentiles = PercentilesSerializer()
     by_day = AttainmentDaySerializer(many=True)
 
 
-class SloSerializer(ObjectiveSerializer):
+class SloReportSerializer(LatencyObjectivesSerializer):
     weight = serializers.FloatField(help_text="Share of the hosts when they are full, beside other tenants' weights.")
     days = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
@@ -56,5 +56,5 @@ class SloSerializer(ObjectiveSerializer):
     inter_token = AttainmentSerializer()
 
 
-class WeightSerializer(serializers.Serializer[Any]):
+class TenantWeightSerializer(serializers.Serializer[Any]):
     weight = serializers.FloatField(min_value=0.01, max_value=1000)

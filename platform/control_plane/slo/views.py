@@ -15,7 +15,7 @@ from control_plane.errors import NotFoundError
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.slo.actions import set_objective, set_weight
 from control_plane.slo.queries import attainment
-from control_plane.slo.serializers import ObjectiveSerializer, SloSerializer, WeightSerializer
+from control_plane.slo.serializers import LatencyObjectivesSerializer, SloReportSerializer, TenantWeightSerializer
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 
@@ -30,26 +30,26 @@ class SloView(TenantView):
     @extend_schema(
         operation_id="read_slo",
         parameters=[OpenApiParameter("days", int, default=30)],
-        responses={200: SloSerializer, 400: ErrorResponseSerializer},
+        responses={200: SloReportSerializer, 400: ErrorResponseSerializer},
         tags=["slo"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """The tenant's latency objectives, how often they were met in the last days, and the error budget."""
         query = _DaysQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        return Response(SloSerializer(attainment(self.principal.tenant, query.validated_data["days"])).data)
+        return Response(SloReportSerializer(attainment(self.principal.tenant, query.validated_data["days"])).data)
 
     @extend_schema(
         operation_id="set_slo",
-        request=ObjectiveSerializer,
-        responses={200: ObjectiveSerializer, 400: ErrorResponseSerializer},
+        request=LatencyObjectivesSerializer,
+        responses={200: LatencyObjectivesSerializer, 400: ErrorResponseSerializer},
         tags=["slo"],
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set the objectives; one that is left out is lifted. In force within two seconds."""
-        body = ObjectiveSerializer(data=request.data)
+        body = LatencyObjectivesSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        return Response(ObjectiveSerializer(set_objective(acting=self.principal, **body.validated_data)).data)
+        return Response(LatencyObjectivesSerializer(set_objective(acting=self.principal, **body.validated_data)).data)
 
 
 class OperatorWeightView(OperatorView):
@@ -58,17 +58,17 @@ class OperatorWeightView(OperatorView):
 
     @extend_schema(
         operation_id="set_tenant_weight",
-        request=WeightSerializer,
-        responses={200: WeightSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        request=TenantWeightSerializer,
+        responses={200: TenantWeightSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
         tags=["operator"],
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's share of the hosts when they are full."""
-        body = WeightSerializer(data=request.data)
+        body = TenantWeightSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         found = Tenant.objects.filter(slug=tenant).first()
         if found is None:
             raise NotFoundError(
                 f'There is no tenant "{tenant}".', "GET report lists them.", code="tenant_not_found", param="tenant"
             )
-        return Response(WeightSerializer(set_weight(actor=self.actor, tenant=found, **body.validated_data)).data)
+        return Response(TenantWeightSerializer(set_weight(actor=self.actor, tenant=found, **body.validated_data)).data)

@@ -12,12 +12,12 @@ class RecordingSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField(min_value=1, max_value=LONGEST_DAYS, help_text="Then they are deleted.")
 
 
-class MessageSerializer(serializers.Serializer[Any]):
+class TranscriptMessageSerializer(serializers.Serializer[Any]):
     role = serializers.CharField(help_text='As in the request; "text" or "token_ids" for a prompt without roles.')
     content = serializers.CharField(allow_blank=True)
 
 
 class TranscriptSerializer(serializers.Serializer[Any]):
-    prompt = MessageSerializer(many=True)
+    prompt = TranscriptMessageSerializer(many=True)
     answers = serializers.ListField(child=serializers.CharField(allow_blank=True), help_text="One for each choice.")
     cut = serializers.BooleanField(help_text="It was longer than is kept.")

@@ -14,7 +14,7 @@ def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
     return {name: serializers.IntegerField(help_text=HELP.get(name)) for name in names}
 
 
-class RequestSerializer(serializers.Serializer[Any]):
+class RequestRecordSerializer(serializers.Serializer[Any]):
     """One request of the ledger. Neither prompt nor output is kept."""
 
     id = serializers.CharField(source="request_id")
@@ -34,11 +34,11 @@ class RequestSerializer(serializers.Serializer[Any]):
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
-    results = RequestSerializer(many=True)
+    results = RequestRecordSerializer(many=True)
     next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")
 
 
-class TotalsSerializer(serializers.Serializer[Any]):
+class UsageTotalsSerializer(serializers.Serializer[Any]):
     cost_micros = serializers.IntegerField(help_text="Millionths of the currency, without storage.")
 
     def get_fields(self) -> dict[str, Any]:
@@ -58,24 +58,24 @@ class LatencySerializer(serializers.Serializer[Any]):
     inter_token = PercentilesSerializer()
 
 
-class DayUsageSerializer(TotalsSerializer):
+class DayUsageSerializer(UsageTotalsSerializer):
     date = serializers.DateField(help_text="UTC.")
 
 
-class AdapterUsageSerializer(TotalsSerializer):
+class AdapterUsageSerializer(UsageTotalsSerializer):
     adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
 
 
-class KeyUsageSerializer(TotalsSerializer):
+class KeyUsageSerializer(UsageTotalsSerializer):
     key = serializers.CharField(allow_null=True, help_text="Null = members in the console.")
     prefix = serializers.CharField(allow_null=True)
 
 
-class UsageSerializer(serializers.Serializer[Any]):
+class UsageReportSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True, help_text="Everything stored until then is in these sums.")
     currency = serializers.CharField(allow_null=True, help_text="Null = no prices: every cost is 0.")
-    totals = TotalsSerializer()
+    totals = UsageTotalsSerializer()
     by_day = DayUsageSerializer(many=True)
     by_adapter = AdapterUsageSerializer(many=True)
     by_key = KeyUsageSerializer(many=True)

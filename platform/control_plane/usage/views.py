@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
 from control_plane.usage import queries
-from control_plane.usage.serializers import RequestPageSerializer, UsageSerializer
+from control_plane.usage.serializers import RequestPageSerializer, UsageReportSerializer
 
 
 class _UsageQuery(serializers.Serializer[dict[str, int]]):
@@ -21,14 +21,14 @@ class UsageView(TenantView):
     @extend_schema(
         operation_id="read_usage",
         parameters=[OpenApiParameter("days", int, default=30)],
-        responses=UsageSerializer,
+        responses=UsageReportSerializer,
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter and key."""
         query = _UsageQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        return Response(UsageSerializer(queries.usage(self.principal.tenant, query.validated_data["days"])).data)
+        return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query.validated_data["days"])).data)
 
 
 class RequestsView(TenantView):

@@ -26,11 +26,11 @@ class WebhookSerializer(WebhookSettingsSerializer):
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
 
 
-class SecretWebhookSerializer(WebhookSerializer):
+class WebhookWithSecretSerializer(WebhookSerializer):
     secret = serializers.CharField(help_text="Signs the messages. It is shown this once.")
 
 
-class AttemptSerializer(serializers.Serializer[Any]):
+class DeliveryAttemptSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     duration_ms = serializers.IntegerField()
     status = serializers.IntegerField(allow_null=True)
@@ -47,4 +47,4 @@ class DeliverySerializer(serializers.Serializer[Any]):
     next_attempt_at = serializers.DateTimeField()
     delivered_at = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
-    log = AttemptSerializer(many=True)
+    log = DeliveryAttemptSerializer(many=True)

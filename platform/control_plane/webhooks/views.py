@@ -18,9 +18,9 @@ from control_plane.webhooks import actions
 from control_plane.webhooks.models import Delivery, Endpoint
 from control_plane.webhooks.serializers import (
     DeliverySerializer,
-    SecretWebhookSerializer,
     WebhookSerializer,
     WebhookSettingsSerializer,
+    WebhookWithSecretSerializer,
 )
 from control_plane.webhooks.signing import secret_of
 
@@ -47,7 +47,7 @@ def settings_of(request: Request) -> actions.WebhookSettings:
 
 def with_secret(endpoint: Endpoint, status: int) -> Response:
     endpoint.secret = secret_of(endpoint)  # type: ignore[attr-defined]
-    return Response(SecretWebhookSerializer(endpoint).data, status=status, headers={"Cache-Control": "no-store"})
+    return Response(WebhookWithSecretSerializer(endpoint).data, status=status, headers={"Cache-Control": "no-store"})
 
 
 class WebhooksView(TenantView):
@@ -62,7 +62,7 @@ class WebhooksView(TenantView):
     @extend_schema(
         operation_id="create_webhook",
         request=WebhookSettingsSerializer,
-        responses={201: SecretWebhookSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        responses={201: WebhookWithSecretSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
         tags=["webhooks"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -103,7 +103,7 @@ class RotateView(TenantView):
     @extend_schema(
         operation_id="rotate_webhook_secret",
         request=None,
-        responses={200: SecretWebhookSerializer, **_NOT_FOUND},
+        responses={200: WebhookWithSecretSerializer, **_NOT_FOUND},
         tags=["webhooks"],
     )
     def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:

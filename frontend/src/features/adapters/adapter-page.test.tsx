@@ -1,7 +1,7 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
-import type { AdapterDetail, Alias } from "@/api/types";
+import type { Adapter, Alias } from "@/api/types";
 import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
@@ -10,9 +10,9 @@ const T = "/api/tenants/acme/adapters/support";
 const AT = "2026-05-04T10:00:00Z";
 const live: Alias = { name: "live", version: 1, updated_at: AT, previous: null, canary: null, canary_percent: null, canary_since: null, rolled_back: null };
 const version = (number: number, changes = {}) => ({ ...data.version, adapter: "support", number, state: "ready" as const, aliases: [], ...changes });
-const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): AdapterDetail => ({ ...data.adapter, versions, aliases: [{ ...live, ...alias }] });
+const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): Adapter => ({ ...data.adapter, versions, aliases: [{ ...live, ...alias }] });
 
-function serve(shown: AdapterDetail) {
+function serve(shown: Adapter) {
   server.use(
     http.get(T, () => HttpResponse.json(shown)),
     http.get(`${T}/versions/:number`, ({ params }) => HttpResponse.json(shown.versions.find(({ number }) => number === Number(params.number)))),
@@ -38,10 +38,10 @@ describe("adapter page", () => {
 
   it("shows a canary beside the alias's own version, and promotes it", async () => {
     serve(adapter({ canary: 2, canary_percent: 20, canary_since: AT }));
-    const standing = { requests: 40, failed: 2, first_token_ms: 81.4, inter_token_ms: null };
+    const stats = { requests: 40, failed: 2, first_token_ms: 81.4, inter_token_ms: null };
     let promoted: unknown;
     server.use(
-      http.get(`${T}/aliases/live/canary`, () => HttpResponse.json({ canary: standing, own: { ...standing, failed: 0 }, least_requests: 20 })),
+      http.get(`${T}/aliases/live/canary`, () => HttpResponse.json({ canary: stats, own: { ...stats, failed: 0 }, least_requests: 20 })),
       http.put(`${T}/aliases/live`, async ({ request }) => {
         promoted = await request.json();
         return HttpResponse.json(adapter({ version: 2, previous: 1 }));

@@ -3,26 +3,26 @@ import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router"
 import { Archive, MessagesSquare, Rocket, TriangleAlert, Upload } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { AdapterDetail, Version, VersionSummary } from "@/api/types";
+import type { Adapter, Version, VersionSummary } from "@/api/types";
 import { Page } from "@/app/page";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { CopyButton, Snippets } from "@/components/code";
+import { CopyButton, Snippets } from "@/components/code-block";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { TargetMap } from "@/components/target-map";
-import { Ago } from "@/components/time";
+import { TargetModules } from "@/components/target-modules";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, day, params, shortDigest } from "@/lib/format";
 import { Aliases } from "./aliases";
-import { Disposal } from "./disposal";
+import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
-import { ReportView } from "./report";
+import { ValidationReportView } from "./validation-report";
 import { Staging } from "./staging";
-import { AdapterState } from "./status";
+import { AdapterState } from "./version-status";
 
 export function AdapterPage() {
   const { name } = useParams({ from: "/t/$tenant/adapters/$name" });
@@ -45,7 +45,7 @@ export function AdapterPage() {
   );
 }
 
-function Actions({ adapter }: { adapter: AdapterDetail }) {
+function Actions({ adapter }: { adapter: Adapter }) {
   const tenant = useTenant();
   const may = useCan("adapters.write");
   const [archiving, setArchiving] = useState(false);
@@ -101,7 +101,7 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
   );
 }
 
-function Content({ adapter }: { adapter: AdapterDetail }) {
+function Content({ adapter }: { adapter: Adapter }) {
   const asked = useSearch({ from: "/t/$tenant/adapters/$name", select: ({ version }) => version });
   const number = asked ?? adapter.live_version ?? adapter.versions[0]?.number;
   const selected = adapter.versions.find((version) => version.number === number) ?? adapter.versions[0];
@@ -118,7 +118,7 @@ function Content({ adapter }: { adapter: AdapterDetail }) {
   );
 }
 
-function NoVersions({ adapter }: { adapter: AdapterDetail }) {
+function NoVersions({ adapter }: { adapter: Adapter }) {
   const tenant = useTenant();
   return (
     <Card className="p-6 text-sm text-ink-2">
@@ -131,7 +131,7 @@ function NoVersions({ adapter }: { adapter: AdapterDetail }) {
   );
 }
 
-function Versions({ adapter, selected }: { adapter: AdapterDetail; selected: number }) {
+function Versions({ adapter, selected }: { adapter: Adapter; selected: number }) {
   const tenant = useTenant();
   return (
     <Card>
@@ -155,7 +155,7 @@ function Versions({ adapter, selected }: { adapter: AdapterDetail; selected: num
               </span>
               <span className="mt-0.5 flex justify-between text-xs text-ink-3">
                 <span className="font-mono text-2xs">{shortDigest(version.digest)}</span>
-                <Ago at={version.created_at} />
+                <RelativeTime at={version.created_at} />
               </span>
             </Link>
           </li>
@@ -165,7 +165,7 @@ function Versions({ adapter, selected }: { adapter: AdapterDetail; selected: num
   );
 }
 
-function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: VersionSummary }) {
+function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionSummary }) {
   const { data, error, refetch } = useQuery(versionQuery(useTenant(), adapter.name, summary.number));
   return (
     <Card>
@@ -180,7 +180,7 @@ function VersionCard({ adapter, summary }: { adapter: AdapterDetail; summary: Ve
         actions={
           <>
             <Promote adapter={adapter} version={summary} />
-            <Disposal adapter={adapter} version={summary} />
+            <VersionActions adapter={adapter} version={summary} />
           </>
         }
       />
@@ -199,7 +199,7 @@ function Overflowed({ at }: { at: string }) {
       <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <div className="min-w-0">
         <p className="font-medium text-amber-text">
-          Overflows since <Ago at={at} />
+          Overflows since <RelativeTime at={at} />
         </p>
         <p className="mt-0.5 text-ink-2">
           With this version the model’s numbers grew too large and requests ended with <code className="font-mono text-xs">adapter_overflow</code>. Train or
@@ -219,7 +219,7 @@ function Sections({ version }: { version: Version }) {
       </section>
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Validation</h3>
-        <ReportView report={version.report} />
+        <ValidationReportView report={version.report} />
       </section>
     </>
   );
@@ -228,12 +228,12 @@ function Sections({ version }: { version: Version }) {
 function Facts({ version }: { version: VersionSummary }) {
   const facts = [
     { label: "Rank", value: version.rank },
-    { label: "Targets", value: <TargetMap targets={version.targets} /> },
+    { label: "Targets", value: <TargetModules targets={version.targets} /> },
     { label: "Size", value: bytes(version.bytes) },
     { label: "Parameters", value: params(version.num_parameters) },
     { label: "Type", value: version.dtype },
     { label: "Base", value: version.base_model },
-    { label: "Created", value: <Ago at={version.created_at} /> },
+    { label: "Created", value: <RelativeTime at={version.created_at} /> },
     { label: "By", value: version.created_by ?? "an API key" },
   ];
   return (
@@ -255,7 +255,7 @@ function Facts({ version }: { version: VersionSummary }) {
   );
 }
 
-function Promote({ adapter, version }: { adapter: AdapterDetail; version: VersionSummary }) {
+function Promote({ adapter, version }: { adapter: Adapter; version: VersionSummary }) {
   const promote = usePromote(useTenant(), adapter.name);
   const may = useCan("adapters.write");
   if (!may || version.number === adapter.live_version || version.state !== "ready") return null;
@@ -275,7 +275,7 @@ function Promote({ adapter, version }: { adapter: AdapterDetail; version: Versio
   );
 }
 
-function CallIt({ adapter, version }: { adapter: AdapterDetail; version: VersionSummary }) {
+function CallIt({ adapter, version }: { adapter: Adapter; version: VersionSummary }) {
   const live = version.number === adapter.live_version;
   const model = live ? adapter.name : `${adapter.name}@v${version.number}`;
   return (

@@ -10,14 +10,14 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Input } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Segmented } from "@/components/segmented";
+import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { TargetMap } from "@/components/target-map";
-import { Ago } from "@/components/time";
+import { TargetModules } from "@/components/target-modules";
+import { RelativeTime } from "@/components/relative-time";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, plural } from "@/lib/format";
 import { adaptersQuery } from "./queries";
-import { AdapterState } from "./status";
+import { AdapterState } from "./version-status";
 import { Archived, Storage } from "./storage";
 
 export function AdaptersPage() {
@@ -113,7 +113,7 @@ function List({ adapters }: { adapters: AdapterSummary[] }) {
             className="pl-9"
           />
         </div>
-        <Segmented
+        <SegmentedControl
           label="Status"
           value={filter}
           onChange={setFilter}
@@ -212,12 +212,12 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
       </Td>
       <Td className="tnum text-right">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
       <Td>
-        <TargetMap targets={adapter.targets} />
+        <TargetModules targets={adapter.targets} />
       </Td>
       <Td className="tnum text-right">{adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}</Td>
       <Td className="text-ink-2 max-lg:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
       <Td className="text-right text-ink-3">
-        <Ago at={adapter.created_at} />
+        <RelativeTime at={adapter.created_at} />
       </Td>
     </Tr>
   );

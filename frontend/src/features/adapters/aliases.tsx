@@ -1,21 +1,21 @@
 import { Plus, TriangleAlert, Undo2, X } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { AdapterDetail, Alias } from "@/api/types";
+import type { Adapter, Alias } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { Canary, StartCanary } from "./canary";
 import { useRemoveAlias, useRollBack, useSetAlias } from "./queries";
 
 /** Where each name leads, and the way forward and back. */
-export function Aliases({ adapter }: { adapter: AdapterDetail }) {
+export function Aliases({ adapter }: { adapter: Adapter }) {
   const may = useCan("adapters.write");
   const [adding, setAdding] = useState(false);
   return (
@@ -43,10 +43,10 @@ export function Aliases({ adapter }: { adapter: AdapterDetail }) {
 }
 
 /** Versions that an alias can point at. */
-export const ready = (adapter: AdapterDetail) => adapter.versions.filter(({ state }) => state === "ready");
+export const ready = (adapter: Adapter) => adapter.versions.filter(({ state }) => state === "ready");
 
 interface RowProps {
-  adapter: AdapterDetail;
+  adapter: Adapter;
   alias: Alias;
   may: boolean;
 }
@@ -60,7 +60,7 @@ function AliasRow({ adapter, alias, may }: RowProps) {
         </code>
         <Badge tone="green">v{alias.version}</Badge>
         <span className="text-xs text-ink-3">
-          since <Ago at={alias.updated_at} />
+          since <RelativeTime at={alias.updated_at} />
         </span>
         {may && <AliasActions adapter={adapter} alias={alias} />}
       </div>
@@ -118,13 +118,13 @@ function RolledBack({ alias: { rolled_back: ended } }: { alias: Alias }) {
     <p className="flex gap-2 rounded-lg bg-amber-soft px-3 py-2 text-sm">
       <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <span>
-        The canary v{ended.version} was ended <Ago at={ended.at} />: {ended.message}
+        The canary v{ended.version} was ended <RelativeTime at={ended.at} />: {ended.message}
       </span>
     </p>
   );
 }
 
-function NewAlias({ adapter, onClose }: { adapter: AdapterDetail; onClose: () => void }) {
+function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void }) {
   const versions = ready(adapter);
   const [alias, setAlias] = useState("");
   const [version, setVersion] = useState(versions[0]?.number ?? 1);

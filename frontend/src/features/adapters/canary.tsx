@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Rocket } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { AdapterDetail, Alias, VersionStanding, VersionSummary } from "@/api/types";
+import type { Adapter, Alias, VersionStats, VersionSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";
@@ -14,7 +14,7 @@ import { number, percent as share } from "@/lib/format";
 import { canaryQuery, useSetAlias, useSetCanary, useStopCanary } from "./queries";
 
 interface CanaryProps {
-  adapter: AdapterDetail;
+  adapter: Adapter;
   alias: Alias;
   may: boolean;
 }
@@ -26,7 +26,7 @@ export function Canary({ adapter, alias, may }: CanaryProps) {
     <div className="grid gap-3 rounded-lg border bg-fill/40 p-3">
       {may ? <Share key={alias.canary_percent} adapter={adapter} alias={alias} /> : <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent}% of the requests.`}</p>}
       {data?.canary && data.own && <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />}
-      {may && <WaysOut adapter={adapter} alias={alias} />}
+      {may && <CanaryActions adapter={adapter} alias={alias} />}
     </div>
   );
 }
@@ -69,18 +69,18 @@ function PercentSlider({ label, value, onChange }: { label: string; value: numbe
 
 interface FiguresProps {
   alias: Alias;
-  canary: VersionStanding;
-  own: VersionStanding;
+  canary: VersionStats;
+  own: VersionStats;
   least: number;
 }
 
 const ms = (value: number | null) => (value === null ? "–" : `${number(Math.round(value))} ms`);
-const failed = ({ requests, failed: count }: VersionStanding) => (requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`);
+const failed = ({ requests, failed: count }: VersionStats) => (requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`);
 
 function Figures({ alias, canary, own, least }: FiguresProps) {
   const rows = [
-    { version: `v${alias.canary}, canary`, standing: canary },
-    { version: `v${alias.version}`, standing: own },
+    { version: `v${alias.canary}, canary`, stats: canary },
+    { version: `v${alias.version}`, stats: own },
   ];
   return (
     <div>
@@ -91,17 +91,17 @@ function Figures({ alias, canary, own, least }: FiguresProps) {
             <Th className="bg-transparent text-right">Requests</Th>
             <Th className="bg-transparent text-right">Failed</Th>
             <Th className="bg-transparent text-right">First token</Th>
-            <Th className="bg-transparent pr-0! text-right">Between tokens</Th>
+            <Th className="bg-transparent pr-0! text-right">Inter-token</Th>
           </tr>
         </thead>
         <tbody className="tnum">
-          {rows.map(({ version, standing }) => (
+          {rows.map(({ version, stats }) => (
             <Tr key={version}>
               <Td className="pl-0! font-medium">{version}</Td>
-              <Td className="text-right">{number(standing.requests)}</Td>
-              <Td className="text-right">{failed(standing)}</Td>
-              <Td className="text-right">{ms(standing.first_token_ms)}</Td>
-              <Td className="pr-0! text-right">{ms(standing.inter_token_ms)}</Td>
+              <Td className="text-right">{number(stats.requests)}</Td>
+              <Td className="text-right">{failed(stats)}</Td>
+              <Td className="text-right">{ms(stats.first_token_ms)}</Td>
+              <Td className="pr-0! text-right">{ms(stats.inter_token_ms)}</Td>
             </Tr>
           ))}
         </tbody>
@@ -113,7 +113,7 @@ function Figures({ alias, canary, own, least }: FiguresProps) {
   );
 }
 
-function WaysOut({ adapter, alias }: Omit<CanaryProps, "may">) {
+function CanaryActions({ adapter, alias }: Omit<CanaryProps, "may">) {
   const tenant = useTenant();
   const promote = useSetAlias(tenant, adapter.name);
   const stop = useStopCanary(tenant, adapter.name);
@@ -140,7 +140,7 @@ function WaysOut({ adapter, alias }: Omit<CanaryProps, "may">) {
 }
 
 interface StartProps {
-  adapter: AdapterDetail;
+  adapter: Adapter;
   alias: Alias;
   versions: VersionSummary[];
   onClose: () => void;

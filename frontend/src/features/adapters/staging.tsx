@@ -1,6 +1,6 @@
 import { Check, CircleAlert, RotateCw } from "lucide-react";
 import { asApiError } from "@/api/errors";
-import type { Phase, Placement, Version } from "@/api/types";
+import type { StagingPhase, Placement, Version } from "@/api/types";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
@@ -10,11 +10,11 @@ import { cn } from "@/lib/cn";
 import { bytes, eta, rate } from "@/lib/format";
 import { useRestage } from "./queries";
 
-const STEPS: { phase: Phase; label: string }[] = [
+const STEPS: { phase: StagingPhase; label: string }[] = [
   { phase: "queued", label: "Queued" },
   { phase: "downloading", label: "Downloading" },
   { phase: "verifying", label: "Verifying" },
-  { phase: "loading", label: "In memory" },
+  { phase: "loading", label: "Loading" },
   { phase: "ready", label: "Ready" },
 ];
 
@@ -75,7 +75,7 @@ function transfer(placement: Placement): string {
   return parts.join(" · ");
 }
 
-function Steps({ phase }: { phase: Phase }) {
+function Steps({ phase }: { phase: StagingPhase }) {
   const at = STEPS.findIndex((step) => step.phase === phase);
   const failed = phase === "failed";
   return (

@@ -8,7 +8,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice } from "@/components/notices";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, day, plural } from "@/lib/format";
@@ -69,7 +69,7 @@ function ArchivedRow({ adapter }: { adapter: ArchivedAdapter }) {
     <li className="flex flex-wrap items-center gap-x-3 gap-y-2 px-4 py-2.5 text-sm">
       <span className="font-medium">{adapter.name}</span>
       <span className="text-xs text-ink-3">
-        {plural(adapter.versions_count, "version")} · archived <Ago at={adapter.archived_at} /> · kept until {day(adapter.kept_until)}
+        {plural(adapter.versions_count, "version")} · archived <RelativeTime at={adapter.archived_at} /> · kept until {day(adapter.kept_until)}
       </span>
       {may && <ArchivedActions adapter={adapter} />}
     </li>

@@ -7,10 +7,10 @@ import { Page } from "@/app/page";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { CodeBlock } from "@/components/code";
+import { CodeBlock } from "@/components/code-block";
 import { Input, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime } from "@/lib/format";
@@ -151,7 +151,7 @@ function Row({ event, all }: { event: AuditEvent; all: boolean }) {
         <span className="min-w-0 flex-1 truncate font-medium">{event.target.label}</span>
         <span className="hidden min-w-0 flex-1 truncate text-ink-3 sm:block">{event.actor.label}</span>
         <span className="w-24 shrink-0 text-right text-xs whitespace-nowrap text-ink-3">
-          <Ago at={event.created_at} />
+          <RelativeTime at={event.created_at} />
         </span>
       </button>
       {open && <Detail event={event} />}

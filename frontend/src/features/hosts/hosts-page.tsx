@@ -1,17 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
-import type { Host, HostAdapter } from "@/api/types";
+import type { Host, ResidentAdapter } from "@/api/types";
 import { Page } from "@/app/page";
 import { Badge, type Tone } from "@/components/badge";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { HostStatus, QuarantineNotice } from "./host-status";
-import { PoolBar, PoolLegend } from "./pool";
+import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 
 export function HostsPage() {
@@ -52,7 +52,7 @@ function HostCard({ host }: { host: Host }) {
           {host.model ? `${host.model} on ${host.device}` : "never seen"}
         </span>
         <span className="ml-auto text-xs text-ink-3">
-          seen <Ago at={host.last_seen} />
+          seen <RelativeTime at={host.last_seen} />
         </span>
       </div>
       <QuarantineNotice host={host} />
@@ -84,13 +84,13 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
 }
 
 const TIERS: Record<string, { label: string; tone: Tone }> = {
-  device: { label: "On device", tone: "green" },
-  host: { label: "In memory", tone: "blue" },
-  disk: { label: "On disk", tone: "neutral" },
+  device: { label: "Device", tone: "green" },
+  host: { label: "Host memory", tone: "blue" },
+  disk: { label: "Disk", tone: "neutral" },
 };
 const TIER_ORDER = Object.keys(TIERS);
 
-function Residents({ adapters }: { adapters: HostAdapter[] }) {
+function Residents({ adapters }: { adapters: ResidentAdapter[] }) {
   if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
   const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name));
   return (

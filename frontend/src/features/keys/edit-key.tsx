@@ -1,7 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { Key } from "@/api/types";
+import type { ApiKey } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
@@ -24,7 +24,7 @@ type Form = z.infer<typeof SCHEMA>;
 const endOf = (day: string) => (day ? new Date(`${day}T23:59:59`).toISOString() : null);
 const dayOf = (iso: string | null) => (iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 10) : "");
 
-export function EditKey({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const change = useChangeKey(useTenant());
   const expires = dayOf(apiKey.expires_at);
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: apiKey.name, scopes: apiKey.scopes, expires } });

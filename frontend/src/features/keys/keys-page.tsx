@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Key } from "@/api/types";
+import type { ApiKey } from "@/api/types";
 import { Page } from "@/app/page";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
@@ -10,7 +10,7 @@ import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { fullTime } from "@/lib/format";
@@ -51,8 +51,8 @@ export function KeysPage() {
 const ACTS = ["Edit", "Rotate", "Revoke"] as const;
 type Act = (typeof ACTS)[number];
 
-function KeyTable({ keys }: { keys: Key[] }) {
-  const [chosen, setChosen] = useState<{ key: Key; act: Act } | null>(null);
+function KeyTable({ keys }: { keys: ApiKey[] }) {
+  const [chosen, setChosen] = useState<{ key: ApiKey; act: Act } | null>(null);
   const may = useCan("keys.write");
   const close = () => setChosen(null);
   return (
@@ -82,11 +82,11 @@ function KeyTable({ keys }: { keys: Key[] }) {
               </Td>
               <Td className="hidden text-xs text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
               <Td>
-                <Ago at={key.last_used_at} />
+                <RelativeTime at={key.last_used_at} />
               </Td>
               <Td>{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
               <Td>
-                <Ago at={key.created_at} />
+                <RelativeTime at={key.created_at} />
               </Td>
               <Td className="text-right">
                 {may &&
@@ -108,21 +108,21 @@ function KeyTable({ keys }: { keys: Key[] }) {
   );
 }
 
-function KeyState({ apiKey }: { apiKey: Key }) {
+function KeyState({ apiKey }: { apiKey: ApiKey }) {
   const now = useNow(60_000);
   if (apiKey.revoked_at) return <Status tone="neutral" label="Revoked" />;
   if (apiKey.expires_at && Date.parse(apiKey.expires_at) < now) return <Status tone="amber" label="Expired" />;
   if (apiKey.previous_until && Date.parse(apiKey.previous_until) > now) {
     return (
       <span title={`The old secret works until ${fullTime(apiKey.previous_until)}`}>
-        <Status tone="blue" label="Two secrets" />
+        <Status tone="blue" label="Rotating" />
       </span>
     );
   }
   return <Status tone="green" label="Active" />;
 }
 
-function Revoke({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+function Revoke({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const revoke = useRevokeKey(useTenant());
   const confirm = () =>
     revoke.mutate(apiKey.id, {

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Key } from "@/api/types";
+import type { ApiKey } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";
@@ -17,7 +17,7 @@ const GRACES: [seconds: number, label: string][] = [
 ];
 
 /** A new secret under the same name, prefix and limits. */
-export function RotateKey({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const rotate = useRotateKey(useTenant());
   const [grace, setGrace] = useState(86_400);
   const made = rotate.data;

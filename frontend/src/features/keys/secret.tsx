@@ -1,13 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
-import type { CreatedKey } from "@/api/types";
+import type { CreatedApiKey } from "@/api/types";
 import { Button } from "@/components/button";
-import { Snippets } from "@/components/code";
+import { Snippets } from "@/components/code-block";
 import { Secret } from "@/components/secret";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 
 /** The new secret, with what to do with it. */
-export function KeySecret({ created, onClose }: { created: CreatedKey; onClose: () => void }) {
+export function KeySecret({ created, onClose }: { created: CreatedApiKey; onClose: () => void }) {
   const { data: models } = useQuery(modelsQuery(useTenant()));
   const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];
   return (

@@ -2,7 +2,7 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { KeyLimits, KeyStanding, TenantLimits } from "@/api/types";
+import type { KeyLimits, KeyUsageAgainstLimits, TenantLimits } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
@@ -22,7 +22,7 @@ const OF_REQUESTS: FieldOf<KeyLimits>[] = [
   ["tokens_per_minute", "Tokens per minute", "Prompt and output."],
   ["tokens_per_day", "Tokens per day", "From midnight UTC."],
   ["tokens_per_month", "Tokens per month", "From the first, UTC."],
-  ["concurrency", "Choices at once", "That run at the same time: n for each prompt of a request."],
+  ["concurrency", "Concurrent choices", "That run at the same time: n for each prompt of a request."],
   ["max_output_tokens", "Output of a request", "Tokens, for each choice."],
 ];
 const OF_TENANT: FieldOf<TenantLimits>[] = [
@@ -35,7 +35,7 @@ const OF_TENANT: FieldOf<TenantLimits>[] = [
 const toText = (value: number | null | undefined) => (value == null ? "" : String(value));
 const toNumber = (value: string) => (value.trim() === "" ? null : Number(value));
 
-export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyStanding; onClose: () => void }) {
+export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimits; onClose: () => void }) {
   const set = useSetKeyLimits(useTenant(), apiKey.id);
   return <EditLimits whose={apiKey.name} fields={OF_REQUESTS} limits={apiKey.limits} set={set} onClose={onClose} />;
 }

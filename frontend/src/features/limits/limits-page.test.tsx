@@ -12,7 +12,7 @@ const used = { requests_per_minute: 3, tokens_per_minute: 900, tokens_per_day: 8
 const key = { id: "7d3c9a52-6f38-4c1e-9d43-0a1f6b1f7c11", name: "ci", prefix: "abcdefgh", limits: { ...none, concurrency: 2 }, used };
 
 function serve(counters_reachable = true) {
-  const standing = {
+  const usage = {
     counters_reachable,
     tenant: {
       limits: { ...none, tokens_per_day: 100_000, requests_per_minute: 3, adapters: 10, storage_bytes: null, max_rank: 64 },
@@ -20,7 +20,7 @@ function serve(counters_reachable = true) {
     },
     keys: [key],
   };
-  server.use(http.get(`${tenant}/limits`, () => HttpResponse.json(standing)));
+  server.use(http.get(`${tenant}/limits`, () => HttpResponse.json(usage)));
 }
 
 describe("limits", () => {
@@ -58,7 +58,7 @@ describe("limits", () => {
     expect(await screen.findByText("A whole number, or nothing for no limit.")).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Requests per minute"));
     await userEvent.type(screen.getByLabelText("Requests per minute"), "60");
-    await userEvent.clear(screen.getByLabelText("Choices at once"));
+    await userEvent.clear(screen.getByLabelText("Concurrent choices"));
     await userEvent.click(screen.getByTestId("limits-save"));
     await waitFor(() => expect(sent).toEqual({ ...none, requests_per_minute: 60 }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());

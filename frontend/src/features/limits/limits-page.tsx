@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { KeyRound } from "lucide-react";
 import { useState } from "react";
 import { ApiError, asApiError } from "@/api/errors";
-import type { KeyStanding, Standing } from "@/api/types";
+import type { KeyUsageAgainstLimits, UsageAgainstLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -11,7 +11,7 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { short } from "@/lib/format";
 import { EditKeyLimits, EditTenantLimits } from "./edit-limits";
-import { type LimitName, Meter } from "./meter";
+import { type LimitName, LimitMeter } from "./limit-meter";
 import { limitsQuery } from "./queries";
 
 const COUNTERS_AWAY = new ApiError(
@@ -31,7 +31,7 @@ export function LimitsPage() {
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={() => void refetch()} />}
-        {data && <TenantLimits standing={data} />}
+        {data && <TenantLimits tenant={data.tenant} />}
         {data && <KeyLimitsCard keys={data.keys} />}
       </div>
     </Page>
@@ -40,7 +40,7 @@ export function LimitsPage() {
 
 const TENANT_METERS: LimitName[] = ["requests_per_minute", "tokens_per_minute", "concurrency", "tokens_per_day", "tokens_per_month", "adapters", "storage_bytes"];
 
-function TenantLimits({ standing: { tenant } }: { standing: Standing }) {
+function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
   const { max_output_tokens: output, max_rank: rank } = tenant.limits;
   const [editing, setEditing] = useState(false);
   const { user } = useSession();
@@ -51,10 +51,10 @@ function TenantLimits({ standing: { tenant } }: { standing: Standing }) {
   );
   return (
     <Card>
-      <CardHeader title="The whole tenant" note="Granted by the operator of this installation" actions={edit} />
+      <CardHeader title="Tenant limits" note="Granted by the operator of this installation" actions={edit} />
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4" data-testid="tenant-limits">
         {TENANT_METERS.map((name) => (
-          <Meter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
+          <LimitMeter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
         ))}
         <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
           <dt className="text-xs text-ink-3">Of one request</dt>
@@ -75,8 +75,8 @@ const COLUMNS: [name: Exclude<LimitName, "adapters" | "storage_bytes">, title: s
   ["concurrency", "At once"],
 ];
 
-function KeyLimitsCard({ keys }: { keys: KeyStanding[] }) {
-  const [editing, setEditing] = useState<KeyStanding | null>(null);
+function KeyLimitsCard({ keys }: { keys: KeyUsageAgainstLimits[] }) {
+  const [editing, setEditing] = useState<KeyUsageAgainstLimits | null>(null);
   const may = useCan("keys.write");
   return (
     <Card>

@@ -6,7 +6,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { day } from "@/lib/format";
@@ -64,7 +64,7 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
       <Td>{late ? <Status tone="amber" label="Expired" /> : <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />}</Td>
       <Td className="hidden text-ink-3 md:table-cell">{invitation.invited_by ?? "–"}</Td>
       <Td className="hidden text-right text-ink-3 sm:table-cell">
-        <Ago at={invitation.created_at} />
+        <RelativeTime at={invitation.created_at} />
       </Td>
       <Td className="text-right">
         {may && (

@@ -11,7 +11,7 @@ import { Confirm } from "@/components/dialog";
 import { Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { Invitations } from "./invitations";
@@ -103,7 +103,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
       </Td>
       <Td className="hidden text-ink-3 xl:table-cell">{can}</Td>
       <Td className="hidden text-right text-ink-3 sm:table-cell">
-        <Ago at={member.joined_at} />
+        <RelativeTime at={member.joined_at} />
       </Td>
       <Td className="text-right">
         {(you || may) && (

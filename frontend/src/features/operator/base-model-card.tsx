@@ -7,7 +7,7 @@ import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { HostStatus, QuarantineNotice } from "@/features/hosts/host-status";
 import { shortDigest } from "@/lib/format";
@@ -36,7 +36,7 @@ function Served({ base }: { base: BaseModel | null }): ReactNode {
   if (!base) return "Not decided yet: it will be that of the first host in LORIKEET_ENGINE_HOSTS, or of the one chosen here";
   return (
     <>
-      {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by} <Ago at={base.decided_at} />
+      {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by} <RelativeTime at={base.decided_at} />
       {base.adapters_of.length > 0 && (
         <>
           ; with adapters of <span className="font-mono">{base.adapters_of.map(shortDigest).join(", ")}</span>
@@ -77,7 +77,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
               </Td>
               <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
               <Td className="hidden text-ink-2 md:table-cell">
-                <Ago at={host.last_seen} />
+                <RelativeTime at={host.last_seen} />
               </Td>
               <Td className="text-right">
                 {host.quarantine && (

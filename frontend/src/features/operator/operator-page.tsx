@@ -7,7 +7,7 @@ import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { Segmented } from "@/components/segmented";
+import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
@@ -35,7 +35,7 @@ export function OperatorPage() {
       note="What everybody used, what it cost, how long they waited, and whose time the GPUs spent. Days are UTC."
       actions={
         <>
-          <Segmented label="Range" value={range} options={RANGES} onChange={setRange} />
+          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
           <Button asChild>
             <a href={`/api/operator/usage.csv?days=${range}`} download>
               <Download /> Download CSV

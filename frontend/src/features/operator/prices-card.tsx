@@ -4,7 +4,7 @@ import { Tag } from "lucide-react";
 import { useState } from "react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { Prices } from "@/api/types";
+import type { PriceVersion } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -51,7 +51,7 @@ export function PricesCard() {
 const today = () => new Date().toISOString().slice(0, 10);
 const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
 
-function Versions({ versions }: { versions: Prices[] }) {
+function Versions({ versions }: { versions: PriceVersion[] }) {
   const begun = versions.filter((version) => version.effective_on <= today());
   const current = begun.toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
   return (
@@ -109,7 +109,7 @@ export function toMicros(text: string): number {
 
 const fromMicros = (micros: number) => String(micros / 1e6);
 
-function Publish({ newest, onClose }: { newest?: Prices; onClose: () => void }) {
+function Publish({ newest, onClose }: { newest?: PriceVersion; onClose: () => void }) {
   const publish = usePublishPrices();
   const form = useForm<Form>({
     resolver: zodResolver(SCHEMA),

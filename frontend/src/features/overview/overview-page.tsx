@@ -5,21 +5,21 @@ import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
-import { SplitBar } from "@/components/bars";
+import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
-import { Snippets } from "@/components/code";
+import { Snippets } from "@/components/code-block";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
-import { PoolBar } from "@/features/hosts/pool";
+import { PoolBar } from "@/features/hosts/page-pool";
 import { RequestTable } from "@/features/requests/request-table";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { usageQuery } from "@/features/usage/queries";
 import { LANGUAGES } from "@/lib/snippets";
 import { number, percent, plural, short } from "@/lib/format";
 import { overviewQuery } from "./queries";
-import { Spark } from "./spark";
+import { Sparkline } from "./sparkline";
 
 export function OverviewPage() {
   const tenant = useTenant();
@@ -72,7 +72,7 @@ function Content({ overview }: { overview: Overview }) {
         <Recent overview={overview} />
         <div className="grid gap-5">
           <Hosts hosts={overview.hosts} />
-          <Busiest />
+          <MostUsedAdapters />
         </div>
       </div>
       <GettingStarted />
@@ -91,13 +91,13 @@ function Figures({ overview }: { overview: Overview }) {
         label="Tokens, 24 h"
         value={short(overview.tokens_24h)}
         note="prompt and completion"
-        aside={usage && <Spark label="Tokens over the last 7 days" values={usage.by_day.map((day) => day.prompt_tokens + day.completion_tokens)} />}
+        aside={usage && <Sparkline label="Tokens over the last 7 days" values={usage.by_day.map((day) => day.prompt_tokens + day.completion_tokens)} />}
       />
       <Stat
         label="Requests, 24 h"
         value={short(overview.requests_24h)}
         note="finished or not"
-        aside={usage && <Spark label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />}
+        aside={usage && <Sparkline label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />}
       />
       <Stat label="Hosts in use" value={<Of part={used.length} whole={overview.hosts.length} />} note={`${number(Math.round(speed))} tokens/s now`} />
     </Stats>
@@ -241,7 +241,7 @@ function Hosts({ hosts }: { hosts: Host[] }) {
 }
 
 /** Where the tokens of the last week went. */
-function Busiest() {
+function MostUsedAdapters() {
   const tenant = useTenant();
   const { data } = useQuery(usageQuery(tenant, 7));
   const rows = (data?.by_adapter ?? []).map((row) => ({ name: row.adapter, tokens: row.prompt_tokens + row.completion_tokens }));
@@ -250,7 +250,7 @@ function Busiest() {
   const most = top[0].tokens;
   return (
     <Card>
-      <CardHeader title="Busiest, 7 days" />
+      <CardHeader title="Most used adapters, 7 days" />
       <ul className="grid gap-3 px-4 py-3.5">
         {top.map(({ name, tokens }) => (
           <li key={name ?? ""} className="grid gap-1.5">
@@ -264,7 +264,7 @@ function Busiest() {
               )}
               <span className="tnum text-xs text-ink-3">{short(tokens)} tokens</span>
             </span>
-            <SplitBar total={most} segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]} className="h-1!" />
+            <StackedBar total={most} segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]} className="h-1!" />
           </li>
         ))}
       </ul>

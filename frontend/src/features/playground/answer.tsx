@@ -1,6 +1,6 @@
 import { Snowflake, Zap } from "lucide-react";
 import { ApiError } from "@/api/errors";
-import { CopyButton } from "@/components/code";
+import { CopyButton } from "@/components/code-block";
 import { ErrorNotice } from "@/components/notices";
 import { Tooltip } from "@/components/tooltip";
 import type { Timings } from "@/lib/inference-socket";

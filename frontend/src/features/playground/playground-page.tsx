@@ -32,13 +32,13 @@ function Playground({ tenant }: { tenant: string }) {
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
   if (may && models) return <Board models={models} />;
-  if (error) return <Frame>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</Frame>;
-  if (!data) return <Frame>{<Skeleton className="h-full w-full" />}</Frame>;
-  if (!may) return <Frame>{<NotAllowed />}</Frame>;
-  return <Frame>{<NoModels />}</Frame>;
+  if (error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>;
+  if (!data) return <PlaygroundLayout>{<Skeleton className="h-full w-full" />}</PlaygroundLayout>;
+  if (!may) return <PlaygroundLayout>{<NotAllowed />}</PlaygroundLayout>;
+  return <PlaygroundLayout>{<NoModels />}</PlaygroundLayout>;
 }
 
-function Frame({ children }: { children: React.ReactNode }) {
+function PlaygroundLayout({ children }: { children: React.ReactNode }) {
   return (
     <div className="flex h-[calc(100dvh-3.25rem)] flex-col gap-3 p-3 sm:p-5 md:h-dvh">
       <h1 className="text-xl font-semibold tracking-tight">Playground</h1>

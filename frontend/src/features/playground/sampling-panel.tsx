@@ -32,7 +32,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         onChange={(temperature) => onChange({ temperature })}
       />
       <Range label="Top-p" hint="Only the likeliest tokens up to this share." value={sampling.topP} min={0.05} max={1} step={0.05} onChange={(topP) => onChange({ topP })} />
-      <Field label="Most tokens" hint="The answer ends here at the latest.">
+      <Field label="Max tokens" hint="The answer ends here at the latest.">
         {(control) => (
           <Input
             {...control}

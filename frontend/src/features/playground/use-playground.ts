@@ -1,5 +1,5 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
-import { inferenceSocket } from "@/app/live";
+import { inferenceSocket } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
 import { type Action, type Column, messagesFor, reduce, start } from "./conversation";
 import { requestBody, type Sampling } from "./sampling";
@@ -63,7 +63,7 @@ export function usePlayground(tenant: string, firstModel: string) {
 
 /** Connected before the first question, so that its time to first token is not the handshake's. */
 function useOpenSocket(tenant: string): void {
-  useEffect(() => inferenceSocket(tenant).link.open(), [tenant]);
+  useEffect(() => inferenceSocket(tenant).socket.open(), [tenant]);
 }
 
 /** Nobody reads on after leaving the page: what still runs is cancelled. */

@@ -1,7 +1,7 @@
-import type { RefusalRow } from "@/api/types";
+import type { Refusal } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { number } from "@/lib/format";
 
 const LIMITS: Record<string, string> = {
@@ -13,12 +13,12 @@ const LIMITS: Record<string, string> = {
 };
 
 /** What was at fault: the limit, or the parameter. */
-function about({ limit, param }: RefusalRow): string {
+function about({ limit, param }: Refusal): string {
   return limit ? (LIMITS[limit] ?? limit) : param;
 }
 
 /** One row for each kind of refusal in a minute. */
-export function RefusalTable({ rows }: { rows: RefusalRow[] }) {
+export function RefusalTable({ rows }: { rows: Refusal[] }) {
   return (
     <Table label="Refused requests">
       <thead>
@@ -45,7 +45,7 @@ export function RefusalTable({ rows }: { rows: RefusalRow[] }) {
             <Td className="max-w-48 truncate">{row.model || <span className="text-ink-3">none named</span>}</Td>
             <Td className="hidden max-w-40 truncate sm:table-cell">{row.key ?? "the console"}</Td>
             <Td className="text-right text-ink-3">
-              <Ago at={row.last_at} />
+              <RelativeTime at={row.last_at} />
             </Td>
           </Tr>
         ))}

@@ -1,20 +1,20 @@
 import { ChevronRight } from "lucide-react";
 import { Fragment, useState } from "react";
-import type { RequestRow } from "@/api/types";
+import type { RequestRecord } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
-import { CopyButton } from "@/components/code";
+import { CopyButton } from "@/components/code-block";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime, milliseconds, number } from "@/lib/format";
 import { TranscriptView } from "./transcript";
 import { TimingBar, TimingLegend, totalMs } from "./timings";
 
-const OUTCOMES: Record<RequestRow["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
+const OUTCOMES: Record<RequestRecord["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
 
 /** Requests, newest first; each row opens to show where its time went. */
-export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brief?: boolean }) {
+export function RequestTable({ rows, brief = false }: { rows: RequestRecord[]; brief?: boolean }) {
   const [open, setOpen] = useState<string | null>(null);
   // One ruler for all rows, so that the slow ones stand out.
   const longest = Math.max(1, ...rows.map(totalMs));
@@ -47,7 +47,7 @@ export function RequestTable({ rows, brief = false }: { rows: RequestRow[]; brie
 }
 
 interface RowProps {
-  row: RequestRow;
+  row: RequestRecord;
   brief: boolean;
   longest: number;
   open: boolean;
@@ -84,7 +84,7 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
         </Td>
       )}
       <Td className="text-right text-ink-3">
-        <Ago at={row.created_at} />
+        <RelativeTime at={row.created_at} />
       </Td>
     </Tr>
   );
@@ -94,14 +94,14 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
  * Milliseconds are rounded: an answer whose first token took 0 had it within half a millisecond. Of one whose engine died
  * nobody knows.
  */
-function firstToken(row: RequestRow) {
+function firstToken(row: RequestRecord) {
   if (row.first_token_ms > 0) return milliseconds(row.first_token_ms);
   return row.completion_tokens > 0 && row.outcome !== "failed" ? "< 1 ms" : <Unknown />;
 }
 
 const Unknown = () => <span className="text-ink-3">–</span>;
 
-function Details({ row, span }: { row: RequestRow; span: number }) {
+function Details({ row, span }: { row: RequestRecord; span: number }) {
   const mayRead = useCan("transcripts.read");
   const facts: [string, string][] = [
     ["Received", fullTime(row.created_at)],

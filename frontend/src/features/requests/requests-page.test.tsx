@@ -1,13 +1,13 @@
 import { screen } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
-import type { RefusalRow, RequestRow } from "@/api/types";
+import type { Refusal, RequestRecord } from "@/api/types";
 import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 const tenant = "/api/tenants/acme";
-const row: RequestRow = {
+const row: RequestRecord = {
   id: "req_1",
   created_at: "2026-05-04T10:00:00Z",
   model: "support",
@@ -28,7 +28,7 @@ const row: RequestRow = {
   prefill_ms: 0,
   decode_ms: 12,
 };
-const refusal: RefusalRow = {
+const refusal: Refusal = {
   id: 1,
   minute: "2026-05-04T10:00:00Z",
   last_at: "2026-05-04T10:00:30Z",
@@ -58,7 +58,7 @@ const text = { prompt: [{ role: "user", content: "Where is my parcel?" }], answe
 describe("the request log", () => {
   it("shows requests that failed, with the reason and what was received", async () => {
     serve();
-    const failed: RequestRow = { ...row, id: "req_2", outcome: "failed", error_code: "engine_disconnected", prompt_tokens: 0, completion_tokens: 7, decode_ms: 0 };
+    const failed: RequestRecord = { ...row, id: "req_2", outcome: "failed", error_code: "engine_disconnected", prompt_tokens: 0, completion_tokens: 7, decode_ms: 0 };
     server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [failed, row], next_cursor: null })));
     openConsole("/t/acme/requests");
     const line = (await screen.findByRole("button", { name: "Details of request req_2" })).closest("tr");
@@ -68,7 +68,7 @@ describe("the request log", () => {
   it("counts what was refused, by reason", async () => {
     serve();
     const { user } = openConsole("/t/acme/requests");
-    await user.click(await screen.findByRole("radio", { name: "Refused before" }));
+    await user.click(await screen.findByRole("radio", { name: "Refusals" }));
     expect(await screen.findByText("312")).toBeVisible();
     expect(screen.getByText("rate_limit_exceeded")).toBeVisible();
     expect(screen.getByText("requests per minute")).toBeVisible();

@@ -6,7 +6,7 @@ import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Segmented } from "@/components/segmented";
+import { SegmentedControl } from "@/components/segmented-control";
 import { useTenant } from "@/features/session/queries";
 import { plural } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
@@ -15,26 +15,26 @@ import { RefusalTable } from "./refusal-table";
 import { RequestTable } from "./request-table";
 
 const VIEWS = [
-  { value: "served", label: "Reached an engine" },
-  { value: "refused", label: "Refused before" },
+  { value: "requests", label: "Requests" },
+  { value: "refusals", label: "Refusals" },
 ] as const;
 
 export function RequestsPage() {
-  const [view, setView] = useState<(typeof VIEWS)[number]["value"]>("served");
+  const [view, setView] = useState<(typeof VIEWS)[number]["value"]>("requests");
   const { data: recording } = useQuery(recordingQuery(useTenant()));
   const kept = recording?.enabled ? `Prompts and answers are kept for ${plural(recording.days, "day")}.` : "Prompts and answers are not kept.";
   return (
     <Page
       title="Requests"
-      note={view === "served" ? `Every request as the engine counted it. ${kept}` : "Requests that no engine had, counted by minute, key and reason. Kept for 30 days."}
-      actions={<Segmented label="Which requests" value={view} options={VIEWS} onChange={setView} />}
+      note={view === "requests" ? `Every request as the engine counted it. ${kept}` : "Requests refused before an engine ran them, counted by minute, key and reason. Kept for 30 days."}
+      actions={<SegmentedControl label="Which requests" value={view} options={VIEWS} onChange={setView} />}
     >
-      {view === "served" ? <Served /> : <Refused />}
+      {view === "requests" ? <RequestList /> : <RefusalList />}
     </Page>
   );
 }
 
-function Served() {
+function RequestList() {
   const query = useInfiniteQuery(requestsQuery(useTenant()));
   return (
     <Paged query={query} older="Load older requests" empty={<NoRequests />}>
@@ -43,7 +43,7 @@ function Served() {
   );
 }
 
-function Refused() {
+function RefusalList() {
   const query = useInfiniteQuery(refusalsQuery(useTenant()));
   return (
     <Paged query={query} older="Load older refusals" empty={<NoRefusals />}>

@@ -1,9 +1,9 @@
-import type { RequestRow } from "@/api/types";
-import { type Segment, SplitBar } from "@/components/bars";
+import type { RequestRecord } from "@/api/types";
+import { type Segment, StackedBar } from "@/components/bars";
 import { cn } from "@/lib/cn";
 import { milliseconds } from "@/lib/format";
 
-export type Times = Pick<RequestRow, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
+export type Times = Pick<RequestRecord, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
 
 export const totalMs = (times: Times) => times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
 
@@ -16,7 +16,7 @@ const parts = (times: Times): Segment[] => [
 
 /** Where the time of a request went. `scale` puts several requests on one ruler. */
 export function TimingBar({ times, scale, className }: { times: Times; scale?: number; className?: string }) {
-  return <SplitBar segments={parts(times)} total={scale ?? totalMs(times)} className={className} />;
+  return <StackedBar segments={parts(times)} total={scale ?? totalMs(times)} className={className} />;
 }
 
 export function TimingLegend({ times }: { times: Times }) {

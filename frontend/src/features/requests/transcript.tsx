@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { asApiError } from "@/api/errors";
 import type { Transcript } from "@/api/types";
-import { CopyButton } from "@/components/code";
+import { CopyButton } from "@/components/code-block";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { useTenant } from "@/features/session/queries";
 import { recordingQuery, transcriptQuery } from "./queries";

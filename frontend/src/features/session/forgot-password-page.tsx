@@ -6,7 +6,7 @@ import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { z } from "@/lib/zod";
-import { Frame } from "./frame";
+import { SignInLayout } from "./sign-in-layout";
 import { useForgotPassword } from "./queries";
 
 const SCHEMA = z.object({ email: z.email("Enter the e-mail address of your account.") });
@@ -17,13 +17,13 @@ export function ForgotPasswordPage() {
   const submit = form.handleSubmit(({ email }) => forgot.mutate(email));
   if (forgot.isSuccess) {
     return (
-      <Frame title="Look into your mail" note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}>
+      <SignInLayout title="Check your e-mail" note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}>
         <BackToSignIn />
-      </Frame>
+      </SignInLayout>
     );
   }
   return (
-    <Frame title="Forgot your password?" note="We send a link to choose a new one.">
+    <SignInLayout title="Forgot your password?" note="We send a link to choose a new one.">
       <form onSubmit={submit} noValidate className="grid gap-4">
         {forgot.error && <ErrorNotice error={asApiError(forgot.error)} />}
         <Field label="E-mail" error={form.formState.errors.email?.message}>
@@ -34,7 +34,7 @@ export function ForgotPasswordPage() {
         </Button>
       </form>
       <BackToSignIn />
-    </Frame>
+    </SignInLayout>
   );
 }
 

@@ -5,7 +5,7 @@ import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
-const offer = {
+const invitation = {
   tenant: "acme",
   tenant_name: "Acme",
   email: "eve@example.org",
@@ -20,7 +20,7 @@ describe("invitation", () => {
     sessionStorage.clear();
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.nobody, provider: "Acme SSO" })),
-      http.post("/api/invitations/read", () => HttpResponse.json(offer)),
+      http.post("/api/invitations/read", () => HttpResponse.json(invitation)),
     );
   });
 

@@ -4,41 +4,41 @@ import { Link, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { Offer } from "@/api/types";
+import type { InvitationDetails } from "@/api/types";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { z } from "@/lib/zod";
-import { Frame } from "./frame";
+import { SignInLayout } from "./sign-in-layout";
 import { newPassword } from "./new-password";
 import { ProviderButton } from "./provider-button";
-import { offerQuery, useAcceptInvitation, useLogout, useSession } from "./queries";
+import { invitationQuery, useAcceptInvitation, useLogout, useSession } from "./queries";
 
 /** Behind an invitation's link; its secret is in the fragment, which browsers keep to themselves. */
 export function InvitationPage() {
   const token = useInvitationToken();
-  const { data: offer, error } = useQuery(offerQuery(token));
+  const { data: invitation, error } = useQuery(invitationQuery(token));
   if (error) {
     return (
-      <Frame title="This invitation does not work">
+      <SignInLayout title="This invitation does not work">
         <ErrorNotice error={asApiError(error)} />
         <Button asChild>
           <Link to="/">To the console</Link>
         </Button>
-      </Frame>
+      </SignInLayout>
     );
   }
-  if (!offer) {
+  if (!invitation) {
     return (
-      <Frame title="Invitation">
+      <SignInLayout title="Invitation">
         <Skeleton className="h-24" />
-      </Frame>
+      </SignInLayout>
     );
   }
   return (
-    <Frame title={`Join ${offer.tenant_name}`} note={`${offer.invited_by ?? "An administrator"} invites ${offer.email} as ${offer.role}.`}>
-      <Way offer={offer} token={token} />
-    </Frame>
+    <SignInLayout title={`Join ${invitation.tenant_name}`} note={`${invitation.invited_by ?? "An administrator"} invites ${invitation.email} as ${invitation.role}.`}>
+      <InvitationOptions invitation={invitation} token={token} />
+    </SignInLayout>
   );
 }
 
@@ -53,22 +53,22 @@ function useInvitationToken(): string {
   return hash || (sessionStorage.getItem(KEPT) ?? "none");
 }
 
-function Way({ offer, token }: { offer: Offer; token: string }) {
+function InvitationOptions({ invitation, token }: { invitation: InvitationDetails; token: string }) {
   const { user, password_login } = useSession();
   const next = "/invitation";
-  if (user && user.email !== offer.email) return <AnotherPerson email={user.email} wanted={offer.email} />;
-  if (user) return <Accept offer={offer} token={token} />;
+  if (user && user.email !== invitation.email) return <AnotherPerson email={user.email} wanted={invitation.email} />;
+  if (user) return <Accept invitation={invitation} token={token} />;
   return (
     <>
       <ProviderButton next={next} />
-      {offer.has_account && password_login && (
+      {invitation.has_account && password_login && (
         <Button asChild variant="primary" className="h-9.5!">
           <Link to="/login" search={{ next }}>
             Sign in to accept
           </Link>
         </Button>
       )}
-      {!offer.has_account && password_login && <NewAccount offer={offer} token={token} />}
+      {!invitation.has_account && password_login && <NewAccount invitation={invitation} token={token} />}
     </>
   );
 }
@@ -87,21 +87,21 @@ function AnotherPerson({ email, wanted }: { email: string; wanted: string }) {
   );
 }
 
-function useAccept(offer: Offer) {
+function useAccept(invitation: InvitationDetails) {
   const navigate = useNavigate();
   const accept = useAcceptInvitation();
   const send = (body: { token: string; name: string; password?: string }) =>
     accept.mutate(body, {
       onSuccess: () => {
         sessionStorage.removeItem(KEPT);
-        void navigate({ to: "/t/$tenant", params: { tenant: offer.tenant }, replace: true });
+        void navigate({ to: "/t/$tenant", params: { tenant: invitation.tenant }, replace: true });
       },
     });
   return { accept, send };
 }
 
-function Accept({ offer, token }: { offer: Offer; token: string }) {
-  const { accept, send } = useAccept(offer);
+function Accept({ invitation, token }: { invitation: InvitationDetails; token: string }) {
+  const { accept, send } = useAccept(invitation);
   return (
     <>
       {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
@@ -117,14 +117,14 @@ const SCHEMA = z.object({
   password: newPassword,
 });
 
-function NewAccount({ offer, token }: { offer: Offer; token: string }) {
-  const { accept, send } = useAccept(offer);
+function NewAccount({ invitation, token }: { invitation: InvitationDetails; token: string }) {
+  const { accept, send } = useAccept(invitation);
   const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", password: "" } });
   const { errors } = form.formState;
   return (
     <form onSubmit={form.handleSubmit((values) => send({ token, ...values }))} noValidate className="grid gap-4">
       {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
-      <Field label="E-mail">{(control) => <Input {...control} value={offer.email} readOnly autoComplete="username" />}</Field>
+      <Field label="E-mail">{(control) => <Input {...control} value={invitation.email} readOnly autoComplete="username" />}</Field>
       <Field label="Name" hint="As others here should see you." error={errors.name?.message}>
         {(control) => <Input {...control} {...form.register("name")} autoComplete="name" data-testid="invitation-name" />}
       </Field>

@@ -26,7 +26,7 @@ export function LoginPage() {
         <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center py-10">
           <h1 className="text-2xl font-semibold tracking-tight">Sign in</h1>
           <p className="mt-1 mb-6 text-sm text-ink-3">To your organisation's adapters and API keys.</p>
-          <Ways />
+          <SignInOptions />
         </div>
         <p className="text-xs text-ink-3">
           No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login when it starts.
@@ -37,7 +37,7 @@ export function LoginPage() {
   );
 }
 
-function Ways() {
+function SignInOptions() {
   const { password_login, provider, sign_in_error } = useSession();
   const next = useSearch({ strict: false, select: (search) => search.next });
   return (

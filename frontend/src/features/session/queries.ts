@@ -41,10 +41,10 @@ export function useLogout() {
   });
 }
 
-/** What an invitation's link offers. The token travels in the body, as addresses are logged. */
-export const offerQuery = (token: string) =>
+/** The invitation behind a link. The token travels in the body, as addresses are logged. */
+export const invitationQuery = (token: string) =>
   queryOptions({
-    queryKey: ["offer", token],
+    queryKey: ["invitation", token],
     queryFn: () => unwrap(api.POST("/api/invitations/read", { body: { token } })),
     retry: false,
     staleTime: Infinity,

@@ -7,7 +7,7 @@ import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { z } from "@/lib/zod";
 import { BackToSignIn } from "./forgot-password-page";
-import { Frame } from "./frame";
+import { SignInLayout } from "./sign-in-layout";
 import { newPassword } from "./new-password";
 import { useResetPassword } from "./queries";
 
@@ -21,15 +21,15 @@ export function ResetPasswordPage() {
   const submit = form.handleSubmit(({ password }) => reset.mutate({ token, password }));
   if (reset.isSuccess) {
     return (
-      <Frame title="Your password is changed" note="All sessions that were open have ended.">
+      <SignInLayout title="Your password is changed" note="All sessions that were open have ended.">
         <Button asChild variant="primary" className="h-9.5!">
           <Link to="/login">Sign in</Link>
         </Button>
-      </Frame>
+      </SignInLayout>
     );
   }
   return (
-    <Frame title="Choose a new password">
+    <SignInLayout title="Choose a new password">
       <form onSubmit={submit} noValidate className="grid gap-4">
         {reset.error && <ErrorNotice error={asApiError(reset.error)} />}
         <Field label="New password" hint="At least 10 characters." error={form.formState.errors.password?.message}>
@@ -40,6 +40,6 @@ export function ResetPasswordPage() {
         </Button>
       </form>
       <BackToSignIn />
-    </Frame>
+    </SignInLayout>
   );
 }

@@ -42,7 +42,7 @@ function ChangePassword() {
   return (
     <form onSubmit={form.handleSubmit((body) => change.mutate(body, { onSuccess: done }))} noValidate className="grid items-start gap-4 p-4 sm:grid-cols-2">
       {change.error && <ErrorNotice error={asApiError(change.error)} className="sm:col-span-2" />}
-      <Field label="Present password" error={errors.current_password?.message}>
+      <Field label="Current password" error={errors.current_password?.message}>
         {(control) => <Input {...control} {...form.register("current_password")} type="password" autoComplete="current-password" data-testid="current-password" />}
       </Field>
       <Field label="New password" hint="At least 10 characters." error={errors.password?.message}>

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { type Density, setPreferences, type Theme, usePreferences } from "@/app/preferences";
 import { Page } from "@/app/page";
 import { Card, CardHeader } from "@/components/card";
-import { CopyButton } from "@/components/code";
+import { CopyButton } from "@/components/code-block";
 import { useSession, useTenant } from "@/features/session/queries";
 import { AccountCard } from "./account-card";
 import { RecordingCard } from "./recording-card";
@@ -42,7 +42,7 @@ export function SettingsPage() {
         </Card>
         <AccountCard />
         <RecordingCard />
-        <Addresses />
+        <Endpoints />
         <Shortcuts />
       </div>
     </Page>
@@ -76,7 +76,7 @@ function Choices<T extends string>({ label, value, choices, onChange }: ChoicesP
   );
 }
 
-function Addresses() {
+function Endpoints() {
   const tenant = useTenant();
   const { user } = useSession();
   const rows = [
@@ -88,7 +88,7 @@ function Addresses() {
   ];
   return (
     <Card>
-      <CardHeader title="Addresses" note="What SDKs and scripts need to know" />
+      <CardHeader title="Endpoints" note="What SDKs and scripts need to know" />
       <dl className="divide-y">
         {rows.map(({ label, value, href }) => (
           <div key={label} className="flex min-h-row flex-wrap items-center gap-x-4 px-4 py-1">

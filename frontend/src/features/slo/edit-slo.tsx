@@ -1,7 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { Slo } from "@/api/types";
+import type { SloReport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
@@ -18,7 +18,7 @@ type Form = z.infer<typeof SCHEMA>;
 const TARGETS = ["0.9", "0.95", "0.99", "0.995", "0.999"];
 const toNumber = (value: string) => (value.trim() === "" ? null : Number(value));
 
-export function EditSlo({ slo, onClose }: { slo: Slo; onClose: () => void }) {
+export function EditSlo({ slo, onClose }: { slo: SloReport; onClose: () => void }) {
   const set = useSetSlo(useTenant());
   const targets = [...new Set([...TARGETS, String(slo.target)])].sort();
   const form = useForm<Form>({
@@ -49,7 +49,7 @@ export function EditSlo({ slo, onClose }: { slo: Slo; onClose: () => void }) {
         <Field label="Time to first token" hint="Milliseconds; empty for no objective." error={errors.first_token_ms?.message}>
           {(control) => <Input {...control} {...form.register("first_token_ms")} inputMode="numeric" autoComplete="off" placeholder="500" data-testid="slo-first" />}
         </Field>
-        <Field label="Time between tokens" hint="Milliseconds, the mean of a request." error={errors.inter_token_ms?.message}>
+        <Field label="Inter-token latency" hint="Milliseconds, the mean of a request." error={errors.inter_token_ms?.message}>
           {(control) => <Input {...control} {...form.register("inter_token_ms")} inputMode="numeric" autoComplete="off" placeholder="50" />}
         </Field>
         <Field label="Target" hint="The rest is the error budget.">

@@ -1,6 +1,6 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import type { Objectives } from "@/api/types";
+import type { LatencyObjectives } from "@/api/types";
 
 export const sloQuery = (tenant: string, days: number) =>
   queryOptions({
@@ -12,7 +12,7 @@ export const sloQuery = (tenant: string, days: number) =>
 export function useSetSlo(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: Objectives) => unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
+    mutationFn: (body: LatencyObjectives) => unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
   });
 }

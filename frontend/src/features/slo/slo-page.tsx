@@ -2,12 +2,12 @@ import { useQuery } from "@tanstack/react-query";
 import { Gauge } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Attainment, Slo } from "@/api/types";
+import type { Attainment, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
-import { Segmented } from "@/components/segmented";
+import { SegmentedControl } from "@/components/segmented-control";
 import { useCan, useTenant } from "@/features/session/queries";
 import { Freshness } from "@/features/usage/usage-page";
 import { cn } from "@/lib/cn";
@@ -33,7 +33,7 @@ export function SloPage() {
       note="How soon answers should begin and go on, how often they did, and what this tenant weighs when the hosts are full."
       actions={
         <>
-          <Segmented label="Range" value={range} options={RANGES} onChange={setRange} />
+          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
           {may && data && (
             <Button onClick={() => setEditing(true)} data-testid="slo-edit">
               Set objectives
@@ -52,7 +52,7 @@ export function SloPage() {
   );
 }
 
-function Report({ slo }: { slo: Slo }) {
+function Report({ slo }: { slo: SloReport }) {
   if (slo.requests === 0) return <Nothing />;
   return (
     <>
@@ -63,7 +63,7 @@ function Report({ slo }: { slo: Slo }) {
         <Stat label="Mean time in the queue" value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)} note="before the engine took them" />
       </Stats>
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />
-      <Metric title="Time between tokens" slo={slo} metric={slo.inter_token} />
+      <Metric title="Inter-token latency" slo={slo} metric={slo.inter_token} />
     </>
   );
 }
@@ -78,7 +78,7 @@ function Nothing() {
   );
 }
 
-function Metric({ title, slo, metric }: { title: string; slo: Slo; metric: Attainment }) {
+function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric: Attainment }) {
   const { budget, percentiles: p } = metric;
   const missed = metric.attainment !== null && metric.attainment < slo.target;
   return (

@@ -2,7 +2,7 @@ import { FolderUp } from "lucide-react";
 import { type DragEvent, useRef, useState } from "react";
 import { Button } from "@/components/button";
 import { cn } from "@/lib/cn";
-import { filesFromDrop } from "@/lib/drop";
+import { filesFromDrop } from "@/lib/dropped-files";
 
 interface DropzoneProps {
   onFiles: (files: File[]) => void;

@@ -3,7 +3,7 @@ import { api, csrfHeader, unwrap } from "@/api/client";
 import { errorFrom } from "@/api/errors";
 import type { Upload } from "@/api/types";
 
-const decided = (upload: Upload | undefined) => upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
+const isFinal = (upload: Upload | undefined) => upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
 
 export const uploadsQuery = (tenant: string) =>
   queryOptions({
@@ -15,10 +15,10 @@ export const uploadQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads", id],
     queryFn: (): Promise<Upload> => unwrap(api.GET("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
-    refetchInterval: ({ state }) => (decided(state.data) ? false : 2000),
+    refetchInterval: ({ state }) => (isFinal(state.data) ? false : 2000),
   });
 
-/** The resumable form of an upload speaks tus, which the schema of the API does not know. */
+/** Resumable uploads use the tus protocol, which the API schema does not describe. */
 async function tus(method: "HEAD" | "DELETE", tenant: string, id: string): Promise<Response> {
   const headers = { "Tus-Resumable": "1.0.0", ...csrfHeader() };
   const answer = await fetch(`/api/tenants/${encodeURIComponent(tenant)}/uploads/resumable/${id}`, { method, headers });
@@ -26,16 +26,16 @@ async function tus(method: "HEAD" | "DELETE", tenant: string, id: string): Promi
   return answer;
 }
 
-/** How many bytes of an upload have arrived. */
-export const arrivedQuery = (tenant: string, id: string) =>
+/** How many bytes of an upload the server has received. */
+export const receivedBytesQuery = (tenant: string, id: string) =>
   queryOptions({
-    queryKey: ["t", tenant, "uploads", id, "arrived"],
+    queryKey: ["t", tenant, "uploads", id, "received"],
     queryFn: async () => Number((await tus("HEAD", tenant, id)).headers.get("Upload-Offset")),
     refetchInterval: 5000,
     retry: false,
   });
 
-export function useGiveUp(tenant: string) {
+export function useCancelUpload(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (id: string) => tus("DELETE", tenant, id),

@@ -69,7 +69,7 @@ describe("upload page", () => {
     await user.click(screen.getByRole("button", { name: "Pause" }));
     expect(screen.getByText(/stays on the server for a day/)).toBeVisible();
     await user.click(screen.getByRole("button", { name: "Go on" }));
-    expect(await screen.findByText(/Checking names, shapes/)).toBeVisible();
+    expect(await screen.findByText(/Validating names, shapes/)).toBeVisible();
     expect(seen.created).toHaveLength(1);
   });
 
@@ -79,8 +79,8 @@ describe("upload page", () => {
     server.use(http.get(`${T}/uploads`, () => HttpResponse.json(seen.deleted ? [] : [{ ...data.upload, state: "arriving" }, data.upload])));
     const { user } = openConsole("/t/acme/upload");
     expect(await screen.findByText(/250 B of/)).toBeVisible();
-    await user.click(screen.getByRole("button", { name: "Give up the upload of fresh" }));
-    await waitFor(() => expect(screen.queryByText("Not finished")).not.toBeInTheDocument());
+    await user.click(screen.getByRole("button", { name: "Cancel the upload of fresh" }));
+    await waitFor(() => expect(screen.queryByText("Unfinished uploads")).not.toBeInTheDocument());
   });
 
   it("shows every problem of the report with its fix", async () => {

@@ -17,14 +17,14 @@ import { bytes, eta, percent, rate } from "@/lib/format";
 import { inspectSelection, type Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
 import { Dropzone } from "./dropzone";
-import { InspectionCard } from "./inspection";
+import { InspectionCard } from "./inspection-card";
 import { suggestName } from "./suggest-name";
-import { Unfinished } from "./unfinished";
-import { type Sent, useSend } from "./use-send";
-import { WhatFits } from "./what-fits";
+import { UnfinishedUploads } from "./unfinished-uploads";
+import { type UploadStatus, useUpload } from "./use-upload";
+import { SupportedAdapters } from "./supported-adapters";
 
 // What comes after an upload is fetched while it is on its way.
-const Follow = lazy(() => import("./follow").then(({ Follow }) => ({ default: Follow })));
+const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
 
 export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });
@@ -38,9 +38,9 @@ export function UploadPage() {
     >
       <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
         <Suspense fallback={<Skeleton className="h-56 w-full" />}>
-          {id ? <Follow id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+          {id ? <UploadProgress id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
         </Suspense>
-        <WhatFits />
+        <SupportedAdapters />
       </div>
     </Page>
   );
@@ -57,7 +57,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
   const tenant = useTenant();
   const { name: asked } = useSearch({ from: "/t/$tenant/upload" });
   const { selection, inspecting, choose } = useSelection();
-  const { sent, error, send, ...transfer } = useSend();
+  const { sent, error, send, ...transfer } = useUpload();
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: asked ?? "", description: "" } });
 
   const name = useWatch({ control: form.control, name: "name" });
@@ -92,7 +92,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
       </Card>
       {error && <ErrorNotice error={error} />}
       {sent ? <Sending sent={sent} {...transfer} /> : <Submit selection={selection} />}
-      {!sent && <Unfinished />}
+      {!sent && <UnfinishedUploads />}
     </form>
   );
 }
@@ -138,7 +138,7 @@ function Submit({ selection }: { selection: Selection | null }) {
 }
 
 interface SendingProps {
-  sent: Sent;
+  sent: UploadStatus;
   pause: () => void;
   resume: () => void;
   cancel: () => void;
@@ -172,7 +172,7 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
   );
 }
 
-const HEADINGS: Record<Sent["phase"], string> = {
+const HEADINGS: Record<UploadStatus["phase"], string> = {
   sending: "Sending,",
   retrying: "The connection broke; trying again at",
   paused: "Paused at",

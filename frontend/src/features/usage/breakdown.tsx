@@ -1,22 +1,22 @@
 import type { ReactNode } from "react";
-import type { Totals } from "@/api/types";
-import { SplitBar } from "@/components/bars";
+import type { UsageTotals } from "@/api/types";
+import { StackedBar } from "@/components/bars";
 import { Card, CardHeader } from "@/components/card";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { deviceTime, money, number, percent } from "@/lib/format";
 
-export interface BreakdownRow extends Totals {
+export interface BreakdownRow extends UsageTotals {
   id: string;
   label: ReactNode;
 }
 
-const tokens = (row: Totals) => row.prompt_tokens + row.completion_tokens;
+const tokens = (row: UsageTotals) => row.prompt_tokens + row.completion_tokens;
 
 interface BreakdownProps {
   title: string;
   noun: string;
   rows: BreakdownRow[];
-  totals: Totals;
+  totals: UsageTotals;
   currency: string | null;
 }
 
@@ -62,7 +62,7 @@ export function Breakdown({ title, noun, rows, totals, currency }: BreakdownProp
 export function Share({ part, total }: { part: number; total: number }) {
   return (
     <span className="flex items-center gap-3">
-      <SplitBar total={total} segments={[{ key: "share", label: "", value: part, className: "bg-series-1" }]} className="h-1.5! min-w-16 flex-1" />
+      <StackedBar total={total} segments={[{ key: "share", label: "", value: part, className: "bg-series-1" }]} className="h-1.5! min-w-16 flex-1" />
       <span className="tnum w-9 text-right text-xs text-ink-3">{percent(part, total)}</span>
     </span>
   );

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { CalendarClock, Download, FileSpreadsheet } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { ExportSchedule, UsageExport } from "@/api/types";
+import type { ExportSchedule, Export } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -10,15 +10,15 @@ import { Dialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, day, number } from "@/lib/format";
 import { exportsQuery, type Grain, schedulesQuery, useAddSchedule, useDeleteSchedule, useRequestExport } from "./queries";
 
-const STATES: Record<UsageExport["state"], { tone: Tone; label: string; live?: boolean }> = {
+const STATES: Record<Export["state"], { tone: Tone; label: string; live?: boolean }> = {
   queued: { tone: "neutral", label: "Queued", live: true },
-  running: { tone: "blue", label: "Writing", live: true },
+  running: { tone: "blue", label: "Running", live: true },
   ready: { tone: "green", label: "Ready" },
   failed: { tone: "danger", label: "Failed" },
 };
@@ -77,7 +77,7 @@ function Schedules({ schedules, may }: { schedules: ExportSchedule[]; may: boole
   );
 }
 
-function Exports({ tenant, exports }: { tenant: string; exports: UsageExport[] }) {
+function Exports({ tenant, exports }: { tenant: string; exports: Export[] }) {
   return (
     <Table label="Exports">
       <thead>
@@ -106,7 +106,7 @@ function Exports({ tenant, exports }: { tenant: string; exports: UsageExport[] }
             <Td className="tnum text-right">{one.state === "ready" ? number(one.lines) : "–"}</Td>
             <Td className="tnum text-right">{one.state === "ready" ? bytes(one.bytes) : "–"}</Td>
             <Td>
-              <Ago at={one.created_at} />
+              <RelativeTime at={one.created_at} />
               {one.scheduled && <span className="text-ink-3"> · scheduled</span>}
             </Td>
             <Td className="text-right">

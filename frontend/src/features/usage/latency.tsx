@@ -5,7 +5,7 @@ type Latency = UsageReport["latency"];
 
 const ROWS: [metric: keyof Latency, label: string][] = [
   ["first_token", "To the first token"],
-  ["inter_token", "Between tokens"],
+  ["inter_token", "Inter-token"],
 ];
 const SHARES = ["p50_ms", "p95_ms", "p99_ms"] as const;
 

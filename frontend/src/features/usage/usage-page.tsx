@@ -7,8 +7,8 @@ import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
-import { Segmented } from "@/components/segmented";
-import { Ago } from "@/components/time";
+import { SegmentedControl } from "@/components/segmented-control";
+import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
@@ -36,7 +36,7 @@ export function UsagePage() {
       note="Tokens as the engine counted them, by day (UTC), adapter and key."
       actions={
         <>
-          <Segmented label="Range" value={range} options={RANGES} onChange={setRange} />
+          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
           <Button asChild>
             <a href={`/api/tenants/${tenant}/usage.csv?days=${range}`} download>
               <Download /> Download CSV
@@ -113,7 +113,7 @@ const Quiet = ({ children }: { children: ReactNode }) => <span className="font-n
 export function Freshness({ at }: { at: string | null }) {
   return (
     <span className="pr-1.5 text-xs text-ink-3">
-      as of <Ago at={at} never="never: no worker has summed it up" />
+      as of <RelativeTime at={at} never="never: no worker has summed it up" />
     </span>
   );
 }

@@ -5,9 +5,9 @@ import { asApiError } from "@/api/errors";
 import type { Delivery } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
-import { CodeBlock } from "@/components/code";
+import { CodeBlock } from "@/components/code-block";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Ago } from "@/components/time";
+import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
@@ -15,9 +15,9 @@ import { fullTime, milliseconds } from "@/lib/format";
 import { deliveriesQuery, useWebhookActions } from "./queries";
 
 const STATES: Record<Delivery["state"], { tone: Tone; label: string; live?: boolean }> = {
-  pending: { tone: "blue", label: "On its way", live: true },
+  pending: { tone: "blue", label: "Pending", live: true },
   delivered: { tone: "green", label: "Delivered" },
-  failed: { tone: "danger", label: "Given up" },
+  failed: { tone: "danger", label: "Failed" },
 };
 const SHOWN = 8;
 
@@ -30,7 +30,7 @@ export function Deliveries({ webhook }: { webhook: string }) {
   if (data.length === 0) return <p className="px-4 py-5 text-center text-sm text-ink-3">Nothing sent yet. “Send test” shows at once whether it can be reached.</p>;
   return (
     <>
-      <ul className="divide-y" aria-label="Messages">
+      <ul className="divide-y" aria-label="Deliveries">
         {data.slice(0, all ? undefined : SHOWN).map((delivery) => (
           <Row key={delivery.id} webhook={webhook} delivery={delivery} />
         ))}
@@ -59,9 +59,9 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
         <span className="w-40 truncate font-medium">{delivery.type}</span>
         <Status {...STATES[delivery.state]} />
-        <span className="tnum hidden text-xs text-ink-3 sm:inline">{lastWord(delivery)}</span>
+        <span className="tnum hidden text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
         <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
-          <Ago at={delivery.created_at} />
+          <RelativeTime at={delivery.created_at} />
         </span>
       </button>
       {open && <Detail webhook={webhook} delivery={delivery} />}
@@ -69,7 +69,7 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
   );
 }
 
-function lastWord({ log }: Delivery): string {
+function lastResult({ log }: Delivery): string {
   const last = log[0];
   return last ? (last.status === null ? last.error : `${last.status} in ${milliseconds(last.duration_ms)}`) : "";
 }

@@ -4,7 +4,7 @@ import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { EventType, Webhook, WebhookSettings } from "@/api/types";
 import { Button } from "@/components/button";
-import { CodeBlock, CopyButton } from "@/components/code";
+import { CodeBlock, CopyButton } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";

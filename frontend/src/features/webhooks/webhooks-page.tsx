@@ -105,7 +105,7 @@ function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
     <Confirm
       open
       onOpenChange={(open) => !open && onClose()}
-      title="Make a new secret?"
+      title="Rotate the secret?"
       description="For a day messages are signed under both, so that your server can change over without missing one."
       action="Rotate secret"
       busy={rotate.isPending}

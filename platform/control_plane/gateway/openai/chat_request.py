@@ -15,20 +15,20 @@ MOST_PARTS = 1024
 MOST_LOGPROBS = 20
 
 
-class TextPart(BaseModel):
+class ContentPartText(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A message of text. The fields that SDKs add to an assistant's message are taken when they are empty."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+    content: str | Annotated[list[ContentPartText], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
     name: str | None = Field(default=None, max_length=256)
     refusal: None = None
     annotations: list[Any] | None = Field(default=None, max_length=0)
@@ -62,10 +62,10 @@ class Message(BaseModel):
         return pb.ChatMessage(role=role, content=self.text, name=self.name or "")
 
 
-class ChatRequest(Parameters):
+class ChatCompletionRequest(Parameters):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.CHAT
 
-    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)

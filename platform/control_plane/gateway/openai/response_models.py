@@ -1,4 +1,4 @@
-"""The forms of what /v1 answers, for the API's schema. ``response_writers.py`` writes them; a test compares the two."""
+"""Responses of /v1 as the API schema describes them. ``response_writers.py`` writes them; a test compares the two."""
 
 from __future__ import annotations
 
@@ -7,96 +7,96 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Form(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class PromptDetails(_Form):
+class PromptTokensDetails(_StrictModel):
     cached_tokens: int
 
 
-class Usage(_Form):
+class CompletionUsage(_StrictModel):
     """The engine's own count."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails
+    prompt_tokens_details: PromptTokensDetails
 
 
-class TopToken(_Form):
+class TopLogprob(_StrictModel):
     token: str
     logprob: float
     bytes: list[int]
 
 
-class Token(TopToken):
-    top_logprobs: list[TopToken]
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
 
 
-class ChatLogprobs(_Form):
-    content: list[Token]
+class ChatLogprobs(_StrictModel):
+    content: list[TokenLogprob]
     refusal: None
 
 
-class AssistantMessage(_Form):
+class AssistantMessage(_StrictModel):
     role: Literal["assistant"]
     content: str
     refusal: None
     annotations: list[Any] = Field(max_length=0)
 
 
-class ChatChoice(_Form):
+class ChatCompletionChoice(_StrictModel):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length"]
 
 
-class ChatAnswer(_Form):
+class ChatCompletionResponse(_StrictModel):
     id: str
     object: Literal["chat.completion"]
     created: int = Field(description="Seconds since 1970.")
     model: str
     system_fingerprint: str = Field(description="Changes when the base model does.")
-    choices: list[ChatChoice]
-    usage: Usage
+    choices: list[ChatCompletionChoice]
+    usage: CompletionUsage
 
 
-class TextLogprobs(_Form):
+class CompletionLogprobs(_StrictModel):
     tokens: list[str]
     token_logprobs: list[float]
     top_logprobs: list[dict[str, float]]
     text_offset: list[int]
 
 
-class TextChoice(_Form):
+class CompletionChoice(_StrictModel):
     index: int
     text: str
-    logprobs: TextLogprobs | None
+    logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
 
 
-class CompletionAnswer(_Form):
+class CompletionResponse(_StrictModel):
     id: str
     object: Literal["text_completion"]
     created: int = Field(description="Seconds since 1970.")
     model: str
     system_fingerprint: str = Field(description="Changes when the base model does.")
-    choices: list[TextChoice]
-    usage: Usage
+    choices: list[CompletionChoice]
+    usage: CompletionUsage
 
 
-class ModelAnswer(_Form):
+class ModelCard(_StrictModel):
     id: str
     object: Literal["model"]
     created: int
     owned_by: Literal["lorikeet", "tenant"] = Field(description="`tenant`: one of your adapters.")
 
 
-class ModelsAnswer(_Form):
+class ModelList(_StrictModel):
     object: Literal["list"]
-    data: list[ModelAnswer]
+    data: list[ModelCard]
 
 
 class ErrorDetail(BaseModel):
@@ -111,5 +111,5 @@ class ErrorDetail(BaseModel):
     fix: str = Field(description="What to do.")
 
 
-class ErrorAnswer(_Form):
+class ErrorResponse(_StrictModel):
     error: ErrorDetail

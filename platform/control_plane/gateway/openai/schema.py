@@ -1,4 +1,4 @@
-"""/v1 in the API's schema, made from the very models that check requests."""
+"""Adds /v1 to the API schema, from the Pydantic models that check its requests."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import HARMLESS
 from control_plane.gateway.openai.response_models import (
-    ChatAnswer,
-    CompletionAnswer,
-    ErrorAnswer,
-    ModelAnswer,
-    ModelsAnswer,
+    ChatCompletionResponse,
+    CompletionResponse,
+    ErrorResponse,
+    ModelCard,
+    ModelList,
 )
 
-# Before the models' names: others of the platform have the same.
-PREFIX = "Inference"
+# The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
+COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
 Json = dict[str, Any]
 STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "With `stream`: OpenAI's events."}}}
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -29,14 +29,22 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
     schemas: Json = result["components"]["schemas"]
     result["paths"] |= {
         "/v1/chat/completions": {
-            "post": _operation(schemas, "create_chat_completion", "Answer a conversation.", ChatAnswer, ChatRequest)
+            "post": _operation(
+                schemas,
+                "create_chat_completion",
+                "Answer a conversation.",
+                ChatCompletionResponse,
+                ChatCompletionRequest,
+            )
         },
         "/v1/completions": {
-            "post": _operation(schemas, "create_completion", "Go on with a text.", CompletionAnswer, CompletionRequest)
+            "post": _operation(
+                schemas, "create_completion", "Go on with a text.", CompletionResponse, CompletionRequest
+            )
         },
-        "/v1/models": {"get": _operation(schemas, "list_inference_models", "What `model` may be.", ModelsAnswer)},
+        "/v1/models": {"get": _operation(schemas, "list_inference_models", "What `model` may be.", ModelList)},
         "/v1/models/{model}": {
-            "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelAnswer), "parameters": [NAME]}
+            "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelCard), "parameters": [NAME]}
         },
     }
     result["components"]["schemas"] = dict(sorted(schemas.items()))
@@ -48,7 +56,7 @@ def _operation(
 ) -> Json:
     statuses = ("400", "401", "403", "404", "413", "429", "503") if asked else ("401", "403", "404")
     content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked else {})}
-    error = {"application/json": {"schema": _component(schemas, ErrorAnswer)}}
+    error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
     operation: Json = {
         "operationId": name,
         "description": description,
@@ -65,13 +73,23 @@ def _operation(
 
 def _component(schemas: Json, model: type[BaseModel]) -> Json:
     """A reference to the model's schema, which with all that it needs becomes a part of the document."""
-    made = model.model_json_schema(ref_template=f"#/components/schemas/{PREFIX}{{model}}")
+    made = model.model_json_schema(ref_template="{model}")
     parts = made.pop("$defs", {}) | {model.__name__: made}
-    schemas |= {PREFIX + name: as_openapi(part) for name, part in parts.items()}
-    if model in (ChatRequest, CompletionRequest):
-        harmless = {name: {"description": "Accepted, without effect."} for name in sorted(HARMLESS)}
-        schemas[PREFIX + model.__name__]["properties"] |= harmless
-    return {"$ref": f"#/components/schemas/{PREFIX}{model.__name__}"}
+    if model in (ChatCompletionRequest, CompletionRequest):
+        made["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(HARMLESS)}
+    for name, part in parts.items():
+        component, shape = _component_name(name), as_openapi(part)
+        if schemas.setdefault(component, shape) != shape:
+            raise ValueError(f"Two components are named {component}: give this one a name in COMPONENT_NAMES.")
+    return {"$ref": _reference(model.__name__)}
+
+
+def _component_name(model_name: str) -> str:
+    return COMPONENT_NAMES.get(model_name, model_name)
+
+
+def _reference(model_name: str) -> str:
+    return f"#/components/schemas/{_component_name(model_name)}"
 
 
 def as_openapi(schema: Any) -> Any:
@@ -81,6 +99,8 @@ def as_openapi(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {name: as_openapi(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)}
+    if isinstance(made.get("$ref"), str):
+        made["$ref"] = _reference(made["$ref"])
     if "const" in made:
         made["enum"] = [made.pop("const")]
     if made.get("type") == "null":

@@ -19,7 +19,7 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.idempotency_store import StoredAnswer
 from control_plane.gateway.openai.callers import caller_of
-from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.openai.response_writers import ChatShape, ChunkWriter, CompletionShape, Shape, whole
@@ -32,7 +32,7 @@ from control_plane.tenants.roles import Capability
 from control_plane.usage import request_ids
 
 View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
-R = TypeVar("R", ChatRequest, CompletionRequest)
+R = TypeVar("R", ChatCompletionRequest, CompletionRequest)
 
 
 def endpoint(*methods: str) -> Callable[[View], View]:
@@ -61,8 +61,8 @@ def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
 
 @endpoint("POST")
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
-    with _undispatched(request, ChatRequest) as pending:
-        asked, admission = await _admit(request, ChatRequest, pending)
+    with _undispatched(request, ChatCompletionRequest) as pending:
+        asked, admission = await _admit(request, ChatCompletionRequest, pending)
         shape = ChatShape(logprobs=asked.wants_logprobs)
         answer = partial(_answer, request, admission, asked, shape, asked.choices, pending)
         return await _idempotent(request, admission, answer)
@@ -145,7 +145,7 @@ async def _idempotent(
 async def _answer(
     request: HttpRequest,
     admission: Admission,
-    asked: ChatRequest | CompletionRequest,
+    asked: ChatCompletionRequest | CompletionRequest,
     shape: Shape,
     choices: int,
     pending: Undispatched,

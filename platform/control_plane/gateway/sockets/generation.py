@@ -14,7 +14,7 @@ from control_plane.gateway import errors
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.json_encoding import encode
-from control_plane.gateway.openai.chat_request import ChatRequest
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import usage_json
@@ -116,7 +116,7 @@ class SocketGeneration:
                 await self._deltas(chunks)
             await self._done(generation, asked.total_choices)
 
-    def _read(self) -> ChatRequest | CompletionRequest:
+    def _read(self) -> ChatCompletionRequest | CompletionRequest:
         # `stream` belongs to HTTP: everything streams here.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
         return read_parameters(_kind(body), body)
@@ -167,8 +167,8 @@ class SocketGeneration:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
 
-def _kind(body: Mapping[str, Any]) -> type[ChatRequest | CompletionRequest]:
-    return CompletionRequest if "prompt" in body else ChatRequest
+def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionRequest]:
+    return CompletionRequest if "prompt" in body else ChatCompletionRequest
 
 
 def undispatched(principal: Principal, body: object) -> Undispatched:

@@ -9,14 +9,14 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { versionQuery } from "@/features/adapters/queries";
-import { ReportView } from "@/features/adapters/report";
+import { ValidationReportView } from "@/features/adapters/validation-report";
 import { Staging } from "@/features/adapters/staging";
 import { useTenant } from "@/features/session/queries";
 import { bytes } from "@/lib/format";
 import { uploadQuery } from "./queries";
 
-/** What becomes of an upload once it has arrived: checked, placed, ready. */
-export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
+/** An upload after it was received: validation, then staging. */
+export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => void }) {
   const { data, error, refetch } = useQuery(uploadQuery(useTenant(), id));
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!data) return <Skeleton className="h-56 w-full" />;
@@ -41,7 +41,7 @@ export function Follow({ id, onAgain }: { id: string; onAgain: () => void }) {
         <Progress label="Upload" value={1} max={1} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
         <Validation upload={data} />
       </Card>
-      {data.state === "accepted" && data.version != null && <Placing adapter={data.adapter} number={data.version} onAgain={onAgain} />}
+      {data.state === "accepted" && data.version != null && <StagingCard adapter={data.adapter} number={data.version} onAgain={onAgain} />}
     </div>
   );
 }
@@ -57,9 +57,9 @@ const ICONS: Record<Upload["state"], Icon> = {
   cancelled: "bad",
 };
 const HEADINGS: Record<Upload["state"], string> = {
-  arriving: "Arriving…",
-  received: "Received, waiting to be checked",
-  validating: "Checking names, shapes and values…",
+  arriving: "Uploading…",
+  received: "Received, waiting for validation",
+  validating: "Validating names, shapes and values…",
   refused: "Refused",
   accepted: "Accepted",
   cancelled: "Cancelled",
@@ -76,7 +76,7 @@ function Validation({ upload }: { upload: Upload }) {
   return (
     <div aria-live="polite" className="grid gap-4 p-4">
       {reason && !report?.problems.length && <Reason upload={upload} />}
-      {report ? <ReportView report={report} /> : !reason && <Skeleton className="h-16 w-full" />}
+      {report ? <ValidationReportView report={report} /> : !reason && <Skeleton className="h-16 w-full" />}
     </div>
   );
 }
@@ -97,7 +97,7 @@ function Reason({ upload: { reason, state } }: { upload: Upload }) {
   );
 }
 
-function Placing({ adapter, number, onAgain }: { adapter: string; number: number; onAgain: () => void }) {
+function StagingCard({ adapter, number, onAgain }: { adapter: string; number: number; onAgain: () => void }) {
   const { data: version, error, refetch } = useQuery(versionQuery(useTenant(), adapter, number));
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!version) return <Skeleton className="h-40 w-full" />;
@@ -108,7 +108,7 @@ function Placing({ adapter, number, onAgain }: { adapter: string; number: number
         <CardHeader
           title={
             <span className="flex items-center gap-2">
-              <StepIcon state={icon} /> {version.state === "ready" ? "On the hosts" : "Going to the hosts"}
+              <StepIcon state={icon} /> {version.state === "ready" ? "Staged on the hosts" : "Staging on the hosts"}
             </span>
           }
           note={`${adapter}, version ${number}`}

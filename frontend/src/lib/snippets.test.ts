@@ -1,17 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { safePath } from "./safe-path";
 import { LANGUAGES, snippet } from "./snippets";
-
-describe("safePath", () => {
-  it.each([
-    ["/t/acme/keys?x=1", "/t/acme/keys?x=1"],
-    ["//evil.example", "/"],
-    ["/\\evil.example", "/"],
-    ["https://evil.example", "/"],
-    [undefined, "/"],
-  ])("%s leads to %s", (next, path) => expect(safePath(next)).toBe(path));
-});
 
 describe("snippet", () => {
   const input = { model: "support@v2", origin: "https://lorikeet.example" };

@@ -4,19 +4,19 @@ import { EventStream } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import { type LinkState, Refused, socketUrl } from "@/lib/reconnecting-socket";
+import { type ConnectionState, ConnectionRefusedError, socketUrl } from "@/lib/reconnecting-socket";
 import { applyEvent, refreshTenant } from "./live-cache";
 
-/** Close codes that say "do not come back": not signed in, not a member, wrong origin. */
+/** Close codes after which a retry cannot succeed: not signed in, not a member, wrong origin. */
 const FATAL = [4401, 4403, 4404];
 
-/** Cookies count for nothing on a websocket; a ticket, fetched over HTTP and good once, does. */
-async function greeting(tenant: string): Promise<object> {
+/** The first message of a websocket: a ticket for one use, fetched over HTTP. Cookies do not authenticate websockets. */
+async function authMessage(tenant: string): Promise<object> {
   try {
     const { ticket } = await unwrap(api.POST("/api/tenants/{tenant}/socket-ticket", { params: { path: { tenant } } }));
     return { type: "auth", ticket };
   } catch (cause) {
-    if (cause instanceof ApiError && [401, 403, 404].includes(cause.status)) throw new Refused(4000 + cause.status);
+    if (cause instanceof ApiError && [401, 403, 404].includes(cause.status)) throw new ConnectionRefusedError(4000 + cause.status);
     throw cause;
   }
 }
@@ -29,7 +29,7 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
   const stream = useMemo(
     () =>
       new EventStream(
-        { url: () => socketUrl("/ws/console"), greeting: () => greeting(tenant), fatalCodes: FATAL },
+        { url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL },
         {
           onEvent: (event) => applyEvent(client, tenant, event),
           onLost: () => refreshTenant(client, tenant),
@@ -50,9 +50,9 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
 
 const NOTHING = () => () => {};
 
-export function useLinkState(): LinkState {
+export function useConnectionState(): ConnectionState {
   const stream = useContext(StreamContext);
-  return useSyncExternalStore(stream?.link.subscribe ?? NOTHING, () => stream?.link.state ?? "closed");
+  return useSyncExternalStore(stream?.socket.subscribe ?? NOTHING, () => stream?.socket.state ?? "closed");
 }
 
 /** One inference socket for the whole console; it opens with the first generation. */
@@ -61,7 +61,7 @@ export function inferenceSocket(tenant: string): InferenceSocket {
   if (existing) return existing;
   const socket = new InferenceSocket({
     url: () => socketUrl("/ws/inference"),
-    greeting: () => greeting(tenant),
+    authenticate: () => authMessage(tenant),
     fatalCodes: FATAL,
   });
   sockets.set(tenant, socket);
@@ -70,7 +70,7 @@ export function inferenceSocket(tenant: string): InferenceSocket {
 
 const sockets = new Map<string, InferenceSocket>();
 
-/** Generations must not go on behind another tenant's pages, nor after the session. */
+/** Ends all generations when the tenant changes or the session ends. */
 function closeInference(): void {
   sockets.forEach((socket) => socket.close());
   sockets.clear();

@@ -1,6 +1,6 @@
 import { Check, X } from "lucide-react";
 import { Card, CardHeader } from "@/components/card";
-import { CodeBlock } from "@/components/code";
+import { CodeBlock } from "@/components/code-block";
 
 const SERVED = [
   "LoRA and rsLoRA, any rank from 1 to 256",
@@ -16,10 +16,10 @@ const SAVE = `model.save_pretrained(
 )`;
 
 /** The rules in one glance, beside the form that applies them. */
-export function WhatFits() {
+export function SupportedAdapters() {
   return (
-    <Card aria-label="What can be served">
-      <CardHeader title="What can be served" />
+    <Card aria-label="Supported adapters">
+      <CardHeader title="Supported adapters" />
       <ul className="grid gap-2 p-4 text-sm text-ink-2">
         {SERVED.map((rule) => (
           <li key={rule} className="flex gap-2.5">

@@ -3,13 +3,13 @@ export async function filesFromDrop(transfer: DataTransfer): Promise<File[]> {
   // Entries must be taken before the first await: the browser empties the list afterwards.
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (entries.length === 0) return [...transfer.files];
-  return (await Promise.all(entries.map(filesBelow))).flat();
+  return (await Promise.all(entries.map(filesIn))).flat();
 }
 
-async function filesBelow(entry: FileSystemEntry): Promise<File[]> {
+async function filesIn(entry: FileSystemEntry): Promise<File[]> {
   if (entry.isFile) return [await openFile(entry as FileSystemFileEntry)];
   const children = await listFolder((entry as FileSystemDirectoryEntry).createReader());
-  return (await Promise.all(children.map(filesBelow))).flat();
+  return (await Promise.all(children.map(filesIn))).flat();
 }
 
 async function openFile(entry: FileSystemFileEntry): Promise<File> {

@@ -3,7 +3,7 @@ import { Wordmark } from "@/components/logo";
 import { useTitle } from "@/lib/use-title";
 
 /** A page for people who are not in the console yet. */
-export function Frame({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }) {
+export function SignInLayout({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }) {
   useTitle(title);
   return (
     <main id="main" className="flex min-h-dvh flex-col px-6 py-8 sm:px-12">

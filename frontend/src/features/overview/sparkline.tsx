@@ -1,5 +1,5 @@
 /** A few bars the height of a line of text. */
-export function Spark({ values, label }: { values: number[]; label: string }) {
+export function Sparkline({ values, label }: { values: number[]; label: string }) {
   const top = Math.max(1, ...values);
   const width = 4;
   return (

@@ -1,5 +1,5 @@
 import type { Pool } from "@/api/types";
-import { type Segment, SplitBar } from "@/components/bars";
+import { type Segment, StackedBar } from "@/components/bars";
 import { cn } from "@/lib/cn";
 import { bytes, number, percent } from "@/lib/format";
 
@@ -14,7 +14,7 @@ function segments(pool: Pool): Segment[] {
 
 /** How the one pool is divided; the bar's empty part is the free pages. */
 export function PoolBar({ pool, className }: { pool: Pool; className?: string }) {
-  return <SplitBar segments={segments(pool)} total={pool.total} className={className} />;
+  return <StackedBar segments={segments(pool)} total={pool.total} className={className} />;
 }
 
 export function PoolLegend({ pool, pageBytes }: { pool: Pool; pageBytes: number }) {

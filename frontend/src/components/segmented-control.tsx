@@ -1,7 +1,7 @@
 import { ToggleGroup } from "radix-ui";
 import { cn } from "@/lib/cn";
 
-interface SegmentedProps<T extends string> {
+interface SegmentedControlProps<T extends string> {
   label: string;
   value: T;
   options: readonly { value: T; label: string; count?: number }[];
@@ -10,7 +10,7 @@ interface SegmentedProps<T extends string> {
 }
 
 /** A choice of one among few, always visible. */
-export function Segmented<T extends string>({ label, value, options, onChange, className }: SegmentedProps<T>) {
+export function SegmentedControl<T extends string>({ label, value, options, onChange, className }: SegmentedControlProps<T>) {
   return (
     <ToggleGroup.Root
       type="single"

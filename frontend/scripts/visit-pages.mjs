@@ -45,7 +45,7 @@ async function check(page, name) {
   }
 }
 
-async function look(page, name, path) {
+async function visitPage(page, name, path) {
   await page.goto(url + path, { waitUntil: "networkidle" }).catch(() => page.waitForTimeout(500));
   await page.waitForTimeout(400);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
@@ -54,23 +54,23 @@ async function look(page, name, path) {
   if (wantScreens) await page.screenshot({ path: `${screens}${name}.png` });
 }
 
-async function visit(theme, size) {
+async function visitAll(theme, size) {
   const context = await browser.newContext({ viewport: SIZES[size], colorScheme: theme, reducedMotion: "reduce" });
   const page = await context.newPage();
   page.on("console", (message) => message.type() === "error" && fail(`${theme} ${size}: console: ${message.text()}`));
   page.on("pageerror", (error) => fail(`${theme} ${size}: ${error.message}`));
-  if (!only || only.includes("login")) await look(page, `login-${theme}-${size}`, "/login");
+  if (!only || only.includes("login")) await visitPage(page, `login-${theme}-${size}`, "/login");
   await page.goto(`${url}/login`);
   await page.getByTestId("login-email").fill(credentials.email);
   await page.getByTestId("login-password").fill(credentials.password);
   await page.getByTestId("login-submit").click();
   await page.waitForURL(/\/t\//);
-  for (const [name, path] of await pages(page)) await look(page, `${name}-${theme}-${size}`, path);
+  for (const [name, path] of await pages(page)) await visitPage(page, `${name}-${theme}-${size}`, path);
   await context.close();
 }
 
 if (wantScreens) await mkdir(screens, { recursive: true });
-for (const theme of ["light", "dark"]) for (const size of Object.keys(SIZES)) await visit(theme, size);
+for (const theme of ["light", "dark"]) for (const size of Object.keys(SIZES)) await visitAll(theme, size);
 await browser.close();
-console.log(failures === 0 ? "Nothing to complain about." : `${failures} complaints.`);
+console.log(failures === 0 ? "No problems found." : `${failures} problems.`);
 process.exit(failures === 0 ? 0 : 1);

@@ -2,7 +2,7 @@ import { cn } from "@/lib/cn";
 import { TARGETS } from "@/lib/peft";
 
 /** The seven projections of a layer as seven cells; lit ones carry LoRA. */
-export function TargetMap({ targets }: { targets: readonly string[] }) {
+export function TargetModules({ targets }: { targets: readonly string[] }) {
   const label = targets.length === 0 ? "No target modules" : `Target modules: ${targets.join(", ")}`;
   return (
     <span role="img" aria-label={label} title={label} className="inline-flex gap-0.5 align-middle font-mono text-2xs leading-none">

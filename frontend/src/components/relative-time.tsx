@@ -2,7 +2,7 @@ import { ago, fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
 
 /** "4 min ago", with the exact moment on hover. */
-export function Ago({ at, never = "never" }: { at: string | null | undefined; never?: string }) {
+export function RelativeTime({ at, never = "never" }: { at: string | null | undefined; never?: string }) {
   const now = useNow(15_000);
   if (!at) return <span className="text-ink-3">{never}</span>;
   return (

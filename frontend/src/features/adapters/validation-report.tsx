@@ -1,5 +1,5 @@
 import { Check, CircleAlert, Info, X } from "lucide-react";
-import type { Report } from "@/api/types";
+import type { ValidationReport } from "@/api/types";
 import { plural } from "@/lib/format";
 
 const CHECKS: Record<string, string> = {
@@ -13,7 +13,7 @@ const CHECKS: Record<string, string> = {
 };
 
 /** The server's validation: every problem with its fix, then what was checked. */
-export function ReportView({ report }: { report: Report }) {
+export function ValidationReportView({ report }: { report: ValidationReport }) {
   const hidden = report.problem_count - report.problems.length;
   return (
     <div data-testid="validation-report" data-ok={report.ok} className="grid gap-4">
@@ -47,7 +47,7 @@ export function ReportView({ report }: { report: Report }) {
   );
 }
 
-function Problems({ report }: { report: Report }) {
+function Problems({ report }: { report: ValidationReport }) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
     <ul tabIndex={0} aria-label="Problems" className="max-h-[36rem] divide-y overflow-y-auto rounded-lg border border-danger/35">

@@ -16,7 +16,7 @@ export const LIMITS: Record<LimitName, { label: string; note: string }> = {
   tokens_per_minute: { label: "Tokens per minute", note: "in the last 60 seconds, with all that running requests may use" },
   tokens_per_day: { label: "Tokens today", note: "since midnight UTC" },
   tokens_per_month: { label: "Tokens this month", note: "since the first, UTC" },
-  concurrency: { label: "Choices at once", note: "running now" },
+  concurrency: { label: "Concurrent choices", note: "running now" },
   adapters: { label: "Adapters", note: "not archived" },
   storage_bytes: { label: "Storage", note: "content of versions that are not archived" },
 };
@@ -24,7 +24,7 @@ export const LIMITS: Record<LimitName, { label: string; note: string }> = {
 const NEARLY = 0.8;
 
 /** What is used of one limit. Without a limit there is no bar, without a count no figure: neither is made up. */
-export function Meter({ name, used, allowed }: { name: LimitName; used: number | null; allowed: number | null }) {
+export function LimitMeter({ name, used, allowed }: { name: LimitName; used: number | null; allowed: number | null }) {
   const { label, note } = LIMITS[name];
   const show = name === "storage_bytes" ? bytes : short;
   const full = used !== null && allowed !== null && used >= allowed;

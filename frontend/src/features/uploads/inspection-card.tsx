@@ -1,6 +1,6 @@
 import { Check, CircleAlert, TriangleAlert } from "lucide-react";
 import { Card, CardHeader } from "@/components/card";
-import { TargetMap } from "@/components/target-map";
+import { TargetModules } from "@/components/target-modules";
 import { cn } from "@/lib/cn";
 import { bytes, number, params, plural } from "@/lib/format";
 import type { AdapterSummary, Finding } from "@/lib/peft";
@@ -12,7 +12,7 @@ export function InspectionCard({ selection }: { selection: Selection }) {
   return (
     <Card aria-label="Inspection">
       <CardHeader
-        title="Looked at in your browser"
+        title="Checked in your browser"
         note={files.length > 0 ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}` : "Nothing to send yet"}
       />
       {inspection && <Summary summary={inspection.summary} />}
@@ -35,7 +35,7 @@ function Summary({ summary }: { summary: AdapterSummary }) {
     { label: "Rank", value: summary.rank },
     { label: summary.rslora ? "Alpha, rsLoRA" : "Alpha", value: summary.alpha ?? "–" },
     { label: "Type", value: summary.dtype },
-    { label: "Targets", value: <TargetMap targets={summary.targets} />, wide: true },
+    { label: "Targets", value: <TargetModules targets={summary.targets} />, wide: true },
     { label: "Layers", value: summary.layers },
     { label: "Parameters", value: params(summary.parameters) },
     { label: "Tensors", value: number(summary.tensors) },

@@ -4,7 +4,7 @@ import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 
-export function Pending() {
+export function RouteLoading() {
   return (
     <div role="status" aria-label="Loading" className="mx-auto max-w-6xl px-4 py-7 sm:px-7">
       <Skeleton className="mb-6 h-7 w-48" />
@@ -14,7 +14,7 @@ export function Pending() {
   );
 }
 
-export function Crash({ error, reset }: ErrorComponentProps) {
+export function RouteError({ error, reset }: ErrorComponentProps) {
   return (
     <div className="mx-auto max-w-2xl px-4 py-16">
       <ErrorNotice error={asApiError(error)} onRetry={reset} />
@@ -22,7 +22,7 @@ export function Crash({ error, reset }: ErrorComponentProps) {
   );
 }
 
-export function Lost() {
+export function NotFound() {
   return (
     <Empty
       icon={<Compass />}

@@ -2,7 +2,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { Archive, ArchiveRestore, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { AdapterDetail, VersionSummary } from "@/api/types";
+import type { Adapter, VersionSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { Confirm, Dialog } from "@/components/dialog";
 import { ErrorNotice } from "@/components/notices";
@@ -10,13 +10,13 @@ import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { useArchiveVersion, useDeleteVersion, useRestoreVersion } from "./queries";
 
-interface DisposalProps {
-  adapter: AdapterDetail;
+interface VersionActionsProps {
+  adapter: Adapter;
   version: VersionSummary;
 }
 
 /** What keeps a version from being archived: "support@live points at it". */
-export function usersOf(adapter: AdapterDetail, version: number): string[] {
+export function usersOf(adapter: Adapter, version: number): string[] {
   return adapter.aliases.flatMap((alias) => {
     const name = `${adapter.name}@${alias.name}`;
     if (alias.version === version) return [`${name} points at it`];
@@ -25,7 +25,7 @@ export function usersOf(adapter: AdapterDetail, version: number): string[] {
 }
 
 /** Archive, restore and delete one version. */
-export function Disposal({ adapter, version }: DisposalProps) {
+export function VersionActions({ adapter, version }: VersionActionsProps) {
   const tenant = useTenant();
   const navigate = useNavigate();
   const [asked, setAsked] = useState<"archive" | "delete" | null>(null);
@@ -83,13 +83,13 @@ export function Disposal({ adapter, version }: DisposalProps) {
   );
 }
 
-function Restore({ adapter, version }: DisposalProps) {
+function Restore({ adapter, version }: VersionActionsProps) {
   const restore = useRestoreVersion(useTenant(), adapter.name);
   return (
     <Button
       size="sm"
       busy={restore.isPending}
-      onClick={() => restore.mutate(version.number, { onSuccess: () => toast.good(`v${version.number} goes back to the hosts`), onError: toast.bad })}
+      onClick={() => restore.mutate(version.number, { onSuccess: () => toast.good(`v${version.number} is staged again`), onError: toast.bad })}
     >
       <ArchiveRestore /> Restore
     </Button>
