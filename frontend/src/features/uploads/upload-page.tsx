@@ -34,7 +34,7 @@ export function UploadPage() {
   return (
     <Page
       title="Upload adapter"
-      note="It is looked at here first, checked against the base model by the server, and then brought to every host."
+      note="Checked in your browser first, validated against the base model by the server, then staged on every host."
     >
       <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
         <Suspense fallback={<Skeleton className="h-56 w-full" />}>
