@@ -3,8 +3,8 @@
     python benchmarks/abusive_tenants.py [--dry] [--seconds 30] [--only heads --only reads]
 
 A web process over SQLite with its workers inside, as `make run` has it, with a scripted engine of 64 places and 50
-steps a second. The well-behaved tenant streams a short chat five times a second, on a connection that it keeps, and
-uploads a small adapter every two seconds: first alone, then while one of these goes on:
+steps a second. The well-behaved tenant streams a short chat, 20 times a second at most, on a connection that it keeps,
+and uploads a small adapter every two seconds: first alone, then while one of these goes on:
 
     heads      200 connections that send headers without end
     bodies     100 connections that post 4 MiB to /v1 without a key, and 40 that send 8 MiB to /api/session
@@ -47,7 +47,7 @@ import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402
 
-CHAT_EVERY_S, UPLOAD_EVERY_S = 0.2, 2.0
+CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 2.0
 WARM_UP_S = 3.0
 PAUSE_S = 0.5
 """Before each of the abuser's threads tries again."""

@@ -355,6 +355,20 @@ async def test_strangers_of_an_address_ask_so_many_times_a_second(served: Served
     client.writer.close()
 
 
+async def test_bodies_of_strangers_that_nobody_reads_count_as_requests(served: Served) -> None:
+    """To drop 250 MB/s of them takes time too."""
+    served.table.rate = StrangerRate(per_s=64)
+    served.table.rate.spend(("address", "127.0.0.1"), 640)
+    client = await served.connect()
+    client.send(post("/unread", f"Content-Length: {8 << 20}") + b"x" * (8 << 20))
+    began = time.monotonic()
+    await client.answer()
+    client.send(get("/next"))
+    await client.answer()
+    assert time.monotonic() - began > 0.9
+    client.writer.close()
+
+
 async def test_who_shows_a_key_does_not_wait_with_strangers(served: Served) -> None:
     served.table.rate = StrangerRate(per_s=0.001)
     served.table.rate.spend(("address", "127.0.0.1"), -1)

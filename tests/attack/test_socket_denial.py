@@ -33,6 +33,7 @@ from control_plane.gateway.sockets.session import MOST_ENDED, MOST_RESUMED, Sess
 from control_plane.http import websocket_protocol
 from control_plane.http.allowance import Allowance
 from control_plane.http.connections import ConnectionTable
+from control_plane.http.json_body import JsonError
 from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
 from control_plane.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.http.write_watch import WRITE_GRACE_S
@@ -50,10 +51,12 @@ TEXT, PING, PONG, CONTINUATION = 1, 9, 10, 0
 class Served:
     port: int
     state: ServerState
+    scopes: list[dict[str, Any]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scopes.append(scope)
         await receive()
         if scope["path"] == "/known":
             admit(scope, object())
@@ -221,6 +224,23 @@ async def test_many_sockets_of_a_tenant_may_send_as_much_as_one(
             writer.close()
     assert len(served.messages) == 800
     assert time.monotonic() - began > 1.2
+
+
+async def test_messages_that_take_long_to_parse_are_charged_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket_protocol, "_tenants", {})
+    _, writer, _ = await upgrade(served.port, "/tenant")
+    consumer = InferenceConsumer()
+    while "a tenant" not in websocket_protocol._tenants:
+        await asyncio.sleep(0.005)
+    consumer.scope = served.scopes[0]
+    names = {f"{number:x}": 0 for number in range(60_000)}
+    with pytest.raises(JsonError):
+        consumer.parse(json.dumps({"type": "resume", "after": names}))
+    allowance = websocket_protocol._tenants["a tenant"]
+    assert allowance.level < websocket_protocol.TENANT_FRAMES_AT_ONCE - 20  # a millisecond
+    writer.close()
 
 
 async def test_pongs_of_many_sockets_do_not_count_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

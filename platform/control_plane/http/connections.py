@@ -50,10 +50,10 @@ class Slot:
     holder: Hashable
     proven: bool = False
 
-    def ask(self) -> None:
-        """A request begins on it."""
+    def ask(self, requests: float = 1.0) -> None:
+        """A request begins on it, or something as costly happens."""
         if not self.proven:
-            self._table.rate.spend(self.holder)
+            self._table.rate.spend(self.holder, requests)
 
     def wait_s(self) -> float:
         """For how long its next request has to wait, because strangers of its address sent too many."""

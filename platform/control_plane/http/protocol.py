@@ -40,6 +40,8 @@ PIPELINE = 8
 """Requests that may wait behind the one being answered."""
 DRAIN_BYTES = 64 << 20
 """Of a body that nobody reads; then the connection is closed."""
+DRAIN_UNIT = 128 << 10
+"""So much of it counts as another request of a stranger."""
 LINGER_S = 2.0
 """For which a refused peer can read why: to close at once, while it still sends, would take the answer from it."""
 
@@ -163,13 +165,13 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self._take_up(data)
 
-    def _ask(self) -> None:
+    def _ask(self, requests: float = 1.0) -> None:
         if self._slot is not None:
-            self._slot.ask()
+            self._slot.ask(requests)
 
     def _must_wait(self) -> bool:
         """Whether strangers of this address sent too many requests. If so nothing is read until they may go on."""
-        if self._delay is None and self._phase is Phase.HEAD and not self._pending and self._slot is not None:
+        if self._delay is None and self._slot is not None:
             wait_s = self._slot.wait_s()
             if wait_s:
                 self.flow.pause_reading()
@@ -236,8 +238,10 @@ class BoundedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._pending = 0
         self._received += len(body)
-        if self.cycle is not None and self.cycle.response_complete and self._received > DRAIN_BYTES:
-            self.transport.close()
+        if self.cycle is not None and self.cycle.response_complete:
+            self._ask(len(body) / DRAIN_UNIT)
+            if self._received > DRAIN_BYTES:
+                self.transport.close()
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable
 from typing import Any, ClassVar
 
@@ -19,8 +20,9 @@ from control_plane.db import run_db
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
+from control_plane.http.json_body import read_object
 from control_plane.http.metrics import SOCKETS
-from control_plane.http.websocket_protocol import admit
+from control_plane.http.websocket_protocol import admit, charge
 from control_plane.single_flight import FRESH_S, forget
 from control_plane.sockets.handshake import origin_is_ours
 from control_plane.sockets.identity import Caller
@@ -191,6 +193,14 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.cut(error)
             return False
         return True
+
+    def parse(self, text: str, *, nul: bool = False) -> dict[str, Any]:
+        """A message's JSON object, as `read_object`; what it takes is charged to the tenant. Raises JsonError."""
+        began = time.thread_time()
+        try:
+            return read_object(text, nul=nul)
+        finally:
+            charge(self.scope, time.thread_time() - began)
 
     async def admits(self, kind: object) -> bool:
         """Whether a message of this kind may come now. Strangers are cut off. Raises ForbiddenError."""

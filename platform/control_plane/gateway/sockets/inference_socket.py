@@ -21,7 +21,6 @@ from control_plane.errors import LorikeetError
 from control_plane.gateway import errors
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.json_encoding import encode
-from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.generation import SocketGeneration, undispatched
 from control_plane.gateway.sockets.resume_relay import Remote
@@ -131,11 +130,10 @@ class InferenceConsumer(AuthenticatedSocket):
 
     # -- messages --------------------------------------------------------------
 
-    @staticmethod
-    def _read(text: str | None) -> dict[str, Any]:
+    def _read(self, text: str | None) -> dict[str, Any]:
         if text is None:
             raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
-        return read_json(text.encode())
+        return self.parse(text, nul=True)  # prompts reach no database as they are
 
     async def _handle(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
