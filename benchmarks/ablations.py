@@ -99,10 +99,10 @@ class SeparateEvictor(Evictor):
 def separate_memory(engine: Engine) -> None:
     """Give adapters a region of their own."""
     assert engine.pool.geometry.page_bytes(torch.bfloat16) == PAGE_MB * 2**20
-    engine.device_tier._allocator = Slots(engine.allocator, SLOTS)  # type: ignore[assignment]
-    engine.scheduler.__class__ = SeparateScheduler
-    engine.scheduler._evictor.__class__ = SeparateEvictor
-    engine.check = engine.allocator.check  # type: ignore[method-assign]
+    engine.core.device_tier._allocator = Slots(engine.core.allocator, SLOTS)  # type: ignore[assignment]
+    engine.core.scheduler.__class__ = SeparateScheduler
+    engine.core.scheduler._evictor.__class__ = SeparateEvictor
+    engine.core.check = engine.core.allocator.check  # type: ignore[method-assign]
 
 
 class PaddedBmm:

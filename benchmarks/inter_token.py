@@ -137,7 +137,7 @@ def main() -> None:
     for objective in objectives:
         measure(engine, rows, f"objective {objective} ms", objective, [objective], arguments.seconds)
     measure(engine, rows, "no objective again", 0, objectives, arguments.seconds)
-    engine.check()
+    engine.core.check()
 
 
 if __name__ == "__main__":

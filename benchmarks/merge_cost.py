@@ -34,7 +34,7 @@ BATCH = 16
 
 def merge_ms(engine: Engine, digest: str) -> float:
     """Median of merges that follow each other; the adapter is on the device."""
-    slot, merged = engine.device_tier.get(digest), engine.loaded.model.merged
+    slot, merged = engine.core.device_tier.get(digest), engine.loaded.model.merged
     assert slot is not None and isinstance(merged, MergedLayers)
     times = []
     for _ in range(5):

@@ -165,9 +165,9 @@ def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) 
         steps["decode" if decoding else "mixed"].append(time.perf_counter() - before)
     torch.cuda.synchronize()
     elapsed = time.perf_counter() - started
-    engine.check()
-    for slot in list(engine.device_tier.slots()):
-        engine.device_tier.drop(slot)
+    engine.core.check()
+    for slot in list(engine.core.device_tier.slots()):
+        engine.core.device_tier.drop(slot)
     source.clear()
     decode = sorted(steps["decode"])
     return {

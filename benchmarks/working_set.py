@@ -38,7 +38,7 @@ def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed:
     while (at := at + times.expovariate(rate)) < seconds:
         arrivals.append((at, rnd.choice(digests)))
     params, vocab = SamplingParams(max_tokens=OUTPUT, ignore_eos=True), engine.model_config.vocab_size
-    engine.device_tier.stats = LoadStats()
+    engine.core.device_tier.stats = LoadStats()
     arrived: dict[str, float] = {}
     first: dict[str, float] = {}
     done, began = 0, time.perf_counter()
@@ -55,7 +55,7 @@ def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed:
         for delta in output.deltas:
             first.setdefault(delta.request_id, now)
         done += len(output.finished)
-    elapsed, loads = time.perf_counter() - began, engine.device_tier.stats
+    elapsed, loads = time.perf_counter() - began, engine.core.device_tier.stats
     waits = sorted((first[name] - arrived[name]) * 1e3 for name in first)
     return {
         "requests_per_s": len(arrivals) / elapsed,
@@ -98,7 +98,7 @@ def main() -> None:
     for index, factor in enumerate(FACTORS):
         in_use = digests[: int(arguments.resident * factor)]
         result = serve(engine, in_use, arguments.rate, arguments.seconds, seed=index)
-        engine.check()
+        engine.core.check()
         units = {"requests_per_s": "1/s", "ttft_p50_ms": "ms", "ttft_p99_ms": "ms", "copy_gb_per_s": "GB/s"}
         for metric, unit in {**units, "hidden_share": ""}.items():
             rows.add(f"{factor} x resident", metric, result[metric], unit, system=system, settings=result)

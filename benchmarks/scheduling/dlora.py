@@ -52,7 +52,7 @@ def measure(machine: str, skew: float, policy: dict[str, Any]) -> tuple[float, f
         )
     engine.run([])
     waits = [common.first_token_s(e) or 0.0 for e in engine.ended]
-    return count / engine.clock.now, common.percentile(waits, 99), engine.merges
+    return count / engine.clock.now, common.percentile(waits, 99), engine.core.merged.report.merges
 
 
 def crossover(skews: tuple[float, ...], first: list[float], second: list[float]) -> float | None:

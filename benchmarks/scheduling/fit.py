@@ -61,7 +61,7 @@ def replay(count: int, ranks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         machine, order="fcfs", admission="all", step_tokens=4096, max_running=256, prefix_cache=False
     )
     decode, mixed = [], np.zeros(6)
-    schedule = engine.scheduler.schedule
+    schedule = engine.core.scheduler.schedule
 
     def watched() -> Any:
         plan = schedule()
@@ -72,7 +72,7 @@ def replay(count: int, ranks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
             decode.append(row)
         return plan
 
-    engine.scheduler.schedule = watched  # type: ignore[method-assign]
+    engine.core.scheduler.schedule = watched  # type: ignore[method-assign]
     for number in range(1000):
         engine.submit(common.request(str(number), 256, 128, adapter=f"a{number % count}" if count else ""))
     engine.run([])

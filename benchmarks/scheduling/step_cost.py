@@ -52,7 +52,7 @@ def main() -> None:
         number += 1
     for _ in range(2000):  # until the adapters are on the device, and the first judgements are over
         engine.step()
-        while len(engine.order) < WAITING:
+        while len(engine.core.queue) < WAITING:
             submit(engine, rnd, number, 10_000_000)
             number += 1
     first = number
@@ -63,29 +63,31 @@ def main() -> None:
     gc.freeze()
     for _ in range(arguments.steps):
         spent = 0.0
-        while len(engine.order) < WAITING:
+        while len(engine.core.queue) < WAITING:
             spent += submit(engine, rnd, number, 10_000_000)
             number += 1
         arriving.append(spent)
         if arguments.profile:
             profiler.enable()
         began = time.thread_time()
-        refused = engine.admission.recheck()
-        plan = engine.scheduler.schedule()
-        engine.forecast.launched(plan.work)
-        engine.forecast.measured(plan.work, 0.02)
+        plan = engine.core.schedule()
+        engine.core.forecast.launched(plan.work)
+        engine.core.forecast.measured(plan.work, 0.02)
         planning.append(time.thread_time() - began)
         profiler.disable()
-        assert not refused and not plan.failed
+        assert not any(ended.error for ended in engine.ended)
         engine.clock.now += 0.02
+        engine.ended.clear()
+        sampling = [chunk.sequence for chunk in plan.chunks.values() if chunk.samples]
         for chunk in plan.chunks.values():
-            engine._commit(chunk)
+            chunk.sequence.advance(chunk.tokens)
+        engine.take_tokens(sampling)
     if arguments.profile:
         profiler.print_stats("tottime")
     whole = (np.array(arriving) + np.array(planning)) * 1e3
     settings = {
-        "running": len(engine.scheduler.running),
-        "waiting": len(engine.order),
+        "running": len(engine.core.scheduler.running),
+        "waiting": len(engine.core.queue),
         "tenants": TENANTS,
         "steps": len(planning),
         "p99_ms": round(float(np.percentile(whole, 99)), 3),

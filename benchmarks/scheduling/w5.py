@@ -61,13 +61,13 @@ def main() -> None:
         goodput, errors = [], []
         for load in LOADS:
             engine = common.play(machine(), arrivals(load * most), SECONDS + TARGET_S, max_running=BATCH, **policy)
-            states = [s.parent for s in engine.scheduler.running]
+            states = [s.parent for s in engine.core.scheduler.running]
             began = [(p.timeline.submitted, p.timeline.first_token) for p in states]
             began += [(e.submitted, e.first_token) for e in engine.ended]
             waits = [first - at for at, first in began if first is not None and COUNTED[0] <= at < COUNTED[1]]
             counted = [e for e in engine.ended if COUNTED[0] <= e.submitted < COUNTED[1]]
             good = sum(1 for wait in waits if wait <= TARGET_S) / (COUNTED[1] - COUNTED[0])
-            accuracy = engine.forecast.accuracy
+            accuracy = engine.core.forecast.accuracy
             goodput.append(good)
             errors.append(accuracy.p90)
             refused = [e for e in counted if e.outcome == "refused"]

@@ -1,7 +1,7 @@
-"""The engine's scheduling without a model: real scheduler, policies, pool and device tier, a virtual clock.
+"""The engine's scheduling without a model: the real ``SchedulingCore``, with a virtual clock.
 
 Steps take what a step-time model says instead of what a device needs, so that hours of traffic can be played against
-settings in minutes, on one core, with the same result every time. Nothing here imitates a policy.
+settings in minutes, on one core, with the same result every time. No policy is imitated.
 """
 
 from __future__ import annotations
@@ -13,20 +13,15 @@ from typing import Any, cast
 
 import torch
 
-from .adapters.device_tier import AdapterSlot, DeviceTier
+from .adapters.device_tier import AdapterSlot
 from .adapters.layout import AdapterLayout, PackedAdapter
 from .config import EngineConfig
-from .memory import EvictionQueue, PageAllocator, PagePool, PoolGeometry, PrefixCache, RestoreCosts
+from .memory import PagePool, PoolGeometry
 from .request import GenerationRequest, RequestError, RequestUsage
-from .scheduling.admission_controller import AdmissionController
-from .scheduling.admissions import admissions
-from .scheduling.evictor import Evictor
-from .scheduling.merge_policies import UNMERGED, Applied, Batch, merge_policies
-from .scheduling.queue_policies import PolicyContext, queue_policies
-from .scheduling.scheduler import Scheduler, StepPlan
-from .scheduling.sequence import Chunk, RequestState, Sequence, State, Timeline
+from .scheduling.core import SchedulingCore
+from .scheduling.sequence import Chunk, RequestState, Sequence
 
-# Nothing runs and something is being loaded: how far the clock goes before the next look.
+# Nothing runs and something is being loaded: how far the clock goes until the next step.
 _IDLE_STEP_S = 0.001
 
 
@@ -44,7 +39,7 @@ class StepTimes:
     merge: float = 0.0  # an adapter is merged before the step
 
     def seconds(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> float:
-        """Tokens of a merged adapter need nothing for it; all others pay for their own and for taking it out."""
+        """Tokens of a merged adapter need nothing for it; all others pay for their own and for subtracting it."""
         sequences = prompt = context = rank = 0
         distinct: dict[int, int] = {}
         for chunk in chunks:
@@ -172,6 +167,17 @@ class TimedSource:
         return None
 
 
+class SimulatedWeights:
+    """A second set of weights: what merging takes is in ``StepTimes``."""
+
+    def harmless(self, slot: AdapterSlot) -> bool:
+        return True
+
+    def merge(self, slot: AdapterSlot) -> None:
+        """Nothing to write."""
+
+
+_TOKEN = 1  # every token that is generated
 _PAGE_TOKENS = 16
 _GEOMETRY_ELEMS = 2 * _PAGE_TOKENS
 
@@ -194,91 +200,68 @@ class SimulatedEngine:
         self.config = config or EngineConfig(model=cast(Any, "none"), **settings)
         self.clock = Clock()
         self.times = machine.times
-        geometry = PoolGeometry(1, _PAGE_TOKENS, 1, 1)
-        pool = PagePool(geometry, machine.pages, torch.float32, torch.device("cpu"))
-        self.allocator = PageAllocator(machine.pages)
-        queue, costs = EvictionQueue(), RestoreCosts()
         copies = TimedCopies(self.clock, machine.copy_page_s)
         self.source = TimedSource(machine.adapters, self.clock, copies, machine.disk_s)
-        self.prefixes = PrefixCache(self.allocator, _PAGE_TOKENS, queue, costs, enabled=self.config.prefix_cache)
-        self.device_tier = DeviceTier(pool, self.allocator, _SHAPES, self.clock, None, queue, costs, cast(Any, copies))
-        context = PolicyContext(self.config, self.clock, self.device_tier.on_device, machine.pages * _PAGE_TOKENS)
-        self.order = queue_policies.create(self.config.order, context)
-        self.scheduler = Scheduler(
-            order=self.order,
-            allocator=self.allocator,
-            geometry=geometry,
-            device_tier=self.device_tier,
-            prefixes=self.prefixes,
-            evictor=Evictor(self.allocator, queue, self.device_tier, self.prefixes),
-            source=self.source,
-            prefetch=self.config.prefetch,
-            step_tokens=self.config.step_tokens,
-            max_running=self.config.max_running,
-            min_prefill_share=self.config.min_prefill_share,
+        self.core = SchedulingCore(
+            self.config,
+            self.source,
+            PagePool(PoolGeometry(1, _PAGE_TOKENS, 1, 1), machine.pages, torch.float32, torch.device("cpu")),
+            _SHAPES,
             clock=self.clock,
+            copies=copies,
+            on_end=self._report_end,
+            merged_weights=SimulatedWeights() if self.config.merges else None,
         )
-        self.forecast = self.scheduler.forecast
-        self.admission = AdmissionController(
-            admissions.create(self.config.admission, context, self.forecast), self.forecast, self.clock
-        )
-        self.mode = merge_policies.create(self.config.mode)
         self.ended: list[Ended] = []
         self.steps = 0
-        self.merges = 0
-        self._merged: AdapterSlot | None = None
         self.busy_s = 0.0
-        self._arrivals = 0
 
     def submit(self, request: GenerationRequest, at: float | None = None) -> bool:
         """Queue a request that came at ``at`` (now); False if it was refused."""
         submitted = self.clock.now if at is None else at
         usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest)
-        state = RequestState(request, Timeline(submitted), usage)
-        self._arrivals += 1
-        sequence = Sequence(
-            state, 0, self._arrivals, list(request.prompt_token_ids), request.sampling.max_tokens, cast(Any, None)
+        state = self.core.new_request(
+            request, usage, request.sampling.max_tokens, submitted, detokenizer=lambda: cast(Any, None)
         )
-        state.sequences.append(sequence)
         try:
-            self.admission.admit(sequence)
+            self.core.add(state)
         except RequestError as error:
-            self._close(sequence, "refused", error)
+            usage.outcome = "refused"
+            self._report_end(state, error)
             return False
-        self.scheduler.add(sequence)
         return True
 
     def abort(self, sequence: Sequence) -> None:
-        self._end(sequence, "aborted")
+        self.core.end(sequence.parent, "aborted")
 
     def has_work(self) -> bool:
-        return bool(self.scheduler.running or len(self.order))
+        return bool(self.core.scheduler.running or len(self.core.queue))
 
     def step(self) -> dict[Sequence, Chunk]:
         """One step of the engine: schedule, let the time pass, take in the tokens. What it processed."""
-        refused = self.admission.recheck()
-        for sequence, error in refused:
-            self._end(sequence, "refused", error)
-        plan = self.scheduler.schedule()
-        for sequence, error in plan.failed:
-            self._end(sequence, "refused", error)
+        plan = self.core.schedule()
         if not plan.chunks:
             self.clock.now += _IDLE_STEP_S
             return plan.chunks
         self.steps += 1
-        applied = self._apply_mode(plan)
-        duration = self.times.seconds(plan.chunks.values(), self._merged)
-        if applied.switched and applied.merged:
-            self.merges += 1
+        applied = self.core.choose_merged(plan)
+        duration = self.times.seconds(plan.chunks.values(), self.core.merged.slot)
+        if applied is not None and applied.switched and applied.merged:
             duration += self.times.merge
-        self.mode.ran(applied, plan.work, duration)
-        self.forecast.launched(plan.work)
-        self.forecast.measured(plan.work, duration)
+        sampling = [chunk.sequence for chunk in plan.chunks.values() if chunk.samples]
+        self.core.launched(plan, applied)
+        self.core.measured(duration)
         self.clock.now += duration
         self.busy_s += duration
-        for chunk in plan.chunks.values():
-            self._commit(chunk)
+        self.take_tokens(sampling)
         return plan.chunks
+
+    def take_tokens(self, sampling: Iterable[Sequence]) -> None:
+        """The oldest pending token of each of these sequences has been generated."""
+        for sequence in sampling:
+            self.core.token_arrived(sequence, _TOKEN, self.clock.now)
+            if sequence.ends_by_length:
+                self.core.finish(sequence)
 
     def run(self, arrivals: Iterable[tuple[float, GenerationRequest]], until: float = float("inf")) -> list[Ended]:
         """Play timed arrivals until all have ended or the clock passes ``until``; everything that ended so far."""
@@ -293,49 +276,11 @@ class SimulatedEngine:
                 self.step()
         return self.ended
 
-    def _apply_mode(self, plan: StepPlan) -> Applied:
-        batch = Batch.of(plan.chunks.values())
-        before = self._merged.digest if self._merged else UNMERGED
-        wanted = self.mode.choose(batch, before)
-        if wanted != before:
-            if self._merged is not None:
-                self.device_tier.release_merged(self._merged)
-            self._merged = self.device_tier.get(wanted) if wanted else None
-            if self._merged is not None:
-                self.device_tier.acquire_merged(self._merged)
-        now, rank = (self._merged.digest, self._merged.rank) if self._merged else (UNMERGED, 0)
-        return Applied(now, batch.lora(now, rank), switched=now != before)
-
-    def _commit(self, chunk: Chunk) -> None:
-        sequence, samples = chunk.sequence, chunk.samples
-        sequence.advance(chunk.tokens)
-        if not samples:
-            return
-        if chunk.tokens > 1:
-            self.scheduler.remember_prefix(sequence)
-        sequence.resolve(1)
-        sequence.parent.usage.completion_tokens += 1
-        timeline = sequence.parent.timeline
-        if timeline.first_token is None:
-            timeline.first_token = self.clock.now
-            self.forecast.first_token(sequence.parent, self.clock.now - timeline.submitted)
-        if sequence.ends_by_length:
-            self._end(sequence, "finished")
-            self.forecast.finished(sequence)
-
-    def _end(self, sequence: Sequence, outcome: str, error: RequestError | None = None) -> None:
-        if sequence.state is State.FINISHED:
-            return
-        self.scheduler.finish(sequence)
-        self._close(sequence, outcome, error)
-
-    def _close(self, sequence: Sequence, outcome: str, error: RequestError | None) -> None:
-        state = sequence.parent
-        state.usage.outcome = outcome
+    def _report_end(self, state: RequestState, error: RequestError | None) -> None:
         self.ended.append(
             Ended(
                 state.request,
-                outcome,
+                state.usage.outcome,
                 state.timeline.submitted,
                 state.timeline.first_token,
                 self.clock.now,

@@ -90,7 +90,7 @@ class Host:
         ends: dict[str, RequestFinished] = {}
         while self.engine.has_work():
             output = self.engine.step()
-            self.engine.check()
+            self.engine.core.check()
             for delta in output.deltas:
                 tokens[delta.request_id] += delta.token_ids
             ends |= {end.request_id: end for end in output.finished}
@@ -176,10 +176,10 @@ def test_pages_of_an_overflowed_sequence_are_not_cached(folder: Path, ahead: boo
     host = Host(folder, dtype="float32", ahead=ahead)
     prompt = list(range(100))
     host.run([host.request("values", prompt), host.request("values", prompt), host.request("", prompt)])
-    kept = len(host.engine.prefixes)
+    kept = len(host.engine.core.prefixes)
     assert kept == 6, "only the healthy prompt's full pages"
     assert host.engine.pool_stats().cached_prefix == kept
-    pages = sorted(host.engine.prefixes.pages)
+    pages = sorted(host.engine.core.prefixes.pages)
     assert torch.isfinite(host.engine.pool.data[:, pages]).all()
 
 
@@ -187,19 +187,19 @@ def test_prefixes_that_share_its_beginning_are_forgotten_with_it(folder: Path) -
     """Who goes on from an overflowed page would overflow too; pages that a running sequence holds stay its own."""
     host = Host(folder, dtype="float32")
     engine, key = host.engine, ("", "digest")
-    pages = engine.allocator.allocate(5)
+    pages = engine.core.allocator.allocate(5)
     shared, other = list(range(16)), list(range(100, 116))
-    engine.prefixes.insert(key, [*shared, *range(200, 232)], pages[:3])
-    engine.prefixes.insert(key, [*shared, *range(300, 316)], [pages[0], pages[3]])
-    engine.prefixes.insert(key, other, pages[4:])
-    engine.prefixes.release(pages[2:])
-    engine.prefixes.forget_path(key, [*shared, *range(200, 216)])
-    assert engine.prefixes.pages == {pages[4]}
-    engine.allocator.check()
+    engine.core.prefixes.insert(key, [*shared, *range(200, 232)], pages[:3])
+    engine.core.prefixes.insert(key, [*shared, *range(300, 316)], [pages[0], pages[3]])
+    engine.core.prefixes.insert(key, other, pages[4:])
+    engine.core.prefixes.release(pages[2:])
+    engine.core.prefixes.drop_path(key, [*shared, *range(200, 216)])
+    assert engine.core.prefixes.pages == {pages[4]}
+    engine.core.allocator.check()
     assert engine.pool_stats().kv == 2
-    engine.prefixes.release(pages[:2])
+    engine.core.prefixes.release(pages[:2])
     assert engine.pool_stats().kv == 0
-    engine.check()
+    engine.core.check()
 
 
 def test_a_base_model_that_overflows_says_so(folder: Path) -> None:
@@ -259,7 +259,7 @@ def test_anything_at_once_in_a_pool_that_is_too_small(folder: Path) -> None:
         if rnd.random() < 0.05:
             host.engine.abort(rnd.choice(list(told)))
         output = host.engine.step()
-        host.engine.check()
+        host.engine.core.check()
         for delta in output.deltas:
             told[delta.request_id] += delta.token_ids
         for end in output.finished:

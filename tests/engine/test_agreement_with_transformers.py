@@ -122,7 +122,7 @@ def run_all(engine: Engine, requests: list[GenerationRequest]) -> tuple[dict[str
     preemptions = 0
     while engine.has_work():
         output = engine.step()
-        engine.check()
+        engine.core.check()
         for delta in output.deltas:
             tokens[delta.request_id] += delta.token_ids
         for end in output.finished:
@@ -139,7 +139,7 @@ def decode_beside(engine: Engine, requests: list[GenerationRequest]) -> dict[str
     while engine.has_work():
         for delta in engine.step().deltas:
             tokens[delta.request_id] += delta.token_ids
-        engine.allocator.check()
+        engine.core.allocator.check()
     return tokens
 
 
@@ -224,7 +224,7 @@ def test_a_prompt_is_shared_while_its_first_request_still_runs(families: Callabl
         for delta in output.deltas:
             (tokens if delta.request_id == "a" else others).extend(delta.token_ids)
         cached |= {end.request_id: end.usage.cached_prompt_tokens for end in output.finished}
-        engine.check()
+        engine.core.check()
     assert tokens == others == family.greedy(prompt, "")
     assert cached == {"a": 0, "b": 32}
 
@@ -244,12 +244,12 @@ def test_scattered_adapter_pages_give_the_same_tokens(families: Callable[[str], 
     requests, adapters = workload(family, 9, seed=3)
     engine = build_engine(family)
     total = engine.pool.num_pages - 1
-    taken = engine.allocator.allocate(total)
-    engine.allocator.release(taken[::2])
+    taken = engine.core.allocator.allocate(total)
+    engine.core.allocator.release(taken[::2])
     tokens = decode_beside(engine, requests)
     for request in requests:
         assert tokens[request.request_id] == family.greedy(request.prompt_token_ids, adapters[request.request_id])
-    slots = list(engine.device_tier.slots())
+    slots = list(engine.core.device_tier.slots())
     assert any(b - a != 1 for slot in slots for a, b in zip(slot.pages, slot.pages[1:], strict=False))
 
 
@@ -316,7 +316,7 @@ def test_gpu_logits(
     for dtype in ("float32", "bfloat16"):
         engine = build_engine(family, device="cuda", dtype=dtype, step_tokens=64, max_running=24, cuda_graphs=graphs)
         steps = generate_with_logits(engine, requests, monkeypatch)
-        engine.check()
+        engine.core.check()
         for request in requests:
             tokens, got = steps[request.request_id]
             whole = request.prompt_token_ids + tokens[:-1]

@@ -102,5 +102,5 @@ def test_equal_prompts_computed_twice_are_kept_once() -> None:
     prefixes.release(second)
     assert allocator.stats().cached_prefix == 2
     allocator.check()
-    prefixes.forget()
+    prefixes.clear_idle()
     assert allocator.stats().free == allocator.total - 1 and len(prefixes) == 0

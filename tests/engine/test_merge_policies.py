@@ -55,7 +55,7 @@ def run(engine: Engine, folder: Path, names: list[str], new_tokens: int = 12) ->
         del waiting[:2]
         for delta in engine.step().deltas:
             tokens[delta.request_id] += delta.token_ids
-        engine.check()
+        engine.core.check()
     return tokens
 
 
@@ -106,8 +106,8 @@ def test_a_merged_adapter_can_be_dropped(folder: Path) -> None:
     run(engine, folder, ["attention-r8"])
     digest = adapter_at("attention-r8", folder / "attention-r8").digest
     assert engine.drop_adapter(digest)
-    assert not list(engine.device_tier.slots())
-    engine.check()
+    assert not list(engine.core.device_tier.slots())
+    engine.core.check()
 
 
 def batch(**tokens: int) -> Batch:

@@ -234,7 +234,7 @@ def test_every_output_is_right_whatever_the_schedule(
     config = {"step_tokens": step_tokens, "max_running": max_running, "order": order, "prefetch": prefetch}
     engine = build(config, pages, source)
     if slow_copies:
-        engine.device_tier._copies = LateCopies(rnd)
+        engine.core.device_tier._copies = LateCopies(rnd)
     beginnings = [[rnd.randrange(1, VOCAB) for _ in range(18)] for _ in range(3)]
     engine.runner.overlaps = overlaps  # as on a GPU: the host sees a step's tokens after it launched the next
     outputs: dict[tuple[str, int], list[int]] = {}
@@ -262,7 +262,7 @@ def test_every_output_is_right_whatever_the_schedule(
         if rnd.random() < 0.05:
             engine.drop_adapter(rnd.choice(digests))
         output = engine.step()
-        engine.check()
+        engine.core.check()
         for delta in output.deltas:
             outputs.setdefault((delta.request_id, delta.choice), []).extend(delta.token_ids)
         for end in output.finished:
@@ -297,7 +297,7 @@ def test_preemption_happens_and_changes_nothing() -> None:
     preemptions = 0
     while engine.has_work():
         out = engine.step()
-        engine.check()
+        engine.core.check()
         for delta in out.deltas:
             outputs.setdefault(delta.request_id, []).extend(delta.token_ids)
         preemptions += sum(end.usage.preemptions for end in out.finished)
@@ -314,7 +314,7 @@ def test_a_failing_step_fails_its_requests_and_nothing_else(monkeypatch: pytest.
     assert [(f.request_id, f.usage.outcome, f.error and f.error.code) for f in out.finished] == [
         ("bad", "failed", "engine_error")
     ]
-    engine.check()
+    engine.core.check()
     engine.add_request(GenerationRequest("good", [1, 2, 3], SamplingParams(max_tokens=5)))
     tokens = []
     while engine.has_work():
@@ -359,7 +359,7 @@ def finish(engine: Engine) -> dict[str, RequestFinished]:
     ended = {}
     while engine.has_work():
         ended |= {f.request_id: f for f in engine.step().finished}
-        engine.check()
+        engine.core.check()
     return ended
 
 
@@ -407,8 +407,8 @@ def test_nothing_of_a_failed_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(FakeModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
         engine.add_request(GenerationRequest("bad", [5] * 20, SamplingParams(max_tokens=5)))
         engine.step()
-    assert len(engine.prefixes) == 0
-    engine.check()
+    assert len(engine.core.prefixes) == 0
+    engine.core.check()
 
 
 def test_adapters_of_waiting_requests_are_brought_ahead_of_their_turn() -> None:
@@ -418,4 +418,4 @@ def test_adapters_of_waiting_requests_are_brought_ahead_of_their_turn() -> None:
     for index, adapter in enumerate(adapters):
         engine.add_request(GenerationRequest(str(index), [1], SamplingParams(max_tokens=5), adapter.digest))
     engine.step()
-    assert {slot.digest for slot in engine.device_tier.slots()} == {p.digest for p in adapters[:3]}
+    assert {slot.digest for slot in engine.core.device_tier.slots()} == {p.digest for p in adapters[:3]}

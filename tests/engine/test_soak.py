@@ -65,7 +65,7 @@ class Soak:
         self._submit()
         self._disturb()
         output = self.engine.step()
-        self.engine.check()
+        self.engine.core.check()
         for delta in output.deltas:
             self.told[delta.request_id] += delta.token_ids
         for end in output.finished:
@@ -128,8 +128,8 @@ def soak(tmp_path: Path, seconds: float, **settings: object) -> Soak:
     assert run.preempted, "the pool was meant to be too small"
     assert run.dropped, "adapters were meant to be evicted while others run"
     print(f"\nsoak of {seconds:.0f} s: {engine.steps} steps, {run.finished} answers equal their references, "
-          f"{run.aborted} aborted, {run.preempted} pre-emptions, {engine.device_tier.stats.adapters} adapter loads, "
-          f"{run.dropped} dropped")  # fmt: skip
+          f"{run.aborted} aborted, {run.preempted} pre-emptions, "
+          f"{engine.core.device_tier.stats.adapters} adapter loads, {run.dropped} dropped")  # fmt: skip
     return run
 
 

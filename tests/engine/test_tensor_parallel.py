@@ -50,7 +50,7 @@ def generate(model: Path, adapters: dict[str, Adapter], parallel: Parallel) -> t
     while engine.has_work():
         for delta in engine.step().deltas:
             tokens[delta.request_id] += delta.token_ids
-        engine.check()
+        engine.core.check()
     return tokens, held
 
 

@@ -99,14 +99,14 @@ class PrefixCache:
         elif not parent.children:
             del self._roots[parent.root_key]
 
-    def forget_path(self, key: PrefixKey, tokens: Sequence[int]) -> None:
+    def drop_path(self, key: PrefixKey, tokens: Sequence[int]) -> None:
         """Drop what is known of ``tokens`` and all that goes on from there; who uses such pages keeps them."""
         for first in list(self._match(key, tokens, max_pages=1)):
             for node in reversed(_subtree(first)):
                 self._queue.withdraw(node)
                 self.evict(node)
 
-    def forget(self) -> None:
+    def clear_idle(self) -> None:
         """Drop everything that nobody uses: what the device wrote last cannot be trusted."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
             if not node.children and self._allocator.only_cached(node.page):

@@ -14,7 +14,7 @@ from .queue_policies import QueuePolicy
 from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
-_NEW = 0.05  # weight of the newest request in a tenant's habits
+_NEW = 0.05  # weight of the newest request in a tenant's estimate
 _NEW_LOAD = 0.2
 _ERRORS = 1024
 
@@ -47,13 +47,13 @@ class Forecast:
     """Follows the batch from step to step; answers without looking at every waiting request.
 
     Sequences are expected to end after the share of ``max_tokens`` that is usual for their tenant. Those that wait take
-    the places of those that end, in the order policy's order, and end in turn.
+    the places of those that end, in the queue policy's order, and end in turn.
     """
 
     def __init__(
         self,
-        order: QueuePolicy,
-        room: Callable[[], FreeCapacity],
+        queue: QueuePolicy,
+        free_capacity: Callable[[], FreeCapacity],
         host_load_s: Callable[[str], float | None],
         step_tokens: int,
         cost: StepCost,
@@ -62,8 +62,8 @@ class Forecast:
         """``host_load_s``: seconds to copy an adapter from host memory, 0 on the device, None if it is on disk."""
         self.cost = cost
         self.disk_load_s = 0.5
-        self._order = order
-        self._room = room
+        self._queue = queue
+        self._free_capacity = free_capacity
         self._host_load_s = host_load_s
         self._step_tokens = step_tokens
         self._prefill_budget = prefill_budget
@@ -75,7 +75,7 @@ class Forecast:
         self._waiting: dict[Sequence, float] = {}  # output tokens expected
         self._waiting_output = 0.0
         self._waiting_tokens = 0
-        self._habits: dict[str, OutputLengthEstimate] = {}
+        self._output_of_tenant: dict[str, OutputLengthEstimate] = {}
         self._errors: deque[float] = deque(maxlen=_ERRORS)
 
     def __contains__(self, sequence: Sequence) -> bool:
@@ -110,8 +110,8 @@ class Forecast:
 
     def finished(self, sequence: Sequence) -> None:
         """A sequence generated all it wanted: what its tenant is used to."""
-        habit = self._habits.setdefault(sequence.request.tenant, OutputLengthEstimate())
-        habit.share += _NEW * (sequence.num_output / sequence.max_tokens - habit.share)
+        estimate = self._output_of_tenant.setdefault(sequence.request.tenant, OutputLengthEstimate())
+        estimate.share += _NEW * (sequence.num_output / sequence.max_tokens - estimate.share)
 
     def loaded_from_disk(self, seconds: float) -> None:
         self.disk_load_s += _NEW_LOAD * (seconds - self.disk_load_s)
@@ -143,10 +143,10 @@ class Forecast:
 
     def seconds_to_first_token(self, sequence: Sequence) -> float:
         """From now, for a sequence that waits or is about to be queued."""
-        ahead = self._order.ahead_of(sequence)
+        ahead = self._queue.ahead_of(sequence)
         prompt = ahead.prompt_tokens + len(sequence.token_ids)
-        room, running = self._room(), len(self._ends)
-        fitting = min(room.slots, int(room.tokens / self._mean_prompt(sequence)))
+        free, running = self._free_capacity(), len(self._ends)
+        fitting = min(free.slots, int(free.tokens / self._mean_prompt(sequence)))
         decoding = min(running + max(0, fitting), running + ahead.sequences)
         released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
         share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
@@ -181,6 +181,6 @@ class Forecast:
         return self._waiting_tokens / waiting if waiting else float(len(sequence.token_ids) + 1)
 
     def _expected_output(self, sequence: Sequence) -> float:
-        habit = self._habits.get(sequence.request.tenant)
-        share = habit.share if habit else 1.0
+        estimate = self._output_of_tenant.get(sequence.request.tenant)
+        share = estimate.share if estimate else 1.0
         return max(1.0, share * sequence.max_tokens - sequence.num_output)

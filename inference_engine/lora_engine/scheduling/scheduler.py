@@ -3,7 +3,7 @@
 There is no prefill phase and no decode phase: each step has a token budget, running
 sequences take theirs first (one token each to decode), what is left goes to prefill chunks
 of running and newly admitted sequences. When pages run out, idle adapters and cached prefixes
-go first, then the order policy names a running sequence to pre-empt by recompute.
+go first, then the queue policy names a running sequence to pre-empt by recompute.
 
 Adapters are copied to the device beside the running batch: a sequence whose adapter is on its
 way is passed over until it has arrived, and the adapters of the next few waiting sequences are
@@ -56,7 +56,7 @@ class Scheduler:
     def __init__(
         self,
         *,
-        order: QueuePolicy,
+        queue: QueuePolicy,
         allocator: PageAllocator,
         geometry: PoolGeometry,
         device_tier: DeviceTier,
@@ -69,14 +69,14 @@ class Scheduler:
         min_prefill_share: float,
         clock: Callable[[], float],
     ) -> None:
-        self.waiting = order
+        self.waiting = queue
         self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
         self._decoders = DecodeSet(geometry.page_tokens)
         self._others: dict[Sequence, None] = {}  # running sequences that are not among the decoders
         self._max_running = min(max_running, step_tokens)  # each has a token in every step
         cost = StepCost()
         self.prefill_budget = PrefillBudget(cost, step_tokens, min_prefill_share)
-        self.forecast = Forecast(order, self.room, self._host_load_s, step_tokens, cost, self.prefill_budget)
+        self.forecast = Forecast(queue, self.free_capacity, self._host_load_s, step_tokens, cost, self.prefill_budget)
         self._allocator = allocator
         self._geometry = geometry
         self._device_tier = device_tier
@@ -103,7 +103,7 @@ class Scheduler:
     def adapter_on_device(self, digest: str) -> bool:
         return not digest or self._device_tier.on_device(digest)
 
-    def room(self) -> FreeCapacity:
+    def free_capacity(self) -> FreeCapacity:
         """What the batch could take now, beside a page for each running sequence."""
         idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
         pages = max(0, self._allocator.free + idle - len(self.running))
@@ -118,7 +118,7 @@ class Scheduler:
             self._leave_running(sequence)
         sequence.state = State.FINISHED
 
-    def remember_prefix(self, sequence: Sequence) -> None:
+    def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
         known = min(sequence.num_computed, len(sequence.token_ids) - sequence.pending)
         self._prefixes.insert(sequence.prefix_key, sequence.token_ids[:known], sequence.pages)
@@ -351,7 +351,7 @@ class Scheduler:
         self.waiting.left(sequence)
         self.prefill_budget.left(sequence)
         self.forecast.left(sequence)
-        self.remember_prefix(sequence)
+        self.cache_prefix(sequence)
         self._prefixes.release(sequence.pages)
         sequence.pages, sequence.num_computed = [], 0
         if sequence.slot is not None:

@@ -17,7 +17,7 @@ _WINDOW_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """One tenant under the fair order.
+    """One tenant under the fair policy.
 
     ``owed`` is its weight's share among the tenants that have something in the engine now, ``received`` its share of
     the service of the last 10 to 20 seconds. ``service`` is in priced tokens, ``counter`` in priced tokens per weight.
@@ -96,10 +96,10 @@ class SchedulerStats:
             return self._loading(sequence)
         if sequence.held_by is Outcome.NO_ROOM:
             return Reason("no_room", "running requests must end before it fits into memory")
-        order = self._scheduler.waiting
-        if isinstance(order, Fair):
-            return _fair_reason(order, sequence)
-        ahead = round(order.ahead_of(sequence).sequences)
+        queue = self._scheduler.waiting
+        if isinstance(queue, Fair):
+            return _fair_reason(queue, sequence)
+        ahead = round(queue.ahead_of(sequence).sequences)
         return Reason("queue", f"behind {ahead} requests" if ahead else "the batch is full")
 
     def _loading(self, sequence: Sequence) -> Reason:
@@ -119,8 +119,8 @@ class SchedulerStats:
         )
 
     def _accounts(self) -> list[Account]:
-        order = self._scheduler.waiting
-        return list(order.accounts) if isinstance(order, Fair) else []
+        queue = self._scheduler.waiting
+        return list(queue.accounts) if isinstance(queue, Fair) else []
 
     def _share(self, account: Account, owed: float, received: float) -> TenantShare:
         waits = bool(account.waiting)
@@ -149,14 +149,14 @@ class SchedulerStats:
         return {tenant: gain / everything for tenant, gain in gained.items()} if everything else {}
 
 
-def _fair_reason(order: Fair, sequence: Sequence) -> Reason:
-    account = order.accounts[sequence.request.tenant]
+def _fair_reason(queue: Fair, sequence: Sequence) -> Reason:
+    account = queue.accounts[sequence.request.tenant]
     if not account.may_run:
         return Reason("tenant_cap", f"its tenant has {account.running} requests running, as many as it may")
-    place = order.place(sequence)
+    place = queue.place(sequence)
     if place:
         return Reason("own_queue", f"behind {place} requests of its own tenant")
-    least = order.accounts.least()
+    least = queue.accounts.least()
     if least is not None and least is not account:
         return Reason("own_quota", "behind its tenant's own quota: others have been served less")
     return Reason("batch_full", "next, when a running request ends")

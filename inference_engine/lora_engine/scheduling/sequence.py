@@ -51,7 +51,8 @@ class RequestState:
     timeline: Timeline
     usage: RequestUsage
     sequences: list[Sequence] = field(default_factory=list)
-    unfinished: int = 0
+    unfinished: int = 0  # of its sequences, once it is queued
+    ended: bool = False
     device_s: float = 0.0  # its share of device time, in seconds
     loads_from_disk: bool = False
     predicted_first_token: float | None = None  # seconds from submission, as judged on arrival
@@ -68,6 +69,18 @@ class RequestState:
         """After this time the answer is of no use; infinite without a deadline."""
         ms = self.request.slo.deadline_ms
         return self.timeline.submitted + ms / 1000 if ms else math.inf
+
+    def complete_usage(self, now: float) -> None:
+        """Fill in what follows from the timeline of a request that ends ``now``."""
+        usage, timeline = self.usage, self.timeline
+        usage.device_us = round(self.device_s * 1e6)
+        waited_until = timeline.first_scheduled if timeline.first_scheduled is not None else now
+        usage.adapter_load_ms = _ms(timeline.adapter_wait)
+        usage.queue_ms = max(0, _ms(waited_until - timeline.submitted) - usage.adapter_load_ms)
+        if timeline.first_token is not None:
+            usage.first_token_ms = _ms(timeline.first_token - timeline.submitted)
+            usage.prefill_ms = _ms(timeline.first_token - waited_until)
+            usage.decode_ms = _ms(now - timeline.first_token)
 
 
 @dataclass(slots=True, eq=False)
@@ -183,3 +196,7 @@ class Chunk:
     def samples(self) -> bool:
         """Whether the chunk reaches the sequence's end, so that its last row yields a token."""
         return self.tokens == self.sequence.remaining
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -47,7 +47,7 @@ def test_step_times_are_learned_and_followed_when_they_change() -> None:
 def test_first_token_times_under_overload_are_predicted(order: str, rate: float) -> None:
     engine = SimulatedEngine(machine(400), order=order, max_running=16, prefix_cache=False)
     engine.run(arrivals(rate, 60.0, first_token_ms=3000))
-    accuracy = engine.forecast.accuracy
+    accuracy = engine.core.forecast.accuracy
     assert accuracy.requests > 400
     assert accuracy.p90 < 0.35 and accuracy.median < 0.12
 

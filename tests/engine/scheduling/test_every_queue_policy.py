@@ -24,14 +24,14 @@ def play(order: str, seed: int) -> SimulatedEngine:
         prefetch=rnd.choice([0, 4]),
     )
     for chunks in Trace(engine, rnd, {"a": 1.0, "b": 2.0, "c": 1.0}).play(200):
-        engine.allocator.check()
+        engine.core.allocator.check()
         idle = sum(c.tokens for c in chunks.values()) < engine.config.step_tokens
-        if idle and len(chunks) < engine.config.max_running and len(engine.order):
-            held = [s.held_by for s in engine.forecast.waiting()]
+        if idle and len(chunks) < engine.config.max_running and len(engine.core.queue):
+            held = [s.held_by for s in engine.core.forecast.waiting()]
             assert set(held) & {Outcome.NO_ROOM, Outcome.LOADING}, "there was work, and nothing held it back"
     while engine.has_work():
         engine.step()
-        engine.allocator.check()
+        engine.core.allocator.check()
     return engine
 
 
@@ -40,7 +40,7 @@ def play(order: str, seed: int) -> SimulatedEngine:
 def test_no_work_is_left_lying_and_every_request_ends_once(order: str, seed: int) -> None:
     engine = play(order, seed)
     ids = [e.request.request_id for e in engine.ended]
-    assert len(ids) == len(set(ids)) == engine._arrivals
+    assert len(ids) == len(set(ids)) == engine.core.arrivals
     assert all(e.outcome == "finished" for e in engine.ended)
 
 

@@ -37,17 +37,17 @@ class Watched:
         # Mixed steps of all sizes, so that the cost of a step is known before anything is judged.
         self.submit("calibrate", prompt=3000, output=80, count=8)
         self.run()
-        assert self.engine.forecast.cost.calibrated
+        assert self.engine.core.forecast.cost.calibrated
 
     def submit(self, name: str, prompt: int, output: int, count: int = 1, **slo: int) -> None:
         for number in range(count):
             assert self.engine.submit(request(f"{name} {number}", name, prompt, output, **slo))
 
     def step(self) -> dict[Sequence, Chunk]:
-        before = {sequence: sequence.parent.usage.completion_tokens for sequence in self.engine.scheduler.running}
+        before = {sequence: sequence.parent.usage.completion_tokens for sequence in self.engine.core.scheduler.running}
         chunks = self.engine.step()
         self.prompts.append(sum(chunk.tokens for chunk in chunks.values() if chunk.tokens > 1))
-        self.most_running = max(self.most_running, len(self.engine.scheduler.running))
+        self.most_running = max(self.most_running, len(self.engine.core.scheduler.running))
         for sequence in chunks:
             if sequence.parent.usage.completion_tokens > before.get(sequence, 0):
                 self.times.setdefault(sequence.request.request_id, []).append(self.engine.clock.now)
@@ -83,8 +83,8 @@ def test_it_is_kept_beside_long_prompts() -> None:
     gaps = kept.gaps("chat")
     assert gaps[int(0.99 * len(gaps))] <= 0.030
     assert free.gaps("chat")[-1] > 0.100
-    assert kept.engine.scheduler.prefill_budget.report.limited_steps > 100
-    assert free.engine.scheduler.prefill_budget.report.limited_steps == 0
+    assert kept.engine.core.scheduler.prefill_budget.report.limited_steps > 100
+    assert free.engine.core.scheduler.prefill_budget.report.limited_steps == 0
     # What it costs the others: their prompts share every step with it. Still all of them come to their end.
     assert len([name for name in kept.times if name.startswith("long")]) == 10
     assert not kept.engine.has_work()
@@ -96,7 +96,7 @@ def test_steps_are_whole_again_when_nobody_asks_for_it() -> None:
     watched.submit("long", prompt=3000, output=2, count=2)
     watched.run(2)
     assert watched.prompts == [1024, 1024]
-    assert watched.engine.scheduler.prefill_budget.report.objective_s == 0
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0
 
 
 def test_prompts_get_their_floor_and_end() -> None:
@@ -111,7 +111,7 @@ def test_prompts_get_their_floor_and_end() -> None:
     watched.forget()
     watched.run(10)
     assert watched.prompts == [PREFILL_TILE] * 10
-    assert watched.engine.scheduler.prefill_budget.report.objective_s == 0.021
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0.021
     watched.run()
     assert any(name.startswith("long") for name in watched.times)
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_kept_costs_nobody_anything(inter_token_ms: int) -> None:
     watched.forget()
     watched.run(1)
     assert watched.prompts == [1024 - 4]
-    assert watched.engine.scheduler.prefill_budget.report.objective_s == 0
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0
 
 
 @pytest.mark.parametrize("inter_token_ms", [0, 30])
@@ -168,14 +168,14 @@ def test_first_tokens_are_still_predicted(inter_token_ms: int) -> None:
     watched.submit("chat", prompt=20, output=2000, count=4, inter_token_ms=inter_token_ms)
     for _ in range(5):
         watched.step()
-    errors = watched.engine.forecast._errors
+    errors = watched.engine.core.forecast._errors
     errors.clear()
     for number in range(30):
         watched.submit(f"long{number}", prompt=1500, output=2)
         for _ in range(20):
             watched.step()
-    assert watched.engine.forecast.accuracy.requests >= 20
-    assert watched.engine.forecast.accuracy.median < 0.3
+    assert watched.engine.core.forecast.accuracy.requests >= 20
+    assert watched.engine.core.forecast.accuracy.median < 0.3
 
 
 def test_of_several_objectives_the_shortest_attainable_one_holds() -> None:
@@ -190,7 +190,7 @@ def test_of_several_objectives_the_shortest_attainable_one_holds() -> None:
     reports = set()
     while watched.engine.has_work():
         watched.step()
-        reports.add(watched.engine.scheduler.prefill_budget.report.objective_s)
+        reports.add(watched.engine.core.scheduler.prefill_budget.report.objective_s)
     assert reports == {0.0, 0.025, 0.040}
     assert watched.gaps("quick")[int(0.99 * len(watched.gaps("quick")))] <= 0.025
     assert watched.gaps("calm")[int(0.99 * len(watched.gaps("calm")))] <= 0.040
@@ -242,14 +242,14 @@ def enforced_in(engine: SimulatedEngine, steps: int, since: int = 0) -> list[boo
     sent: Counter[str] = Counter()
     enforced = []
     for step in range(steps):
-        live = Counter(s.request.tenant for s in (*engine.forecast.waiting(), *engine.scheduler.running))
+        live = Counter(s.request.tenant for s in (*engine.core.forecast.waiting(), *engine.core.scheduler.running))
         for tenant, at_once, prompt, output, objective in (("chat", 16, 256, 200, 20), ("others", 64, 2048, 64, 0)):
             for _ in range(at_once - live[tenant]):
                 sent[tenant] += 1
                 slo = {"inter_token_ms": objective} if step >= since else {}
                 assert engine.submit(request(f"{tenant} {sent[tenant]}", tenant, prompt, output, **slo))
         engine.step()
-        enforced.append(engine.scheduler.prefill_budget.report.objective_s > 0)
+        enforced.append(engine.core.scheduler.prefill_budget.report.objective_s > 0)
     return enforced
 
 
@@ -290,6 +290,6 @@ def test_random_traffic_ends_and_leaves_nothing_behind(rnd: random.Random, order
         steps += 1
         assert steps < 20_000
     assert sum(e.outcome == "finished" for e in engine.ended) >= 55
-    budget = engine.scheduler.prefill_budget
+    budget = engine.core.scheduler.prefill_budget
     assert not budget._objective_of and not budget._decoding_with
     assert budget.report.objective_s == 0

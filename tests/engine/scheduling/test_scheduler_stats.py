@@ -10,7 +10,7 @@ from lora_engine.simulation import SimulatedAdapter, SimulatedEngine
 
 
 def reasons(engine: SimulatedEngine) -> dict[str, str]:
-    stats = SchedulerStats(engine.scheduler, engine.clock)
+    stats = SchedulerStats(engine.core.scheduler, engine.clock)
     return {w.request_id: w.reason.code for w in stats.waiting("", 100)}
 
 
@@ -25,7 +25,7 @@ def test_each_reason_to_wait_has_its_name() -> None:
     engine.submit(request("large", "c", 160, 20, adapter="huge"))
     engine.step()
     assert reasons(engine) == {"capped": "tenant_cap", "loading": "adapter_loading", "large": "no_room"}
-    (loading,) = SchedulerStats(engine.scheduler, engine.clock).waiting("b", 10)
+    (loading,) = SchedulerStats(engine.core.scheduler, engine.clock).waiting("b", 10)
     assert loading.reason.text == "adapter loading from disk, 0.5 s"
 
 
@@ -46,17 +46,17 @@ def test_other_orders_tell_the_place_in_the_queue(order: str) -> None:
     for number in range(3):
         engine.submit(request(number))
     engine.step()
-    stats = SchedulerStats(engine.scheduler, engine.clock)
+    stats = SchedulerStats(engine.core.scheduler, engine.clock)
     assert [w.reason.text for w in stats.waiting("", 10)] == ["the batch is full", "behind 1 requests"]
 
 
 def test_shares_owed_and_received() -> None:
     engine = SimulatedEngine(machine(), max_running=8)
-    stats = SchedulerStats(engine.scheduler, engine.clock)
+    stats = SchedulerStats(engine.core.scheduler, engine.clock)
     for number in range(3000):
         engine.submit(request(f"one{number}", "one", weight=1.0))
         engine.submit(request(f"three{number}", "three", weight=3.0))
-    report = QueueReport((), 0, engine.forecast.accuracy)
+    report = QueueReport((), 0, engine.core.forecast.accuracy)
     while engine.clock.now < 30.0:
         engine.step()
         report = stats.report(0, 100)

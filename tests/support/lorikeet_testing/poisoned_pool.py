@@ -12,14 +12,14 @@ from lora_engine.memory import PageKind
 
 def poison(engine: Engine) -> None:
     """Fill every page of an engine that has run nothing yet, and from now on each page before it is used again."""
-    data, take = engine.pool.data, engine.allocator._take
+    data, take = engine.pool.data, engine.core.allocator._take
     data.fill_(float("nan"))
 
     def poisoned(page: int, kind: PageKind) -> None:
         take(page, kind)
         data[:, page] = float("nan")
 
-    engine.allocator._take = poisoned  # type: ignore[method-assign]
+    engine.core.allocator._take = poisoned  # type: ignore[method-assign]
 
 
 @pytest.fixture

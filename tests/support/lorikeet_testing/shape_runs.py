@@ -125,7 +125,7 @@ class ShapeRun:
                 for end in output.finished:
                     assert end.error is None, end.error
         assert not seen
-        self.engine.check()
+        self.engine.core.check()
         return {name: (tokens[name], torch.stack(logits[name])) for name in tokens}
 
     def reference(self, dtype: torch.dtype) -> Reference:

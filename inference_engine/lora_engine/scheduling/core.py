@@ -1,0 +1,210 @@
+"""All that the engine decides, without a device: which requests run, on which pages, with which adapters.
+
+``Engine`` adds the model, its runner and real clocks; ``SimulatedEngine`` adds modelled step times. Both make the
+same decisions, because both make them here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+
+from lora_engine.adapters.device_copies import DeviceCopies
+from lora_engine.adapters.device_tier import AdapterTable, DeviceTier
+from lora_engine.adapters.source import AdapterSource
+from lora_engine.config import EngineConfig
+from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
+from lora_engine.request import GenerationRequest, RequestError, RequestUsage
+from lora_engine.text import IncrementalDetokenizer
+
+from .admission_controller import AdmissionController
+from .admissions import admissions
+from .evictor import Evictor
+from .merge_policies import Applied, merge_policies
+from .merged_adapter import MergeableWeights, MergedAdapter
+from .queue_policies import PolicyContext, queue_policies
+from .scheduler import Scheduler, StepPlan
+from .scheduler_stats import SchedulerStats
+from .sequence import RequestState, Sequence, State, Timeline
+from .step_cost import Work
+
+
+class SchedulingCore:
+    """Queue, page pool, device tier, policies, and the requests that have not ended.
+
+    A step is ``schedule`` and ``choose_merged``; ``launched``, when the device has it; ``measured``, when it is done;
+    then ``token_arrived`` for each token that it sampled. The next step may be scheduled once this one is launched.
+    Times are seconds of ``clock``.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        source: AdapterSource,
+        pool: PagePool,
+        target_shapes: dict[str, tuple[int, int]],
+        *,
+        clock: Callable[[], float],
+        copies: DeviceCopies,
+        on_end: Callable[[RequestState, RequestError | None], None],
+        table: AdapterTable | None = None,
+        merged_weights: MergeableWeights | None = None,
+    ) -> None:
+        """``on_end`` is told of each request that was added, once, when it ends; its usage is complete then."""
+        self.requests: dict[str, RequestState] = {}
+        self.arrivals = 0  # sequences so far
+        self.allocator = PageAllocator(pool.num_pages)
+        costs, evictables = RestoreCosts(), EvictionQueue()
+        self.prefixes = PrefixCache(
+            self.allocator, pool.geometry.page_tokens, evictables, costs, enabled=config.prefix_cache
+        )
+        self.device_tier = DeviceTier(pool, self.allocator, target_shapes, clock, table, evictables, costs, copies)
+        context = PolicyContext(config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens)
+        self.queue = queue_policies.create(config.order, context)
+        self.scheduler = Scheduler(
+            queue=self.queue,
+            allocator=self.allocator,
+            geometry=pool.geometry,
+            device_tier=self.device_tier,
+            prefixes=self.prefixes,
+            evictor=Evictor(self.allocator, evictables, self.device_tier, self.prefixes),
+            source=source,
+            prefetch=config.prefetch,
+            step_tokens=config.step_tokens,
+            max_running=config.max_running,
+            min_prefill_share=config.min_prefill_share,
+            clock=clock,
+        )
+        self.forecast = self.scheduler.forecast
+        self.admission = AdmissionController(
+            admissions.create(config.admission, context, self.forecast), self.forecast, clock
+        )
+        self.merge_policy = merge_policies.create(config.mode)
+        self.merged = MergedAdapter(self.merge_policy, self.device_tier, merged_weights)
+        self.stats = SchedulerStats(self.scheduler, clock)
+        self._clock = clock
+        self._on_end = on_end
+        self._in_flight: deque[tuple[Work, Applied | None]] = deque()  # the steps that were launched
+
+    # Requests.
+
+    def new_request(
+        self,
+        request: GenerationRequest,
+        usage: RequestUsage,
+        max_tokens: int,
+        submitted: float,
+        detokenizer: Callable[[], IncrementalDetokenizer],
+    ) -> RequestState:
+        """A request with its sequences, which may generate ``max_tokens`` each; ``add`` queues it."""
+        state = RequestState(request, Timeline(submitted), usage)
+        for choice in range(request.sampling.n):
+            self.arrivals += 1
+            tokens = list(request.prompt_token_ids)
+            state.sequences.append(Sequence(state, choice, self.arrivals, tokens, max_tokens, detokenizer()))
+        return state
+
+    def add(self, state: RequestState) -> None:
+        """Queue a request. Raises ``RequestError`` if the admission policy refuses it; nothing is kept of it then."""
+        self.admission.admit(state.sequences[0])
+        for sequence in state.sequences:
+            self.scheduler.add(sequence)
+        state.unfinished = len(state.sequences)
+        self.requests[state.request.request_id] = state
+
+    def finish(self, sequence: Sequence) -> None:
+        """A sequence has all its tokens; with the last of its request's, the request ends."""
+        self.scheduler.finish(sequence)
+        self.forecast.finished(sequence)
+        state = sequence.parent
+        state.unfinished -= 1
+        if not state.unfinished:
+            self.end(state, "finished")
+
+    def fail(self, state: RequestState, error: RequestError) -> None:
+        """End a request whose keys and values cannot be trusted: none of them stay in the prefix cache."""
+        for sequence in state.sequences:
+            sequence.num_computed = 0
+        self.end(state, "failed", error)
+
+    def end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
+        """Give back all that a request holds and complete its usage. Nothing if it has ended before."""
+        if state.ended:
+            return
+        state.ended = True
+        self.requests.pop(state.request.request_id, None)
+        for sequence in state.sequences:
+            if sequence.state is not State.FINISHED:
+                self.scheduler.finish(sequence)
+        state.usage.outcome = outcome
+        state.complete_usage(self._clock())
+        self._on_end(state, error)
+
+    # A step.
+
+    def schedule(self) -> StepPlan:
+        """The next step's plan. Requests end here that cannot be served in time, or at all."""
+        self._refuse(self.admission.recheck())
+        plan = self.scheduler.schedule()
+        self._refuse(plan.failed)
+        return plan
+
+    def choose_merged(self, plan: StepPlan) -> Applied | None:
+        """Merge the adapter that the merge policy wants for this step; None if the engine never merges."""
+        return self.merged.choose(plan.chunks.values())
+
+    def launched(self, plan: StepPlan, applied: Applied | None) -> None:
+        """The device works on the step; the tokens that it samples are pending from now on."""
+        self.forecast.launched(plan.work)
+        self._in_flight.append((plan.work, applied))
+        for chunk in plan.chunks.values():
+            completes_prefill = chunk.samples and chunk.tokens > 1
+            chunk.sequence.advance(chunk.tokens)
+            if completes_prefill:
+                self.scheduler.cache_prefix(chunk.sequence)  # others may share it at once
+
+    def measured(self, seconds: float) -> None:
+        """The oldest launched step took the device ``seconds``."""
+        work, applied = self._in_flight.popleft()
+        self.forecast.measured(work, seconds)
+        self.merged.ran(applied, work, seconds)
+
+    def step_failed(self) -> None:
+        """The oldest launched step has no result, and what it wrote cannot be trusted: drop idle prefixes."""
+        self._in_flight.popleft()
+        self.prefixes.clear_idle()
+
+    def token_arrived(self, sequence: Sequence, token: int, now: float) -> None:
+        """The oldest pending token of a sequence is known."""
+        sequence.resolve(token)
+        state = sequence.parent
+        state.usage.completion_tokens += 1
+        if state.timeline.first_token is None:
+            state.timeline.first_token = now
+            self.forecast.first_token(state, now - state.timeline.submitted)
+
+    # Adapters, and what may be asked.
+
+    def drop_adapter(self, digest: str) -> bool:
+        """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
+        slot = self.device_tier.get(digest)
+        if slot is not None and slot is self.merged.slot and slot.refs == 1:
+            self.merged.release()
+        if slot is not None and not slot.refs:
+            self.device_tier.drop(slot)
+        return slot is not None
+
+    def check(self) -> None:
+        """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
+        self.allocator.check()
+        held = {page for sequence in self.scheduler.running for page in sequence.pages}
+        adapter = sum(len(slot.pages) for slot in self.device_tier.slots())
+        owned = (len(held), len(self.prefixes.pages - held), adapter)
+        stats = self.allocator.stats()
+        if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
+            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters hold {owned}")
+
+    def _refuse(self, refused: Iterable[tuple[Sequence, RequestError]]) -> None:
+        for sequence, error in refused:
+            self.end(sequence.parent, "refused", error)
