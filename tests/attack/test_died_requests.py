@@ -27,8 +27,8 @@ from control_plane.usage import request_ids
 from control_plane.usage.actions import (
     ABANDONED_KEPT,
     Counts,
-    abandon_tries,
-    forget_abandoned_tries,
+    abandon_attempts,
+    forget_abandoned_attempts,
     record_event,
 )
 from control_plane.usage.aggregation import aggregate
@@ -175,7 +175,7 @@ def make_id(org: Org) -> str:
 def test_an_abandoned_try_is_billed_to_nobody(acme: Org, host: Any, journal: FakeEngineThread) -> None:
     request_id = make_id(acme)
     keep(journal, acme, request_id)
-    abandon_tries([request_id])
+    abandon_attempts([request_id])
     assert recover(journal) == 0
     assert not UsageEvent.objects.exists()
     assert journal.engine.acknowledged == {request_id}
@@ -186,7 +186,7 @@ def test_of_two_tries_of_a_web_process_that_died_one_is_billed(acme: Org, host: 
     """It had no time to say which it had abandoned."""
     request_id = make_id(acme)
     for number in (1, 2):
-        keep(journal, acme, request_ids.of_try(request_id, number))
+        keep(journal, acme, request_ids.of_attempt(request_id, number))
     assert recover(journal) == 1
     assert UsageEvent.objects.get().request_id == request_id
     assert len(journal.engine.acknowledged) == 2
@@ -204,8 +204,8 @@ def test_of_a_failure_that_no_web_process_stored_nothing_is_billed(
 
 @pytest.mark.django_db
 def test_abandoned_tries_are_forgotten(acme: Org) -> None:
-    abandon_tries(["old", "new"])
+    abandon_attempts(["old", "new"])
     old = timezone.now() - ABANDONED_KEPT - timedelta(minutes=1)
     AbandonedTry.objects.filter(pk="old").update(created_at=old)
-    assert forget_abandoned_tries() == 1
+    assert forget_abandoned_attempts() == 1
     assert AbandonedTry.objects.get().pk == "new"

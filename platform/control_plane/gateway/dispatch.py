@@ -1,8 +1,8 @@
-"""One prompt of a client's request on its way through the hosts.
+"""Dispatches one prompt of a client's request to a host, and to another host if that one fails.
 
-Until something of the answer has been handed out to the caller, a host that drains, breaks or hangs costs nothing: the
-next one is asked. A streamed answer is handed out from its first token on, a whole one at its end. However many hosts
-it took, the request is one row of the ledger, and settles its reservation once.
+Until output has been returned to the caller, a host that drains, breaks or hangs is replaced by the next one. A stream
+returns output from its first token on, any other response at its end. Whatever the number of attempts, the request is
+one row of the ledger and settles its reservation once.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-MOST_TRIES = 3
-# A request that broke two hosts may be why they broke.
-MOST_BROKEN = 2
-# How often, within the time after which a host counts as hung, a request looks whether its own does.
-LOOKS = 4
+MAX_ATTEMPTS = 3
+# A request after which two hosts broke may be the cause.
+MAX_BROKEN_HOSTS = 2
+# How often a request probes its host within the time after which a host counts as hung.
+HANG_PROBES = 4
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
 
 
-class HostTry:
+class HostAttempt:
     """The request on one host. It is over when the engine reported its end, or the host was lost."""
 
     def __init__(self, dispatch: Dispatch, engine_id: str) -> None:
@@ -91,7 +91,7 @@ class Dispatch:
         self.usage: pb.UsageRecord | None = None
         self._runtime, self._admission, self._context = runtime, admission, context
         self._submit, self._reservation = submit, reservation
-        self._tries: list[HostTry] = []
+        self._attempts: list[HostAttempt] = []
         self._broken = 0
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
@@ -151,8 +151,8 @@ class Dispatch:
     # -- reading -------------------------------------------------------------------
 
     @property
-    def _now(self) -> HostTry:
-        return self._tries[-1]
+    def _now(self) -> HostAttempt:
+        return self._attempts[-1]
 
     async def _read(self) -> list[Chunk]:
         """What is to be handed out next; empty at the end."""
@@ -177,7 +177,7 @@ class Dispatch:
         hangs_after = config.current().engine_hang_s
         while not self._began:
             try:
-                async with asyncio.timeout(hangs_after / LOOKS):
+                async with asyncio.timeout(hangs_after / HANG_PROBES):
                     return await anext(self._stream, [])
             except TimeoutError:
                 if self._runtime.fleet.hangs(self._now.host):
@@ -193,9 +193,9 @@ class Dispatch:
     # -- sending -------------------------------------------------------------------
 
     async def _send(self, hosts: tuple[str, ...]) -> None:
-        engine_id = request_ids.of_try(self._submit.request_id, len(self._tries) + 1)
-        attempt = HostTry(self, engine_id)
-        submit = pb.Submit()  # a copy: the try before may wait in an outbox still
+        engine_id = request_ids.of_attempt(self._submit.request_id, len(self._attempts) + 1)
+        attempt = HostAttempt(self, engine_id)
+        submit = pb.Submit()  # a copy: the previous attempt may still be in an outbox
         submit.CopyFrom(self._submit)
         submit.request_id = engine_id
         self._runtime.expect(engine_id, attempt, self._reservation)
@@ -206,12 +206,12 @@ class Dispatch:
         except BaseException:
             self._runtime.unsent(engine_id)
             raise
-        self._tries.append(attempt)
+        self._attempts.append(attempt)
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
         """Whether another host has it now."""
         previous, broken = self._now, self._broken + (failure.code in BROKEN)
-        if failure.code not in ELSEWHERE or len(self._tries) == MOST_TRIES or broken == MOST_BROKEN:
+        if failure.code not in ELSEWHERE or len(self._attempts) == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
             return False
         hosts = self._others(await self._hosts(), must_accept=failure.code == HUNG)
         # Looked at after the wait for the database, in which a host that hung may have gone on.
@@ -246,18 +246,18 @@ class Dispatch:
         others = [host for host in hosts if host != self._now.host]
         if must_accept:
             others = [host for host in others if fleet.accepts(host, base)]
-        tried = {attempt.host for attempt in self._tries}
+        tried = {attempt.host for attempt in self._attempts}
         return tuple([host for host in others if host not in tried] or others)
 
-    def _abandon(self, attempt: HostTry) -> None:
+    def _abandon(self, attempt: HostAttempt) -> None:
         attempt.close()
         self._runtime.usage.abandon(attempt.host, attempt.engine_id, reported=attempt.report is not None)
         self._runtime.reservations.ended(attempt.engine_id, 0)
 
     # -- what becomes of it ----------------------------------------------------------
 
-    def ended(self, attempt: HostTry) -> None:
-        """A try is over. If it failed while somebody reads, the reader decides what follows."""
+    def ended(self, attempt: HostAttempt) -> None:
+        """An attempt ended. If it failed while its output is being read, the reader decides what follows."""
         report = attempt.report
         if self._settled or attempt is not self._now:
             if report is not None:
@@ -299,7 +299,7 @@ class Dispatch:
             return
         self._settled = True
         current, context, principal = self._now, self._context, self._context.principal
-        waited_ms = round((current.sent_at - self._tries[0].sent_at) * 1000)
+        waited_ms = round((current.sent_at - self._attempts[0].sent_at) * 1000)
         ended = Ended(
             request_id=self._submit.request_id,
             tenant=principal.tenant,

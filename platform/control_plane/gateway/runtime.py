@@ -27,8 +27,8 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 
-class Try(Protocol):
-    """One try of an engine request, which ends with one of these."""
+class Attempt(Protocol):
+    """One attempt of a request on an engine. It ends with exactly one of these calls."""
 
     def finished(self, host: str, finished: pb.Finished) -> None:
         """The engine reports its end."""
@@ -43,7 +43,7 @@ class Runtime:
     def __init__(self) -> None:
         settings = config.current()
         self.closing = False  # what runs is cut off by this process itself
-        self._tries: dict[str, Try] = {}
+        self._attempts: dict[str, Attempt] = {}
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
@@ -65,24 +65,24 @@ class Runtime:
         self.fleet.start()
         self.resume_relay.start()
 
-    def expect(self, engine_id: str, attempt: Try, reservation: Reservation | None) -> None:
+    def expect(self, engine_id: str, attempt: Attempt, reservation: Reservation | None) -> None:
         """An engine request is about to be sent."""
-        self._tries[engine_id] = attempt
+        self._attempts[engine_id] = attempt
         if reservation is not None:
             self.reservations.expect(engine_id, reservation)
 
     def unsent(self, engine_id: str) -> None:
         """It reached no host."""
-        self._tries.pop(engine_id, None)
+        self._attempts.pop(engine_id, None)
         self.reservations.ended(engine_id, 0)
 
     def _finished(self, host: str, finished: pb.Finished) -> None:
-        if attempt := self._tries.pop(finished.request_id, None):
+        if attempt := self._attempts.pop(finished.request_id, None):
             attempt.finished(host, finished)
 
     def _lost(self, engine_ids: Iterable[str]) -> None:
         for engine_id in engine_ids:
-            if attempt := self._tries.pop(engine_id, None):
+            if attempt := self._attempts.pop(engine_id, None):
                 attempt.lost()
 
     async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
@@ -96,7 +96,7 @@ class Runtime:
         await _within(1.0, self.resume_relay.close())
         self.sessions.close()
         self.closing = True
-        self._lost([*self._tries])
+        self._lost([*self._attempts])
         await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
         await _within(1.0, self.fleet.close())
         await _within(2.0, self.reservations.close(), self.idempotency.close())

@@ -9,7 +9,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from control_plane.http.request_id import accept_or_make, set_request_id
+from control_plane.http.request_id import accept_or_make, current_request_id, set_request_id
 
 SyncNext = Callable[[HttpRequest], HttpResponseBase]
 AsyncNext = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
@@ -66,12 +66,10 @@ class RequestIdMiddleware(HybridMiddleware):
     """Gives every request an id, in the `X-Request-Id` of the answer, in logs and in error bodies."""
 
     def before(self, request: HttpRequest) -> None:
-        request_id = accept_or_make(request.headers.get("X-Request-Id"))
-        request.META["lorikeet.request_id"] = request_id
-        set_request_id(request_id)
+        set_request_id(accept_or_make(request.headers.get("X-Request-Id")))
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        response["X-Request-Id"] = request.META["lorikeet.request_id"]
+        response["X-Request-Id"] = current_request_id()
         return response
 
 

@@ -76,12 +76,12 @@ def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
         mark_version_overflowed(version)
 
 
-def abandon_tries(engine_ids: Sequence[str]) -> None:
-    """Other hosts were asked after these tries, or the request was refused: they are nobody's usage."""
+def abandon_attempts(engine_ids: Sequence[str]) -> None:
+    """Attempts that another host replaced, or whose request was refused: they are not billed."""
     AbandonedTry.objects.bulk_create([AbandonedTry(engine_id=one) for one in engine_ids], ignore_conflicts=True)
 
 
-def forget_abandoned_tries() -> int:
+def forget_abandoned_attempts() -> int:
     """Delete what no journal can bring up any more. Returns how many rows."""
     return AbandonedTry.objects.filter(created_at__lt=timezone.now() - ABANDONED_KEPT).delete()[0]
 

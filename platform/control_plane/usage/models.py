@@ -266,7 +266,7 @@ class StorageDay(models.Model):
 
 
 class AbandonedTry(models.Model):
-    """A try of a request after which another host was asked: what its host's journal says of it is billed to nobody."""
+    """An attempt that another host replaced. What its host's journal reports of it is not billed."""
 
     engine_id = models.CharField(primary_key=True, max_length=64)
     created_at = models.DateTimeField(auto_now_add=True)

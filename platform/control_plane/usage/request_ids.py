@@ -4,7 +4,7 @@ The engine keeps usage by this id. If the web process dies before it stored the 
 the engine's journal can still charge it to the right key or member, because the id says which.
 
 ``req_<16 random bytes><k|u><key or user><c|t><s|w>``: key or member, chat or text, streamed or whole. A second or third
-try of the request, on another host, has ``.2`` or ``.3`` behind that.
+attempt of the request, on another host, has ``.2`` or ``.3`` behind that.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def parse(request_id: str) -> RequestOrigin | None:
     return RequestOrigin(_BY_LETTER[endpoint], streamed == "s", **ids)
 
 
-def of_try(request_id: str, number: int) -> str:
-    """By which an engine knows the request at its first, second ... try."""
+def of_attempt(request_id: str, number: int) -> str:
+    """The id of the request on an engine, by the number of the attempt, from 1."""
     return request_id if number == 1 else f"{request_id}.{number}"
 
 
 def of_request(engine_id: str) -> str:
-    """The request of which that is a try."""
+    """The request that an engine id is an attempt of."""
     return engine_id.partition(".")[0]
 
 

@@ -39,5 +39,5 @@ def pull_usage() -> None:
 
 @shared_task(name="usage.forget_abandoned")
 def forget_abandoned() -> None:
-    """Delete tries of requests that no journal can bring up any more."""
-    actions.forget_abandoned_tries()
+    """Delete abandoned attempts that are too old for any journal to report."""
+    actions.forget_abandoned_attempts()

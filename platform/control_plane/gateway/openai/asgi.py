@@ -22,7 +22,7 @@ from django.urls import set_script_prefix
 from control_plane import config
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError, too_large
-from control_plane.gateway.openai.callers import CALLER, Authentication, identify
+from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.body_guard import declared_length
@@ -45,6 +45,8 @@ class ApiHeadersMiddleware(RequestIdMiddleware):
 class GatewayHandler(ASGIHandler):
     """Serves the project's URLs below /v1."""
 
+    request_class = GatewayRequest
+
     def load_middleware(self, is_async: bool = False) -> None:
         self._view_middleware: list[Any] = []
         self._template_response_middleware: list[Any] = []
@@ -59,9 +61,9 @@ class GatewayHandler(ASGIHandler):
         work is all on threads of its own, and each signal would cost a request two switches of thread.
         """
         set_script_prefix(get_script_prefix(scope))
-        caller = await identify(scope)
-        # Nobody's body is not read: the view answers without it, as it asks for the caller first.
-        owner = tenant_holder(caller.principal.tenant.pk) if caller.principal else None
+        authentication = await identify(scope)
+        # Without a caller the body is not read: the view raises the authentication's error first.
+        owner = tenant_holder(authentication.principal.tenant.pk) if authentication.principal else None
         with HeldBody(budget, owner) as held:
             body = BytesIO()
             try:
@@ -70,12 +72,13 @@ class GatewayHandler(ASGIHandler):
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:
-                caller = Authentication(error=error)
+                authentication = Authentication(error=error)
             request, refusal = self.create_request(scope, body)
             if request is None:
                 await self.send_response(refusal or HttpResponseBadRequest(), send)
                 return
-            request.META[CALLER] = caller
+            assert isinstance(request, GatewayRequest)
+            request.authentication = authentication
             await self._answer_or_disconnect(request, receive, send)
 
     async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:

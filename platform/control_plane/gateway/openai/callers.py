@@ -1,4 +1,4 @@
-"""Who sends a request of /v1, known from its headers: before a byte of its body is read."""
+"""The caller of a request to /v1: authenticated from its headers, before its body is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
 from control_plane.access.principal import Principal
@@ -14,15 +15,19 @@ from control_plane.gateway.runtime import runtime
 from control_plane.http.bearer import token_of
 from control_plane.http.connections import prove, tenant_holder
 
-CALLER = "lorikeet.caller"
-
 
 @dataclass(frozen=True)
 class Authentication:
-    """A principal, or why there is no answer: who it is, or how much they sent."""
+    """A principal, or the error to answer with: a bad key, a body that is too large, a limit."""
 
     principal: Principal | None = None
     error: Exception | None = None
+
+
+class GatewayRequest(ASGIRequest):
+    """A request to /v1. ``GatewayHandler`` sets its authentication before the view runs."""
+
+    authentication = Authentication()
 
 
 async def identify(scope: Mapping[str, Any]) -> Authentication:
@@ -35,13 +40,13 @@ async def identify(scope: Mapping[str, Any]) -> Authentication:
         principal = await runtime().admission_cache.caller(token)
         prove(scope, tenant_holder(principal.tenant.pk))
         return Authentication(principal)
-    except Exception as error:  # the view that asks for the caller answers with it
+    except Exception as error:  # raised by caller_of, in the view
         return Authentication(error=error)
 
 
 def caller_of(request: HttpRequest) -> Principal:
-    """Raises what was met before: ApiError or LorikeetError (401, 403, 413, 429, 503), or an error of the database."""
-    caller: Authentication = request.META[CALLER]
-    if caller.principal is None:
-        raise caller.error or MissingKeyError()
-    return caller.principal
+    """Raises the authentication error: ApiError or LorikeetError (401, 403, 413, 429, 503), or one of the database."""
+    assert isinstance(request, GatewayRequest), "GatewayHandler makes the requests of /v1"
+    if request.authentication.principal is None:
+        raise request.authentication.error or MissingKeyError()
+    return request.authentication.principal

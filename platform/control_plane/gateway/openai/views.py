@@ -151,7 +151,6 @@ async def _answer(
     pending: Undispatched,
 ) -> HttpResponseBase:
     request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
-    request.META["lorikeet.request_id"] = request_id
     set_request_id(request_id)
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
     pending.dispatched()

@@ -19,7 +19,7 @@ from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.usage.actions import Ended, abandon_tries, record_events
+from control_plane.usage.actions import Ended, abandon_attempts, record_events
 from control_plane.usage.models import ApiEndpoint
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class RequestContext:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A try that is over: what it adds to the ledger, or that it adds nothing; whether its engine keeps a record."""
+    """An attempt that ended: what it adds to the ledger, or that it adds nothing; whether its engine keeps a record."""
 
     host: str
     engine_id: str
@@ -75,11 +75,11 @@ class UsageWriter:
         self._add(_Entry(host, engine_id, ended=ended, acknowledge=reported))
 
     def abandon(self, host: str, engine_id: str, *, reported: bool) -> None:
-        """Another host was asked after this try."""
+        """The request went to another host after this attempt."""
         self._add(_Entry(host, engine_id, abandoned=True, acknowledge=reported))
 
     def acknowledge(self, host: str, engine_id: str) -> None:
-        """The engine reports the end of a try that is accounted for already."""
+        """The engine reports the end of an attempt that is accounted for already."""
         self._add(_Entry(host, engine_id, acknowledge=True))
 
     def _add(self, entry: _Entry) -> None:
@@ -116,5 +116,5 @@ class UsageWriter:
 def store(batch: list[_Entry]) -> None:
     """One transaction for the whole batch."""
     with transaction.atomic():
-        abandon_tries([entry.engine_id for entry in batch if entry.abandoned])
+        abandon_attempts([entry.engine_id for entry in batch if entry.abandoned])
         record_events([entry.ended for entry in batch if entry.ended is not None])
