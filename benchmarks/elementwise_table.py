@@ -24,7 +24,7 @@ from rows import BANDWIDTH, Rows, traffic
 
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, parameters_of, sample
-from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
 from lora_kernels.sampling import sample_tokens
 
 HIDDEN, INNER, VOCAB = 4096, 14336, 128256
@@ -49,7 +49,7 @@ def random(*shape: int) -> torch.Tensor:
 def norm(tokens: int) -> Kernel:
     x, residual, out = (random(LAYERS, tokens, HIDDEN) for _ in range(3))
     weight = random(HIDDEN)
-    return lambda layer: add_rms_norm(x[layer], residual[layer], weight, 1e-5, out[layer]), 4 * x[0].nbytes
+    return lambda layer: add_norm(x[layer], residual[layer], weight, 1e-5, out[layer]), 4 * x[0].nbytes
 
 
 def rope(tokens: int) -> Kernel:
@@ -70,7 +70,7 @@ def rope(tokens: int) -> Kernel:
 
 def silu(tokens: int) -> Kernel:
     gate_up, out = random(LAYERS, tokens, 2 * INNER), random(LAYERS, tokens, INNER)
-    return lambda layer: silu_mul(gate_up[layer], out[layer]), gate_up[0].nbytes + out[0].nbytes
+    return lambda layer: gated_activation(gate_up[layer], out[layer]), gate_up[0].nbytes + out[0].nbytes
 
 
 def embedding(tokens: int) -> Kernel:

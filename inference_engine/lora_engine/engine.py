@@ -171,7 +171,7 @@ class Engine:
             "engine_version": __version__,
             "model": self.loaded.name,
             "base_digest": self.loaded.digest,
-            "family": self.model_config.family,
+            "family": self.model_config.family.model_type,
             "device": self.loaded.device_name,
             "dtype": str(self.pool.data.dtype).removeprefix("torch."),
             "max_context": self.max_context,

@@ -41,6 +41,7 @@ def _attend_block(
     HEAD_PAD: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WHOLE: tl.constexpr,
+    SOFTCAP: tl.constexpr,
 ):
     """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
 
@@ -55,6 +56,8 @@ def _attend_block(
     dims_ok = dims < HEAD_DIM
     k = tl.load(pool_ptr + pool_rows[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
     scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
+    if SOFTCAP > 0:  # the scale is then for exp2 of twice what is capped: cap * tanh(a) = cap - 2 cap / (1 + e^2a)
+        scores = (SOFTCAP - 2 * SOFTCAP / (1.0 + tl.exp2(scores))) * 1.4426950408889634
     if not WHOLE:
         visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
         if window > 0:
@@ -96,6 +99,7 @@ def _decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     PDL: tl.constexpr,
 ):
     launch_dependents(PDL)
@@ -144,6 +148,7 @@ def _decode_kernel(
             HEAD_PAD,
             BLOCK_N,
             False,
+            SOFTCAP,
         )
     if SPLITS == 1:
         out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
@@ -208,6 +213,7 @@ def _prefill_kernel(
     PAGE_TOKENS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    SOFTCAP: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(0) * 4
     length = tl.load(tile + 2)
@@ -240,12 +246,12 @@ def _prefill_kernel(
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = _attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
-            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True,
+            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True, SOFTCAP,
         )  # fmt: skip
     for key_start in range(whole, stop, BLOCK_N):
         acc, best, total = _attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
-            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False,
+            kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(
@@ -289,11 +295,14 @@ def paged_decode(
     page_tokens: int,
     splits: int,
     window: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
 ) -> None:
     """One query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
 
     ``pool [num_pages, page_elems]`` of this layer; ``table [sequences, max pages]`` int32; ``lengths [sequences]``
-    int32, the new token included; a length of 0 writes zeros when unsplit, and must not be split.
+    int32, the new token included; a length of 0 writes zeros when unsplit, and must not be split. ``scale`` of the
+    scores, by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
@@ -317,7 +326,7 @@ def paged_decode(
         table.stride(0),
         out.stride(0),
         window,
-        head_dim**-0.5 * 1.4426950408889634,
+        _scale_log2e(scale, head_dim, softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         HEAD_DIM=head_dim,
@@ -326,6 +335,7 @@ def paged_decode(
         BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
         BLOCK_N=keys,
         SPLITS=splits,
+        SOFTCAP=softcap,
         num_warps=warps,
         num_stages=stages,
         **pdl_options(q),
@@ -368,6 +378,8 @@ def paged_prefill(
     kv_heads: int,
     page_tokens: int,
     window: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
     block_m: int = 64,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
@@ -390,7 +402,7 @@ def paged_prefill(
         table.stride(0),
         out.stride(0),
         window,
-        head_dim**-0.5 * 1.4426950408889634,
+        _scale_log2e(scale, head_dim, softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         HEAD_DIM=head_dim,
@@ -398,9 +410,16 @@ def paged_prefill(
         PAGE_TOKENS=page_tokens,
         BLOCK_M=block_m,
         BLOCK_N=keys,
+        SOFTCAP=softcap,
         num_warps=warps,
         num_stages=stages,
     )
+
+
+def _scale_log2e(scale: float | None, head_dim: int, softcap: float) -> float:
+    """What scores are multiplied with before an exponential to the base 2; see ``SOFTCAP`` in the kernel."""
+    scale = head_dim**-0.5 if scale is None else scale
+    return 1.4426950408889634 * (2 * scale / softcap if softcap else scale)
 
 
 def _check_pool(pool: torch.Tensor, page_tokens: int, kv_heads: int, head_dim: int) -> None:

@@ -10,7 +10,7 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 
 @triton.jit
-def _rms_norm_kernel(
+def _norm_kernel(
     x_ptr,
     residual_ptr,
     weight_ptr,
@@ -19,9 +19,13 @@ def _rms_norm_kernel(
     residual_stride,
     out_stride,
     eps,
+    scale,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    SCALED: tl.constexpr,
+    CENTRED: tl.constexpr,
+    ROUNDED_FIRST: tl.constexpr,
     PDL: tl.constexpr,
 ):
     launch_dependents(PDL)
@@ -32,30 +36,45 @@ def _rms_norm_kernel(
     grid_dependency_wait(PDL)
     x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     if HAS_RESIDUAL:
-        x = (
-            x.to(tl.float32)
-            + tl.load(residual_ptr + row * residual_stride + columns, mask=ok, other=0.0).to(tl.float32)
-        ).to(residual_ptr.dtype.element_ty)
+        added = x.to(tl.float32)
+        if SCALED:
+            added = (added * scale).to(x.dtype).to(tl.float32)
+        added += tl.load(residual_ptr + row * residual_stride + columns, mask=ok, other=0.0).to(tl.float32)
+        x = added.to(residual_ptr.dtype.element_ty)
         tl.store(residual_ptr + row * residual_stride + columns, x, mask=ok)
     wide = x.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
-    out = (wide * scale).to(out_ptr.dtype.element_ty) * weight
+    if CENTRED:
+        wide = tl.where(ok, wide - tl.sum(wide, axis=0) / SIZE, 0.0)
+    out = wide * tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
+    if ROUNDED_FIRST:
+        out = out.to(out_ptr.dtype.element_ty)
+    out = out * weight
     tl.store(out_ptr + row * out_stride + columns, out.to(out_ptr.dtype.element_ty), mask=ok)
 
 
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, eps: float, out: torch.Tensor
+def add_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    *,
+    scale: float = 1.0,
+    centred: bool = False,
+    rounded_first: bool = True,
 ) -> None:
-    """``residual += x`` in place (if there is one), then ``out = rms_norm(residual) * weight``; all ``[tokens, size]``.
+    """``residual += scale * x`` in place (if there is one), then ``out = norm(residual) * weight``; ``[tokens, size]``.
 
-    The sum is rounded to the residual's dtype before it is normalised, as two separate steps would.
+    The norm is by root mean square, after taking off the mean if ``centred``. The sum is rounded to the residual's
+    dtype before it is normalised, and the norm to ``out``'s before it is multiplied, if ``rounded_first``: as separate
+    steps would. ``out`` may be ``x``.
     """
     size = x.shape[1]
     if weight.shape != (size,) or out.shape != x.shape:
         raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}, out {tuple(out.shape)}")
     target = residual if residual is not None else x
     block = triton.next_power_of_2(size)
-    _rms_norm_kernel[(x.shape[0],)](
+    _norm_kernel[(x.shape[0],)](
         x,
         target,
         weight,
@@ -64,12 +83,29 @@ def add_rms_norm(
         target.stride(0),
         out.stride(0),
         eps,
+        scale,
         SIZE=size,
         BLOCK=block,
         HAS_RESIDUAL=residual is not None,
+        SCALED=scale != 1.0,
+        CENTRED=centred,
+        ROUNDED_FIRST=rounded_first,
         num_warps=min(16, max(1, block // 512)),  # of the block: it is a power of two, whatever the width is
         **pdl_options(x),
     )
+
+
+@triton.jit
+def _dims_of_pairs(pairs, HALF: tl.constexpr, ROTARY_HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """The two dimensions of each pair of a head. Beyond those that rotate, any pairing will do."""
+    if INTERLEAVED:
+        low, high = 2 * pairs, 2 * pairs + 1
+    elif ROTARY_HALF == HALF:
+        low, high = pairs, pairs + HALF
+    else:
+        low = tl.where(pairs < ROTARY_HALF, pairs, pairs + ROTARY_HALF)
+        high = tl.where(pairs < ROTARY_HALF, pairs + ROTARY_HALF, pairs + HALF)
+    return low, high
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -92,6 +128,9 @@ def _rope_kv_kernel(
     HALF_PAD: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     QK_NORM: tl.constexpr,
+    ROUNDED_FIRST: tl.constexpr,
+    ROTARY_HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
     BLOCK_T: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -101,22 +140,23 @@ def _rope_kv_kernel(
     head = tl.program_id(1)
     HALF: tl.constexpr = HEAD_DIM // 2
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
-    dims = tl.arange(0, HALF_PAD)
+    pairs = tl.arange(0, HALF_PAD)
+    low_dims, high_dims = _dims_of_pairs(pairs, HALF, ROTARY_HALF, INTERLEAVED)
     exists = tokens < num_tokens
-    ok = exists[:, None] & (dims < HALF)[None, :]
+    ok = exists[:, None] & (pairs < HALF)[None, :]
     row = tl.load(positions_ptr + tokens, mask=exists, other=0).to(tl.int64) * table_stride
     slot = tl.load(slot_mapping_ptr + tokens, mask=exists, other=0).to(tl.int64)
-    cos = tl.load(cos_ptr + row[:, None] + dims[None, :], mask=ok, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + row[:, None] + HALF + dims[None, :], mask=ok, other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + row[:, None] + low_dims[None, :], mask=ok, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + row[:, None] + high_dims[None, :], mask=ok, other=0.0).to(tl.float32)
     grid_dependency_wait(PDL)
-    place = qkv_ptr + (tokens.to(tl.int64) * qkv_stride)[:, None] + head * HEAD_DIM + dims[None, :]
-    low = tl.load(place, mask=ok, other=0.0)
-    high = tl.load(place + HALF, mask=ok, other=0.0)
+    place = qkv_ptr + (tokens.to(tl.int64) * qkv_stride)[:, None] + head * HEAD_DIM
+    low = tl.load(place + low_dims[None, :], mask=ok, other=0.0)
+    high = tl.load(place + high_dims[None, :], mask=ok, other=0.0)
     if head >= HEADS + KV_HEADS:
         value = (slot + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM
-        value_place = pool_ptr + value[:, None] + dims[None, :]
-        tl.store(value_place, low, mask=ok)
-        tl.store(value_place + HALF, high, mask=ok)
+        value_place = pool_ptr + value[:, None]
+        tl.store(value_place + low_dims[None, :], low, mask=ok)
+        tl.store(value_place + high_dims[None, :], high, mask=ok)
         return
     a, b = low.to(tl.float32), high.to(tl.float32)
     if QK_NORM:
@@ -124,14 +164,16 @@ def _rope_kv_kernel(
         norm_ptr = q_norm_ptr
         if head >= HEADS:
             norm_ptr = k_norm_ptr
-        norm_low = tl.load(norm_ptr + dims, mask=dims < HALF, other=0.0).to(tl.float32)[None, :]
-        norm_high = tl.load(norm_ptr + HALF + dims, mask=dims < HALF, other=0.0).to(tl.float32)[None, :]
-        a = (a * scale).to(low.dtype).to(tl.float32) * norm_low
-        b = (b * scale).to(low.dtype).to(tl.float32) * norm_high
+        norm_low = tl.load(norm_ptr + low_dims, mask=pairs < HALF, other=0.0).to(tl.float32)[None, :]
+        norm_high = tl.load(norm_ptr + high_dims, mask=pairs < HALF, other=0.0).to(tl.float32)[None, :]
+        a, b = a * scale, b * scale
+        if ROUNDED_FIRST:
+            a, b = a.to(low.dtype).to(tl.float32), b.to(low.dtype).to(tl.float32)
+        a, b = a * norm_low, b * norm_high
     if head >= HEADS:
-        place = pool_ptr + (slot * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None] + dims[None, :]
-    tl.store(place, (a * cos - b * sin).to(low.dtype), mask=ok)
-    tl.store(place + HALF, (b * cos + a * sin).to(low.dtype), mask=ok)
+        place = pool_ptr + (slot * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None]
+    tl.store(place + low_dims[None, :], (a * cos - b * sin).to(low.dtype), mask=ok)
+    tl.store(place + high_dims[None, :], (b * cos + a * sin).to(low.dtype), mask=ok)
 
 
 def rope_and_write_kv(
@@ -149,10 +191,16 @@ def rope_and_write_kv(
     q_norm: torch.Tensor | None = None,
     k_norm: torch.Tensor | None = None,
     eps: float = 0.0,
+    rounded_first: bool = True,
+    rotary_dim: int | None = None,
+    interleaved: bool = False,
 ) -> None:
     """Normalise (if the model does) and rotate queries in place in ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``;
     rotate keys and copy values into the pool, each token's into its slot. ``cos``, ``sin`` ``[positions, head_dim]``,
-    the sine's first half negated; ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``."""
+    the sine of each pair's first dimension negated; ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``.
+
+    Pairs are dimensions i and i + half of the first ``rotary_dim`` (None: all), or 2i and 2i + 1 if ``interleaved``;
+    where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``."""
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
             f"qkv has {qkv.shape[1]} columns, but {heads} + 2 x {kv_heads} heads of {head_dim} need "
@@ -179,6 +227,9 @@ def rope_and_write_kv(
         HALF_PAD=triton.next_power_of_2(head_dim // 2),
         PAGE_TOKENS=page_tokens,
         QK_NORM=q_norm is not None,
+        ROUNDED_FIRST=rounded_first,
+        ROTARY_HALF=(head_dim if rotary_dim is None else rotary_dim) // 2,
+        INTERLEAVED=interleaved,
         BLOCK_T=block,
         num_warps=block // 4,
         **pdl_options(qkv),
@@ -186,7 +237,16 @@ def rope_and_write_kv(
 
 
 @triton.jit
-def _silu_mul_kernel(x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+def _gated_activation_kernel(
+    x_ptr,
+    out_ptr,
+    x_stride,
+    out_stride,
+    INNER: tl.constexpr,
+    BLOCK: tl.constexpr,
+    GELU: tl.constexpr,
+    PDL: tl.constexpr,
+):
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
     row = tl.program_id(0).to(tl.int64)
@@ -195,23 +255,28 @@ def _silu_mul_kernel(x_ptr, out_ptr, x_stride, out_stride, INNER: tl.constexpr, 
     gate = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     up = tl.load(x_ptr + row * x_stride + INNER + columns, mask=ok, other=0.0)
     wide = gate.to(tl.float32)
-    activated = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)
+    # GELU by tanh is x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)), since 1 + tanh(a) = 2 sigmoid(2 a).
+    steep = 1.5957691216057308 * (wide + 0.044715 * wide * wide * wide) if GELU else wide
+    activated = (wide / (1.0 + tl.exp(-steep))).to(gate.dtype)
     tl.store(out_ptr + row * out_stride + columns, activated * up, mask=ok)
 
 
-def silu_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
-    """``out = silu(gate) * up`` of ``gate_up [tokens, 2 * inner]``."""
+def gated_activation(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -> None:
+    """``out = activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``; "silu", or "gelu_tanh"."""
     inner = gate_up.shape[1] // 2
     if out.shape != (gate_up.shape[0], inner):
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, so out must be {(gate_up.shape[0], inner)}")
+    if activation not in ("silu", "gelu_tanh"):
+        raise ValueError(f"activation {activation!r} has no kernel; there are silu and gelu_tanh")
     block = min(1024, triton.next_power_of_2(inner))
-    _silu_mul_kernel[(gate_up.shape[0], triton.cdiv(inner, block))](
+    _gated_activation_kernel[(gate_up.shape[0], triton.cdiv(inner, block))](
         gate_up,
         out,
         gate_up.stride(0),
         out.stride(0),
         INNER=inner,
         BLOCK=block,
+        GELU=activation == "gelu_tanh",
         num_warps=4,
         **pdl_options(out),
     )

@@ -51,6 +51,8 @@ def paged_attention(
     page_tokens: int,
     kv_heads: int,
     window: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """Causal attention of one sequence in float64: ``q [queries, heads, head_dim]`` at positions
     ``query_start, query_start + 1, …`` over the sequence's ``pages``."""
@@ -59,7 +61,9 @@ def paged_attention(
     kv = pool[pages.long()].view(-1, 2, page_tokens, kv_heads, head_dim).double()
     k, v = (kv[:, half].reshape(-1, kv_heads, head_dim)[:total] for half in (0, 1))
     k, v = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q.double(), k) / head_dim**0.5
+    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * (head_dim**-0.5 if scale is None else scale)
+    if softcap:
+        scores = (scores / softcap).tanh() * softcap
     positions = torch.arange(query_start, total, device=q.device)[:, None]
     keys = torch.arange(total, device=q.device)[None]
     hidden = keys > positions

@@ -15,6 +15,7 @@ import pytest
 import torch
 from lorikeet_testing.tiny_models import (
     ADAPTERS,
+    ENGINE_SETTINGS,
     FAMILIES,
     VOCAB,
     Adapter,
@@ -33,6 +34,7 @@ from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.sampling import sample
 
 NEW_TOKENS = 16
+NEW_PARTS = [name for name, (kind, _) in FAMILIES.items() if kind not in ("llama", "mistral", "qwen2", "qwen3")]
 LENGTHS = (1, 2, 15, 16, 17, 33, 50, 97)
 
 
@@ -43,6 +45,7 @@ class Family:
     folder: Path
     adapters: dict[str, Adapter]
     reference: PeftModel
+    settings: dict[str, Any]  # of every engine for it
 
     def greedy(self, prompt: list[int], adapter: str) -> list[int]:
         def generate(model: Any) -> list[int]:
@@ -100,7 +103,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Family
                     reference = PeftModel.from_pretrained(model, adapter.folder, adapter_name=adapter.name)
                 else:
                     reference.load_adapter(adapter.folder, adapter_name=adapter.name)
-            made[name] = Family(root / "model", adapters, reference.float().eval())
+            made[name] = Family(root / "model", adapters, reference.float().eval(), ENGINE_SETTINGS.get(name, {}))
         return made[name]
 
     return make
@@ -108,7 +111,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Family
 
 def build_engine(family: Family, **settings: Any) -> Engine:
     source = LoadedAdapters()
-    engine = Engine(EngineConfig(model=family.folder, **{"pool_mb": 24, **settings}), source)
+    engine = Engine(EngineConfig(model=family.folder, **{"pool_mb": 24, **family.settings, **settings}), source)
     for adapter in family.adapters.values():
         source.add(pack_for(engine, adapter))
     return engine
@@ -146,7 +149,9 @@ def decode_beside(engine: Engine, requests: list[GenerationRequest]) -> dict[str
 Steps = dict[str, tuple[list[int], list[torch.Tensor]]]
 
 
-def generate_with_logits(engine: Engine, requests: list[GenerationRequest], patch: pytest.MonkeyPatch) -> Steps:
+def generate_with_logits(
+    engine: Engine, requests: list[GenerationRequest], patch: pytest.MonkeyPatch, new_tokens: int = NEW_TOKENS
+) -> Steps:
     """Each request's tokens, and the logits each of them was chosen from, in mixed, chunked batches."""
     steps: Steps = {request.request_id: ([], []) for request in requests}
     seen: deque[torch.Tensor] = deque()  # in the order of the deltas, which on a GPU come a step later
@@ -159,7 +164,7 @@ def generate_with_logits(engine: Engine, requests: list[GenerationRequest], patc
     if torch.cuda.is_available():
         patch.setattr("lora_engine.graph_runner.sample", spy)
     for request in requests:  # with log-probabilities, every step goes through ``sample``
-        params = SamplingParams(max_tokens=NEW_TOKENS, logprobs=True)
+        params = SamplingParams(max_tokens=new_tokens, logprobs=True)
         engine.add_request(dataclasses.replace(request, sampling=params))
     while engine.has_work():
         for delta in engine.step().deltas:
@@ -263,6 +268,39 @@ def test_the_triton_backend_gives_the_same_tokens(families: Callable[[str], Fami
     for request in requests:
         wanted = family.greedy(request.prompt_token_ids, adapters[request.request_id])[:2]
         assert tokens[request.request_id] == wanted, adapters[request.request_id]
+
+
+@pytest.mark.parametrize(
+    ("name", "adapters"),
+    [(name, ["v-only-r1", "mlp-r5"] if "phi3" in name or "glm-" in name else [""]) for name in NEW_PARTS],
+)
+def test_kernels_of_what_families_differ_in(
+    families: Callable[[str], Family], name: str, adapters: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms, rotations, soft caps, scales, activations and fused modules: a prompt and a decode step of each family."""
+    family = families(name)
+    engine = build_engine(family, backend="triton", dtype="float32", cuda_graphs=False, pool_mb=2)
+    prompt = [random.Random(name).randrange(VOCAB) for _ in range(9)]
+    requests = [
+        GenerationRequest(a, prompt, SamplingParams(max_tokens=2), family.adapters[a].digest if a else "")
+        for a in adapters
+    ]
+    for adapter, (tokens, got) in generate_with_logits(engine, requests, monkeypatch, new_tokens=2).items():
+        want = family.logits(prompt + tokens[:-1], adapter)[-len(tokens) :]
+        assert float(((torch.stack(got) - want).norm(dim=-1) / want.norm(dim=-1)).max()) < 1e-5, adapter
+
+
+def test_long_prompts_of_a_model_with_two_sets_of_rotary_factors(families: Callable[[str], Family]) -> None:
+    """Beyond the length that it was first trained for, transformers takes the long factors for the whole prompt."""
+    family = families("phi4-mini-longrope-partial")
+    rnd = random.Random(1)
+    requests = [
+        GenerationRequest(str(n), [rnd.randrange(VOCAB) for _ in range(n)], SamplingParams(max_tokens=NEW_TOKENS))
+        for n in (129, 200)
+    ]
+    tokens, _ = run_all(build_engine(family, max_context=512), requests)
+    for request in requests:
+        assert tokens[request.request_id] == family.greedy(request.prompt_token_ids, "")
 
 
 class RunAgain:

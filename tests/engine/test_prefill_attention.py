@@ -34,7 +34,7 @@ def check(
     prefill: PrefillAttention, shape: ModelShape, chunks: list[tuple[int, int]], window: int, most: float
 ) -> None:
     """``chunks`` of (tokens, context), behind three rows that are not theirs."""
-    device, dtype = shape.cos.device, shape.cos.dtype
+    device, dtype = shape.device, shape.dtype
     free = random.Random(1).sample(range(1, PAGES), PAGES - 1)
     pool = torch.full((PAGES, 2, PAGE_TOKENS, shape.kv_heads * shape.head_dim), float("nan"))
     spans, row = [], 3

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lora_kernels import reference
-from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -27,10 +27,10 @@ def test_add_rms_norm(dtype: torch.dtype, size: int) -> None:
     x, residual, weight = random(5, size, dtype=dtype), random(5, size, dtype=dtype), random(size, dtype=dtype)
     out = torch.full_like(x, float("nan"))
     added = residual + x
-    add_rms_norm(x, residual, weight, 1e-5, out)
+    add_norm(x, residual, weight, 1e-5, out)
     assert torch.equal(residual, added)
     assert close(out, reference.rms_norm(added, weight, 1e-5))
-    add_rms_norm(x, None, weight, 1e-5, out)
+    add_norm(x, None, weight, 1e-5, out)
     assert close(out, reference.rms_norm(x, weight, 1e-5))
 
 
@@ -79,5 +79,5 @@ def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
 def test_silu_mul(dtype: torch.dtype) -> None:
     x = random(5, 300, dtype=dtype)
     out = torch.full((5, 150), float("nan"), device=DEVICE, dtype=dtype)
-    silu_mul(x, out)
+    gated_activation(x, out)
     assert close(out, reference.silu_mul(x))

@@ -9,7 +9,7 @@ from lorikeet_testing.compiled_shapes import launches
 from lorikeet_testing.model_shapes import SHAPES
 
 from lora_kernels import reference
-from lora_kernels.elementwise import add_rms_norm
+from lora_kernels.elementwise import add_norm
 
 GPU = torch.cuda.is_available()
 WIDTHS = sorted({shape.hidden for shape in SHAPES.values()})
@@ -49,6 +49,6 @@ def test_norms_of_every_width(width: int) -> None:
     x, residual = (torch.randn(3, width, device=device).to(dtype) for _ in range(2))
     weight, out = torch.randn(width, device=device).to(dtype), torch.full_like(x, float("nan"))
     added = residual + x
-    add_rms_norm(x, residual, weight, 1e-5, out)
+    add_norm(x, residual, weight, 1e-5, out)
     torch.testing.assert_close(residual, added)
     torch.testing.assert_close(out, reference.rms_norm(added, weight, 1e-5))

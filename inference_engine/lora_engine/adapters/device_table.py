@@ -11,6 +11,8 @@ from lora_kernels.tables import MODULE_FIELDS, TARGETS, SlotTables
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
 
 _INDEX = {target: index for index, target in enumerate(TARGETS)}
+# A group's one module stands where the first of several would.
+_INDEX |= {group[-1]: _INDEX[group[0]] for group in TARGET_GROUPS if group[-1] not in _INDEX}
 
 
 class DeviceTable:

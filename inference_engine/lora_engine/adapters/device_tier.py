@@ -138,8 +138,9 @@ def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
     for targets in TARGET_GROUPS:
         start = 0
         for target in targets:
-            offsets[target] = start
-            start += shapes[target][1]
+            if target in shapes:
+                offsets[target] = start
+                start += shapes[target][1]
     return offsets
 
 

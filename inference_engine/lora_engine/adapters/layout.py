@@ -21,7 +21,10 @@ from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 from .host_memory import HostMemory, PageableMemory
 
 # Targets that read the same input, and are therefore shrunk together.
-TARGET_GROUPS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+# A model that has the last name of a group as one module has none of the others.
+TARGET_GROUPS = (
+    ("q_proj", "k_proj", "v_proj", "qkv_proj"), ("o_proj",), ("gate_proj", "up_proj", "gate_up_proj"), ("down_proj",),
+)  # fmt: skip
 COLUMN_PARALLEL = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})
 
 

@@ -23,11 +23,15 @@ class AttentionPlan:
     value_slots: torch.Tensor  # the same for the values
     key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
     value_rows: torch.Tensor
+    scale: float  # of the scores
+    softcap: float  # of the scores; 0 is none
     # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered positions it hides.
     masks: dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
-def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], dtype: torch.dtype) -> AttentionPlan:
+def plan_attention(
+    batch: StepBatch, pool: PagePool, windows: tuple[int, ...], scale: float, softcap: float, dtype: torch.dtype
+) -> AttentionPlan:
     """Build what the step's layers share. ``windows`` are the model's distinct sliding windows; 0 is full."""
     key_rows = (batch.block_table * 2).flatten()
     tokens = batch.block_table.shape[1] * pool.geometry.page_tokens
@@ -40,9 +44,8 @@ def plan_attention(batch: StepBatch, pool: PagePool, windows: tuple[int, ...], d
             hidden = hidden | (key_positions < lengths - window)
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
         masks[window] = mask[:, None, None, :], hidden.flatten().nonzero()[:, 0]
-    return AttentionPlan(
-        batch.slot_mapping, batch.slot_mapping + pool.geometry.page_tokens, key_rows, key_rows + 1, masks
-    )
+    value_slots = batch.slot_mapping + pool.geometry.page_tokens
+    return AttentionPlan(batch.slot_mapping, value_slots, key_rows, key_rows + 1, scale, softcap, masks)
 
 
 def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -62,7 +65,7 @@ def attend(
     if batch.num_decode:
         out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window)
     for span in batch.prefill:
-        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, window)
+        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, plan, window)
     return out
 
 
@@ -71,7 +74,7 @@ def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, wi
     k, v = (_gather(pool, layer, rows, hidden, q.shape[0]) for rows in (plan.key_rows, plan.value_rows))
     # The query heads that share a key head stand where the tokens of a prefill would: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
-    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
+    return _attention(grouped, k, v, mask, plan).reshape(q.shape)
 
 
 def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, count: int) -> torch.Tensor:
@@ -84,7 +87,9 @@ def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor
     return gathered.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
 
 
-def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, window: int) -> torch.Tensor:
+def _prefill(
+    q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, plan: AttentionPlan, window: int
+) -> torch.Tensor:
     g, halves = pool.geometry, pool.half_pages(layer)
     chunk = span.stop - span.start
     total = span.context + chunk
@@ -93,12 +98,24 @@ def _prefill(q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, win
         for half in (0, 1)
     )
     queries = q.transpose(0, 1)[None]
-    if span.context == 0 and (not window or chunk <= window):
-        attended = F.scaled_dot_product_attention(queries, k, v, is_causal=True, enable_gqa=True)
+    if span.context == 0 and (not window or chunk <= window) and not plan.softcap:
+        attended = F.scaled_dot_product_attention(queries, k, v, is_causal=True, enable_gqa=True, scale=plan.scale)
     else:
-        mask = _causal_mask(chunk, total, window, q.device)
-        attended = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask, enable_gqa=True)
+        attended = _attention(queries, k, v, _causal_mask(chunk, total, window, q.device), plan)
     return attended[0].transpose(0, 1)
+
+
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, plan: AttentionPlan
+) -> torch.Tensor:
+    """Of ``[sequences, heads, tokens, head_dim]``; ``mask`` is additive, or True where a query may look."""
+    if not plan.softcap:
+        grouped = q.shape[1] != k.shape[1]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped, scale=plan.scale)
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    scores = (torch.matmul(q, k.transpose(-1, -2)) * (plan.scale / plan.softcap)).tanh() * plan.softcap
+    scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
+    return torch.matmul(scores.softmax(-1, dtype=torch.float32).to(v.dtype), v)
 
 
 def _causal_mask(chunk: int, total: int, window: int, device: torch.device) -> torch.Tensor:

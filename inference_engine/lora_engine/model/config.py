@@ -1,40 +1,26 @@
-"""A model's shape, read from the Hugging Face ``config.json`` beside its weights."""
+"""A model's shape, read from the Hugging Face ``config.json`` beside its weights as ``transformers`` reads it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SUPPORTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+from .errors import UnsupportedModel
+from .families import FAMILIES, Family, Settings
+from .rope_config import RopeConfig, read_ropes
 
-
-class UnsupportedModel(Exception):
-    """The folder does not hold a model this engine can run; the message says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Rotary embedding parameters; ``kind`` is "default", "linear", "llama3" or "yarn"."""
-
-    theta: float = 10_000.0
-    kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position: int = 0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float = 1.0
-    truncate: bool = True
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder-only transformer of the Llama kind."""
+    """One model: its family, its sizes, and what each layer does."""
 
-    family: str
+    family: Family
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -43,126 +29,182 @@ class ModelConfig:
     head_dim: int
     vocab_size: int
     max_position: int
-    rms_norm_eps: float
-    rope: RopeConfig
+    norm_eps: float
+    activation: str  # "silu" or "gelu_tanh"
     tie_embeddings: bool
     qkv_bias: bool
     o_bias: bool
     mlp_bias: bool
-    qk_norm: bool
-    sliding_window: int  # 0 = full attention
-    sliding_layers: frozenset[int]
+    windows: tuple[int, ...]  # of each layer; 0 is full attention
+    ropes: tuple[RopeConfig | None, ...]  # of each layer; None: it does not rotate
+    attention_scale: float
+    attention_softcap: float  # 0 is none, here and below
+    embedding_scale: float
+    residual_scale: float
+    logit_scale: float
+    logit_softcap: float
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
         """Read ``folder/config.json``. Raises ``UnsupportedModel``."""
-        path = folder / "config.json"
-        if not path.is_file():
-            raise UnsupportedModel(f"{folder} holds no config.json; point --model at a Hugging Face model folder.")
-        return cls.from_dict(json.loads(path.read_text()))
+        return cls.from_dict(read_json_object(folder / "config.json"))
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> ModelConfig:
-        family = raw.get("model_type", "")
-        if family not in SUPPORTED_FAMILIES:
+    def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
+        """Raises ``UnsupportedModel`` with the key at fault and what to do."""
+        family = _family(raw)
+        _check_plain_weights(raw)
+        settings: Settings = {**family.defaults, **raw}
+        for name, meaning in family.refused.items():
+            if settings.get(name):
+                raise UnsupportedModel(f"config.json sets {name}: {meaning} is not supported; use another model.")
+        layers, heads = _whole(settings, "num_hidden_layers"), _whole(settings, "num_attention_heads")
+        kv_heads, hidden = _whole(settings, "num_key_value_heads", heads), _whole(settings, "hidden_size")
+        head_dim = _whole(settings, "head_dim", hidden // heads)
+        if heads % kv_heads or (not settings.get("head_dim") and hidden % heads):
             raise UnsupportedModel(
-                f"model_type {family!r} is not supported; use one of {', '.join(SUPPORTED_FAMILIES)}."
+                f"config.json has {heads} attention heads, {kv_heads} key-value heads and a hidden size of {hidden}, "
+                "none of which divides the one before; copy config.json from the model's source again."
             )
-        if raw.get("hidden_act", "silu") != "silu":
-            raise UnsupportedModel(f"activation {raw['hidden_act']!r} is not supported; the model must use silu.")
-        if raw.get("quantization_config"):
-            raise UnsupportedModel("quantised weights are not supported; use the float16 or bfloat16 checkpoint.")
-        heads = raw["num_attention_heads"]
-        bias = bool(raw.get("attention_bias", False))
-        window, sliding_layers = _sliding_window(raw, family)
+        windows = _windows(settings, family, layers)
+        max_position = _whole(settings, "max_position_embeddings")
+        ropes, max_position = read_ropes(settings, family, windows, head_dim, max_position)
         return cls(
             family=family,
-            num_layers=raw["num_hidden_layers"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
+            num_layers=layers,
+            hidden_size=hidden,
+            intermediate_size=_whole(settings, "intermediate_size"),
             num_heads=heads,
-            num_kv_heads=raw.get("num_key_value_heads") or heads,
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-            vocab_size=raw["vocab_size"],
-            max_position=raw.get("max_position_embeddings", 2048),
-            rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
-            rope=_rope(raw),
-            tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
-            qkv_bias=True if family == "qwen2" else bias,
-            o_bias=False if family == "qwen2" else bias,
-            mlp_bias=bool(raw.get("mlp_bias", False)),
-            qk_norm=family == "qwen3",
-            sliding_window=window,
-            sliding_layers=sliding_layers,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            vocab_size=_whole(settings, "vocab_size"),
+            max_position=max_position,
+            norm_eps=_number(settings, family.norm.eps),
+            activation=_activation(settings, family),
+            tie_embeddings=bool(settings.get("tie_word_embeddings", False)),
+            qkv_bias=_switch(settings, family.qkv_bias),
+            o_bias=_switch(settings, family.o_bias),
+            mlp_bias=_switch(settings, family.mlp_bias),
+            windows=windows,
+            ropes=ropes,
+            attention_scale=_computed(settings, family.attention_scale, head_dim**-0.5),
+            attention_softcap=_number(settings, family.attention_softcap, 0.0),
+            embedding_scale=_computed(settings, family.embedding_scale, 1.0),
+            residual_scale=_number(settings, family.residual_scale, 1.0),
+            logit_scale=_computed(settings, family.logit_scale, 1.0),
+            logit_softcap=_number(settings, family.logit_softcap, 0.0),
         )
 
     def target_shapes(self, rank: int = 0, world: int = 1) -> dict[str, tuple[int, int]]:
         """``(in_features, out_features)`` of each LoRA target on one tensor-parallel rank."""
-        q, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        hidden, inner = self.hidden_size, self.intermediate_size
+        q, kv = self.num_heads * self.head_dim // world, self.num_kv_heads * self.head_dim // world
+        hidden, inner = self.hidden_size, self.intermediate_size // world
+        qkv = {"q_proj": (hidden, q), "k_proj": (hidden, kv), "v_proj": (hidden, kv)}
+        gate_up = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner)}
         return {
-            "q_proj": (hidden, q // world),
-            "k_proj": (hidden, kv // world),
-            "v_proj": (hidden, kv // world),
-            "o_proj": (q // world, hidden),
-            "gate_proj": (hidden, inner // world),
-            "up_proj": (hidden, inner // world),
-            "down_proj": (inner // world, hidden),
+            **({"qkv_proj": (hidden, q + 2 * kv)} if self.family.fused_qkv else qkv),
+            "o_proj": (q, hidden),
+            **({"gate_up_proj": (hidden, 2 * inner)} if self.family.fused_gate_up else gate_up),
+            "down_proj": (inner, hidden),
         }
 
 
-def _sliding_window(raw: dict[str, Any], family: str) -> tuple[int, frozenset[int]]:
-    layers = raw["num_hidden_layers"]
-    window = raw.get("sliding_window") or 0
-    if not window or (family.startswith("qwen") and not raw.get("use_sliding_window", False)):
-        return 0, frozenset()
-    if raw.get("layer_types"):
-        sliding = {i for i, kind in enumerate(raw["layer_types"]) if kind == "sliding_attention"}
-    elif family == "mistral":
-        sliding = set(range(layers))
-    elif family.startswith("qwen"):
-        sliding = set(range(raw.get("max_window_layers", layers), layers))
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file of a model's folder. Raises ``UnsupportedModel``."""
+    if not path.is_file():
+        raise UnsupportedModel(f"{path.parent} holds no {path.name}; point --model at a Hugging Face model folder.")
+    text = path.read_bytes()
+    if text.startswith(b"version https://git-lfs"):
+        raise UnsupportedModel(f"{path} is a Git LFS pointer, not the file; run git lfs pull in {path.parent}.")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        what = "is empty" if not text.strip() else f"is not JSON ({error})"
+        raise UnsupportedModel(f"{path} {what}; copy it from the model's source again.") from None
+    if not isinstance(value, dict):
+        raise UnsupportedModel(f"{path} holds no JSON object; copy it from the model's source again.")
+    return value
+
+
+def _family(raw: Mapping[str, Any]) -> Family:
+    name = raw.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        named = f"model_type {name!r}" if name else "a config.json without model_type"
+        raise UnsupportedModel(f"{named} is not supported; supported are {', '.join(FAMILIES)}.")
+    return FAMILIES[name]
+
+
+def _check_plain_weights(raw: Mapping[str, Any]) -> None:
+    quantized = raw.get("quantization_config") or raw.get("compression_config")
+    if quantized:
+        method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
+        raise UnsupportedModel(
+            f"the weights are quantised ({method or 'quantization_config'}), which is not supported; "
+            "use the float16 or bfloat16 checkpoint of this model."
+        )
+
+
+def _whole(settings: Settings, name: str, default: int | None = None) -> int:
+    value = settings.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or value < 1:
+        raise UnsupportedModel(f"config.json: {name} must be a whole number above 0, and is {value!r}; {_AGAIN}")
+    return value
+
+
+def _number(settings: Settings, name: str, default: float | None = None) -> float:
+    """``default`` where the family has no such setting, or it is null."""
+    value = settings.get(name) if name else None
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
+        raise UnsupportedModel(f"config.json: {name} must be a number, and is {value!r}; {_AGAIN}")
+    return float(value)
+
+
+_AGAIN = "copy config.json from the model's source again."
+
+
+def _computed(settings: Settings, compute: Any, default: float) -> float:
+    if compute is None:
+        return default
+    try:
+        return float(compute(settings))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, ArithmeticError) as error:
+        raise UnsupportedModel(f"config.json: a scale cannot be computed ({error!r}); {_AGAIN}") from None
+
+
+def _switch(settings: Settings, switch: bool | str) -> bool:
+    return bool(settings.get(switch, False)) if isinstance(switch, str) else switch
+
+
+def _activation(settings: Settings, family: Family) -> str:
+    name = settings.get(family.activation, "silu")
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
+        raise UnsupportedModel(f"activation {name!r} is not supported; supported are {', '.join(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]
+
+
+def _windows(settings: Settings, family: Family, layers: int) -> tuple[int, ...]:
+    """The sliding window of each layer; 0 where there is none."""
+    if family.slides_everywhere:
+        slides = [settings.get("sliding_window") is not None] * layers
+    elif family.layer_types is None:
+        slides = [False] * layers
     else:
-        sliding = set()
-    return (window, frozenset(sliding)) if sliding else (0, frozenset())
-
-
-def _rope(raw: dict[str, Any]) -> RopeConfig:
-    # transformers 5 writes rope_parameters; earlier versions rope_theta beside rope_scaling.
-    scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    theta = scaling.get("rope_theta") or raw.get("rope_theta") or 10_000.0
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in ("default", "linear", "llama3", "yarn"):
-        raise UnsupportedModel(f"rope type {kind!r} is not supported; supported are default, linear, llama3, yarn.")
-    if raw.get("partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise UnsupportedModel("partial rotary embeddings are not supported.")
-    original = scaling.get("original_max_position_embeddings") or raw.get("max_position_embeddings", 2048)
-    factor = scaling.get("factor", 1.0)
-    attention_factor = scaling.get("attention_factor")
-    return RopeConfig(
-        theta=float(theta),
-        kind=kind,
-        factor=factor,
-        low_freq_factor=scaling.get("low_freq_factor", 1.0),
-        high_freq_factor=scaling.get("high_freq_factor", 4.0),
-        original_max_position=original,
-        beta_fast=scaling.get("beta_fast") or 32.0,
-        beta_slow=scaling.get("beta_slow") or 1.0,
-        attention_factor=attention_factor if attention_factor is not None else _yarn_attention(kind, factor, scaling),
-        truncate=scaling.get("truncate", True),
-    )
-
-
-def _yarn_attention(kind: str, factor: float, scaling: dict[str, Any]) -> float:
-    """YaRN's temperature on the rotary tables (arXiv 2309.00071, section 3.4)."""
-    import math
-
-    if kind != "yarn":
-        return 1.0
-
-    def mscale(scale: float, weight: float = 1.0) -> float:
-        return 0.1 * weight * math.log(scale) + 1.0 if scale > 1 else 1.0
-
-    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        return mscale(factor, scaling["mscale"]) / mscale(factor, scaling["mscale_all_dim"])
-    return mscale(factor)
+        try:
+            kinds = settings.get("layer_types")
+            kinds = family.layer_types(settings) if kinds is None else kinds
+        except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+            raise UnsupportedModel(f"config.json: the kinds of layers cannot be read ({error!r}); {_AGAIN}") from None
+        if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= set(_LAYER_TYPES):
+            raise UnsupportedModel(
+                f"config.json: layer_types must name one of {', '.join(_LAYER_TYPES)} for each of {layers} layers; "
+                f"{_AGAIN}"
+            )
+        slides = [kind == "sliding_attention" for kind in kinds]
+        if "use_sliding_window" in family.defaults and not settings.get("use_sliding_window"):
+            settings = {**settings, "sliding_window": None}
+    window = _whole(settings, "sliding_window") if any(slides) else 0
+    return tuple(window if slide else 0 for slide in slides)

@@ -146,7 +146,7 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
 def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
     """Bytes the pool may take: run one full-size prefill step and see what is left of the card."""
     device = model.device
-    tokens = min(config.step_tokens, model.shape.cos.shape[0])
+    tokens = min(config.step_tokens, model.shape.max_context)
     scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -12,7 +12,7 @@ from lora_engine.memory.page_pool import PagePool
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
 from .lora_torch import add_lora
-from .rope import rotate
+from .rope import RotaryTable, rotate
 from .shape import ModelShape
 from .weights import LayerWeights
 
@@ -24,8 +24,11 @@ class Ops(Protocol[Plan]):
 
     def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
-        """``residual += delta`` in place, then its RMS norm times ``weight``; both ``[tokens, hidden]``."""
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
+        """``residual += residual_scale * delta`` in place, then its norm times ``weight``; both ``[tokens, hidden]``.
+
+        Without a weight, ``residual`` itself.
+        """
 
     def project(
         self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Plan
@@ -38,8 +41,8 @@ class Ops(Protocol[Plan]):
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """``silu(gate) * up`` of ``[tokens, 2 * inner]``."""
+    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """The MLP's gate, activated, times ``up``, of ``[tokens, 2 * inner]``."""
 
 
 class TorchPlan:
@@ -49,8 +52,20 @@ class TorchPlan:
         self.batch = batch
         self.merged = batch.merged
         self.pool = pool
-        self.cos, self.sin = (table.index_select(0, batch.positions)[:, None] for table in (shape.cos, shape.sin))
-        self.attention: AttentionPlan = plan_attention(batch, pool, tuple(set(shape.windows)), shape.cos.dtype)
+        self.rotations = {table: _rotation(table, batch.positions) for table in set(shape.ropes)}
+        self.attention: AttentionPlan = plan_attention(
+            batch, pool, tuple(set(shape.windows)), shape.attention_scale, shape.attention_softcap, shape.dtype
+        )
+
+
+def _rotation(table: RotaryTable, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Cosine, sine and the queries' factor, each ``[tokens, 1, …]``."""
+    scale = table.query_scale
+    return (
+        table.cos.index_select(0, positions)[:, None],
+        table.sin.index_select(0, positions)[:, None],
+        None if scale is None else scale.index_select(0, positions)[:, None, None],
+    )
 
 
 class TorchOps:
@@ -58,15 +73,15 @@ class TorchOps:
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape
-        self.eps = torch.tensor(shape.eps, device=shape.cos.device)
+        self.eps = torch.tensor(shape.eps, device=shape.device)
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
         return TorchPlan(batch, pool, self.shape)
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
         if delta is not None:
-            residual.add_(delta)
-        return self._norm(residual, weight)
+            residual.add_(delta, alpha=self.shape.residual_scale)
+        return residual if weight is None else self._norm(residual, weight)
 
     def project(
         self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TorchPlan
@@ -81,19 +96,33 @@ class TorchOps:
         qk, v = heads.narrow(1, 0, s.heads + s.kv_heads), heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)
         if weights.q_norm is not None and weights.k_norm is not None:
             q, k = qk.narrow(1, 0, s.heads), qk.narrow(1, s.heads, s.kv_heads)
-            qk = torch.cat((self._norm(q, weights.q_norm), self._norm(k, weights.k_norm)), dim=1)
-        qk = rotate(qk, plan.cos, plan.sin)
+            if s.qk_norm == "all":
+                q, k = (
+                    self._norm(x.flatten(1), w).view(x.shape) for x, w in ((q, weights.q_norm), (k, weights.k_norm))
+                )
+            else:
+                q, k = self._norm(q, weights.q_norm), self._norm(k, weights.k_norm)
+            qk = torch.cat((q, k), dim=1)
+        cos, sin, query_scale = plan.rotations[s.ropes[layer]]
+        qk = rotate(qk, cos, sin, s.pairs)
         write_kv(plan.pool, layer, plan.attention, qk.narrow(1, s.heads, s.kv_heads).flatten(1), v.flatten(1))
         q = qk.narrow(1, 0, s.heads)
+        if query_scale is not None:
+            q = q * query_scale
         return attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=1)
-        return F.silu(gate) * up
+        return (F.silu(gate) if self.shape.activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        if x.dtype is not torch.float32:  # it computes in float32 inside
-            return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+        size = (x.shape[-1],)
+        if self.shape.norm.centred:
+            return F.layer_norm(x.float(), size, weight.float(), None, self.shape.eps).to(x.dtype)
+        if x.dtype is not torch.float32:
+            if self.shape.norm.rounded_first:  # it computes in float32 inside
+                return F.rms_norm(x, size, weight, self.shape.eps)
+            return F.rms_norm(x.float(), size, weight.float(), self.shape.eps).to(x.dtype)
         # The same in half as many operations: on a CPU, one row costs what calling them costs.
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = torch.addcmul(self.eps, length, length, value=1 / x.shape[-1]).rsqrt_()

@@ -48,11 +48,15 @@ class TritonPrefill:
         )
         for row, span in enumerate(spans):
             table[row, : len(span.pages)] = span.pages
+        shape = self._shape
         rows = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)]
-        tiles = to_device(prefill_tiles(rows, self._shape.heads, self._shape.kv_heads), table.device)
+        tiles = to_device(prefill_tiles(rows, shape.heads, shape.kv_heads), table.device)
 
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
-            paged_prefill(q, pool, table, tiles, out, window=window, **self._heads)
+            paged_prefill(
+                q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
+                softcap=shape.attention_softcap, **self._heads,
+            )  # fmt: skip
 
         return attend
 
@@ -69,7 +73,7 @@ class FlashInferPrefill:
         # Two, since the host plans a step while the device may still read the plan of the one before.
         self._wrappers = [
             flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-                torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=shape.cos.device), "NHD", backend="fa3"
+                torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=shape.device), "NHD", backend="fa3"
             )
             for _ in range(2)
         ]
@@ -92,7 +96,9 @@ class FlashInferPrefill:
             s.head_dim,
             page_tokens,
             causal=True,
-            q_data_type=s.cos.dtype,
+            q_data_type=s.dtype,
+            sm_scale=s.attention_scale,
+            logits_soft_cap=s.attention_softcap or None,
             seq_lens=_pinned(lengths),  # else it makes them in pageable memory, for whose copy the host waits
         )
         rows = slice(spans[0].start, spans[-1].stop)
@@ -119,7 +125,7 @@ def _check(shape: ModelShape) -> None:
             f"--backend flashinfer needs flashinfer-python {FLASHINFER}, and there is {have}: "
             f"pip install flashinfer-python=={FLASHINFER}, or choose --backend triton"
         )
-    device, dtype = shape.cos.device, shape.cos.dtype
+    device, dtype = shape.device, shape.dtype
     if shape.head_dim not in _HEAD_DIMS or dtype == torch.float32:
         raise ValueError(
             f"--backend flashinfer has no kernel for heads of {shape.head_dim} in {dtype}: choose --backend triton"

@@ -3,69 +3,115 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
-from .config import RopeConfig
+from .rope_config import RopeConfig
 
 
-def inverse_frequencies(config: RopeConfig, head_dim: int) -> torch.Tensor:
-    """``[head_dim / 2]`` float32, scaled as the model was trained to expect."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    plain = 1.0 / config.theta**exponents
+@dataclass(frozen=True, slots=True, eq=False)
+class RotaryTable:
+    """``cos`` and ``sin``, each ``[positions, head_dim]``, by dimension of a head.
+
+    The sine of a pair's first dimension is negated: rotation is ``x * cos + partner(x) * sin``. Dimensions that do not
+    rotate have 1 and 0. ``query_scale [positions]`` multiplies queries, where a model does.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    query_scale: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryPairs:
+    """Which dimensions of a head are pairs: of the first ``rotary_dim``, i and i + half, or 2i and 2i + 1."""
+
+    head_dim: int
+    rotary_dim: int
+    interleaved: bool = False
+
+
+def inverse_frequencies(config: RopeConfig, positions: int) -> torch.Tensor:
+    """``[rotary_dim / 2]`` float32, scaled as the model was trained to expect for that many positions."""
+    exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
+    unscaled = 1.0 / config.theta**exponents
     if config.kind == "linear":
-        return plain / config.factor
+        return unscaled / config.factor
     if config.kind == "llama3":
-        return _llama3(plain, config)
+        return _llama3(unscaled, config)
     if config.kind == "yarn":
-        return _yarn(plain, config, head_dim)
-    return plain
+        return _yarn(unscaled, config)
+    if config.kind == "longrope":
+        # One set for all requests: keys in the cache, and shared prefixes, must not depend on a request's length.
+        factors = config.long_factor if positions > config.original_max_position else config.short_factor
+        return unscaled / torch.tensor(factors)
+    return unscaled
 
 
-def rotary_tables(
-    config: RopeConfig, head_dim: int, positions: int, device: torch.device, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``cos`` and ``sin``, each ``[positions, head_dim]``; the sine's first half is negated,
-    so that rotation is ``x * cos + swap_halves(x) * sin``."""
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), inverse_frequencies(config, head_dim))
+def rotary_table(
+    config: RopeConfig | None, pairs: RotaryPairs, positions: int, device: torch.device, dtype: torch.dtype
+) -> RotaryTable:
+    """For ``positions`` positions; without a configuration, one that leaves everything as it is."""
+    if config is None:
+        one = torch.ones(1, pairs.head_dim, device=device, dtype=dtype)
+        return RotaryTable(one.expand(positions, -1), torch.zeros_like(one).expand(positions, -1))
+    places = torch.arange(positions, dtype=torch.float32)
+    angles = torch.outer(places, inverse_frequencies(config, positions))
     cos, sin = angles.cos() * config.attention_factor, angles.sin() * config.attention_factor
-    return (
-        torch.cat((cos, cos), dim=-1).to(device, dtype),
-        torch.cat((-sin, sin), dim=-1).to(device, dtype),
-    )
+    if pairs.interleaved:
+        cos, sin = torch.stack((cos, cos), -1).flatten(-2), torch.stack((-sin, sin), -1).flatten(-2)
+    else:
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+    still = pairs.head_dim - pairs.rotary_dim
+    cos = torch.nn.functional.pad(cos, (0, still), value=1.0)
+    sin = torch.nn.functional.pad(sin, (0, still))
+    growth = None
+    if config.query_growth:
+        growth = 1 + config.query_growth * torch.log(1 + torch.floor(places / config.original_max_position))
+        growth = growth.to(device, dtype)
+    return RotaryTable(cos.to(device, dtype), sin.to(device, dtype), growth)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pairs: RotaryPairs) -> torch.Tensor:
     """Rotate ``x [tokens, heads, head_dim]`` by ``cos``, ``sin`` ``[tokens, 1, head_dim]``."""
-    half = x.shape[-1] // 2
-    return torch.addcmul(x * cos, x.roll(half, dims=-1), sin)
+    return torch.addcmul(x * cos, _partner(x, pairs), sin)
 
 
-def _llama3(plain: torch.Tensor, config: RopeConfig) -> torch.Tensor:
+def _partner(x: torch.Tensor, pairs: RotaryPairs) -> torch.Tensor:
+    """Each dimension's other one of its pair; what has none stays."""
+    if pairs.interleaved:
+        return x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)
+    if pairs.rotary_dim == pairs.head_dim:
+        return x.roll(pairs.head_dim // 2, dims=-1)
+    turning, still = x.split((pairs.rotary_dim, pairs.head_dim - pairs.rotary_dim), dim=-1)
+    return torch.cat((turning.roll(pairs.rotary_dim // 2, dims=-1), still), dim=-1)
+
+
+def _llama3(unscaled: torch.Tensor, config: RopeConfig) -> torch.Tensor:
     """Long wavelengths are stretched by ``factor``, short ones kept, those between blended."""
-    wavelengths = 2 * math.pi / plain
+    wavelengths = 2 * math.pi / unscaled
     longest = config.original_max_position / config.low_freq_factor
     shortest = config.original_max_position / config.high_freq_factor
     blend = (config.original_max_position / wavelengths - config.low_freq_factor) / (
         config.high_freq_factor - config.low_freq_factor
     )
-    blended = (1 - blend) * plain / config.factor + blend * plain
-    stretched = torch.where(wavelengths > longest, plain / config.factor, plain)
+    blended = (1 - blend) * unscaled / config.factor + blend * unscaled
+    stretched = torch.where(wavelengths > longest, unscaled / config.factor, unscaled)
     between = (wavelengths <= longest) & (wavelengths >= shortest)
     return torch.where(between, blended, stretched)
 
 
-def _yarn(plain: torch.Tensor, config: RopeConfig, head_dim: int) -> torch.Tensor:
+def _yarn(unscaled: torch.Tensor, config: RopeConfig) -> torch.Tensor:
     """YaRN (arXiv 2309.00071): interpolate the dimensions that turn less than ``beta_slow`` times."""
+    dim = config.rotary_dim
 
     def dimension(rotations: float) -> float:
-        return (head_dim * math.log(config.original_max_position / (rotations * 2 * math.pi))) / (
-            2 * math.log(config.theta)
-        )
+        return (dim * math.log(config.original_max_position / (rotations * 2 * math.pi))) / (2 * math.log(config.theta))
 
     low, high = dimension(config.beta_fast), dimension(config.beta_slow)
     if config.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
-    ramp = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0, 1)
-    return plain / config.factor * ramp + plain * (1 - ramp)
+    low, high = max(low, 0), min(high, dim - 1)
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low or 0.001)).clamp(0, 1)
+    return unscaled / config.factor * ramp + unscaled * (1 - ramp)

@@ -9,8 +9,9 @@ import torch
 from lora_engine.memory.page_pool import PoolGeometry
 
 from .config import ModelConfig
+from .families import Norm
 from .parallel import Parallel
-from .rope import rotary_tables
+from .rope import RotaryPairs, RotaryTable, rotary_table
 
 # Indices into adapters.layout.TARGET_GROUPS.
 QKV, OUT, GATE_UP, DOWN = range(4)
@@ -18,15 +19,24 @@ QKV, OUT, GATE_UP, DOWN = range(4)
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Local head counts, rotary tables ``[max_context, head_dim]`` and each layer's attention window (0 = full)."""
+    """Local head counts; each layer's rotary table for ``max_context`` positions and attention window (0 = full)."""
 
     num_layers: int
     heads: int
     kv_heads: int
     head_dim: int
+    max_context: int
+    device: torch.device
+    dtype: torch.dtype
+    norm: Norm
     eps: float
-    cos: torch.Tensor
-    sin: torch.Tensor
+    qk_norm: str  # as in ``Family``
+    activation: str
+    attention_scale: float
+    attention_softcap: float
+    residual_scale: float
+    pairs: RotaryPairs
+    ropes: tuple[RotaryTable, ...]
     windows: tuple[int, ...]
     targets: dict[str, tuple[int, int]]
 
@@ -34,16 +44,31 @@ class ModelShape:
     def of(
         cls, config: ModelConfig, parallel: Parallel, max_context: int, device: torch.device, dtype: torch.dtype
     ) -> ModelShape:
-        cos, sin = rotary_tables(config.rope, config.head_dim, max_context, device, dtype)
+        """Raises ``ValueError`` for a model that cannot be split over so many ranks."""
+        family = config.family
+        if parallel.world > 1 and (family.fused_qkv or family.fused_gate_up or family.qk_norm == "all"):
+            raise ValueError(f"models of the family {family.model_type} cannot be split over tensor-parallel ranks")
+        rotary_dim = next((rope.rotary_dim for rope in config.ropes if rope is not None), config.head_dim)
+        pairs = RotaryPairs(config.head_dim, rotary_dim, family.rope.interleaved)
+        tables = {rope: rotary_table(rope, pairs, max_context, device, dtype) for rope in set(config.ropes)}
         return cls(
             num_layers=config.num_layers,
             heads=parallel.shard(config.num_heads, "attention heads"),
             kv_heads=parallel.shard(config.num_kv_heads, "key-value heads"),
             head_dim=config.head_dim,
-            eps=config.rms_norm_eps,
-            cos=cos,
-            sin=sin,
-            windows=tuple(config.sliding_window if i in config.sliding_layers else 0 for i in range(config.num_layers)),
+            max_context=max_context,
+            device=device,
+            dtype=dtype,
+            norm=family.norm,
+            eps=config.norm_eps,
+            qk_norm=family.qk_norm,
+            activation=config.activation,
+            attention_scale=config.attention_scale,
+            attention_softcap=config.attention_softcap,
+            residual_scale=config.residual_scale,
+            pairs=pairs,
+            ropes=tuple(tables[rope] for rope in config.ropes),
+            windows=config.windows,
             targets=config.target_shapes(parallel.rank, parallel.world),
         )
 

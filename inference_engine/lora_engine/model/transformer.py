@@ -1,4 +1,4 @@
-"""The forward pass of every supported family: Llama 2/3.x, Mistral, Qwen 2/2.5/3."""
+"""The forward pass of every supported family; `families/` says in what they differ."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ class Transformer:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         self.shape = ModelShape.of(config, self.parallel, max_context, self.device, self.dtype)
         self.ops: Ops[Any] = ops or TorchOps(self.shape)
+        self._embedding_scale = config.embedding_scale
+        if config.family.embedding_scale_rounded:
+            self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # with the modes that merge
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
@@ -47,21 +50,35 @@ class Transformer:
         Nothing here looks at the host, so a CUDA graph can capture it.
         """
         residual = F.embedding(token_ids, self.weights.embedding)
+        if self._embedding_scale != 1.0:
+            residual.mul_(self._embedding_scale)
         delta = None
         layers = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index, layer in enumerate(layers):
-            delta = self._attention(index, layer, self.ops.add_norm(residual, delta, layer.input_norm), plan)
-            delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.post_norm), plan)
+            x = self.ops.add_norm(residual, delta, layer.attention_norm)
+            delta = self._attention(index, layer, x, plan)
+            if self.config.family.parallel_mlp:
+                delta = self._mlp(index, layer, x, plan).add_(delta)
+                continue
+            delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.mlp_norm), plan)
         if logit_rows is not None:
             residual, delta = residual[logit_rows], None if delta is None else delta[logit_rows]
-        return linear(self.ops.add_norm(residual, delta, self.weights.final_norm), self.weights.lm_head)
+        return self._logits(self.ops.add_norm(residual, delta, self.weights.final_norm))
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
-        return self.parallel.all_reduce(self.ops.project(OUT, index, attended, layer.o, layer.o_bias, plan))
+        out = self.parallel.all_reduce(self.ops.project(OUT, index, attended, layer.o, layer.o_bias, plan))
+        return out if layer.attention_out_norm is None else self.ops.add_norm(out, None, layer.attention_out_norm)
 
     def _mlp(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
-        inner = self.ops.silu_mul(gate_up)
-        return self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
+        inner = self.ops.activate(gate_up)
+        out = self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
+        return out if layer.mlp_out_norm is None else self.ops.add_norm(out, None, layer.mlp_out_norm)
+
+    def _logits(self, x: torch.Tensor) -> torch.Tensor:
+        logits, cap = linear(x, self.weights.lm_head), self.config.logit_softcap
+        if self.config.logit_scale != 1.0:
+            logits.mul_(self.config.logit_scale)
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits

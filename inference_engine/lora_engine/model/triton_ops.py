@@ -15,11 +15,11 @@ from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.device_copies import to_device
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
-from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import Group, SlotTables
+from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
@@ -72,7 +72,7 @@ class TritonOps:
         self.shape = shape
         self.tables = tables
         self.prefill = prefill
-        self.device = shape.cos.device
+        self.device = shape.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
 
@@ -97,15 +97,30 @@ class TritonOps:
         """Where shrunk activations of any group go."""
         widest = max(group.in_features for group in self.groups)
         targets = max(len(group.out_features) for group in self.groups)
-        return shape.workspace(tokens, widest, targets, self.device, self.shape.cos.dtype)
+        return shape.workspace(tokens, widest, targets, self.device, self.shape.dtype)
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
+        if weight is None:
+            return residual if delta is None else residual.add_(delta, alpha=self.shape.residual_scale)
         out = torch.empty_like(residual)
         if delta is None:
-            add_rms_norm(residual, None, weight, self.shape.eps, out)
+            self._norm(residual, None, weight, out)
         else:
-            add_rms_norm(delta, residual, weight, self.shape.eps, out)
+            self._norm(delta, residual, weight, out)
         return out
+
+    def _norm(self, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
+        s = self.shape
+        add_norm(
+            x,
+            residual,
+            weight,
+            s.eps,
+            out,
+            scale=s.residual_scale,
+            centred=s.norm.centred,
+            rounded_first=s.norm.rounded_first,
+        )
 
     def project(
         self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TritonPlan
@@ -130,11 +145,17 @@ class TritonOps:
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
-        page_tokens = plan.pool.geometry.page_tokens
+        page_tokens, rope = plan.pool.geometry.page_tokens, s.ropes[layer]
+        q, k = qkv.split((s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim), dim=1)[:2]
+        if s.qk_norm == "all" and weights.q_norm is not None and weights.k_norm is not None:
+            self._norm(q, None, weights.q_norm, q)
+            self._norm(k, None, weights.k_norm, k)
+        if rope.query_scale is not None:
+            q.mul_(rope.query_scale[plan.positions][:, None])
         rope_and_write_kv(
             qkv,
-            s.cos,
-            s.sin,
+            rope.cos,
+            rope.sin,
             plan.positions,
             plan.slot_mapping,
             pool,
@@ -142,11 +163,13 @@ class TritonOps:
             kv_heads=s.kv_heads,
             head_dim=s.head_dim,
             page_tokens=page_tokens,
-            q_norm=weights.q_norm,
-            k_norm=weights.k_norm,
+            q_norm=weights.q_norm if s.qk_norm == "head" else None,
+            k_norm=weights.k_norm if s.qk_norm == "head" else None,
             eps=s.eps,
+            rounded_first=s.norm.rounded_first,
+            rotary_dim=s.pairs.rotary_dim,
+            interleaved=s.pairs.interleaved,
         )
-        q = qkv[:, : s.heads * s.head_dim]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if n:
             paged_decode(
@@ -161,14 +184,16 @@ class TritonOps:
                 page_tokens=page_tokens,
                 splits=plan.splits,
                 window=s.windows[layer],
+                scale=s.attention_scale,
+                softcap=s.attention_softcap,
             )
         if plan.prefill:
             plan.prefill(q, pool, out, s.windows[layer])
         return out
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
         out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2, dtype=gate_up.dtype, device=gate_up.device)
-        silu_mul(gate_up, out)
+        gated_activation(gate_up, out, self.shape.activation)
         return out
 
     def _lora(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan | None:
@@ -231,11 +256,12 @@ def table_index(span: LoraSpan) -> int:
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     """The target groups with this rank's sizes, in the order of ``TARGET_GROUPS``."""
-    groups, first = [], 0
-    for targets in TARGET_GROUPS:
+    groups = []
+    for group in TARGET_GROUPS:
+        targets = [target for target in group if target in shape.targets]
         outs = tuple(shape.targets[target][1] for target in targets)
+        first = TARGETS.index(group[0])
         groups.append(Group("_".join(targets), first, shape.targets[targets[0]][0], outs))
-        first += len(targets)
     return tuple(groups)
 
 

@@ -35,7 +35,7 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
     started = time.perf_counter()
     room = (pool.num_pages - 1) * pool.geometry.page_tokens
-    longest = min(model.shape.cos.shape[0], room)
+    longest = min(model.shape.max_context, room)
     for tokens in {min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}:
         batch = prefill_batch(tokens, pool.geometry, model.device)
         logits = model.forward(batch, pool)

@@ -1,36 +1,41 @@
-"""Base weights from sharded safetensors, merged and sharded as the layers want them."""
+"""Base weights: what a model needs by name and shape, and how the layers want it, merged and sharded."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
-from .config import ModelConfig, UnsupportedModel
+from .checkpoint import Checkpoint, Shape, Tensors
+from .config import ModelConfig
 from .parallel import Parallel
+
+log = logging.getLogger(__name__)
+
+EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
 @dataclass(slots=True)
 class LayerWeights:
-    """One transformer block; matrices are ``[out, in]``, local to this rank."""
+    """One transformer block; matrices are ``[out, in]``, local to this rank. Norms as in ``Family``."""
 
-    input_norm: torch.Tensor
+    attention_norm: torch.Tensor | None
     qkv: torch.Tensor
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
     o: torch.Tensor
     o_bias: torch.Tensor | None
-    post_norm: torch.Tensor
+    attention_out_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor | None
     gate_up: torch.Tensor
     gate_up_bias: torch.Tensor | None
     down: torch.Tensor
     down_bias: torch.Tensor | None
+    mlp_out_norm: torch.Tensor | None
 
 
 @dataclass(slots=True)
@@ -52,31 +57,6 @@ class ModelWeights:
         return total
 
 
-class CheckpointReader:
-    """Tensors by name over one or many safetensors files."""
-
-    def __init__(self, folder: Path) -> None:
-        index = folder / "model.safetensors.index.json"
-        if index.is_file():
-            files: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        elif (folder / "model.safetensors").is_file():
-            with safe_open(folder / "model.safetensors", framework="pt") as single:
-                files = dict.fromkeys(single.keys(), "model.safetensors")
-        else:
-            raise UnsupportedModel(f"{folder} holds no safetensors weights; convert the checkpoint to safetensors.")
-        self.files = {name: folder / file for name, file in files.items()}
-        self._open = {path: safe_open(path, framework="pt") for path in set(self.files.values())}
-
-    def has(self, name: str) -> bool:
-        return name in self.files
-
-    def tensor(self, name: str) -> torch.Tensor:
-        if name not in self.files:
-            raise UnsupportedModel(f"the checkpoint lacks the tensor {name}; is it complete?")
-        tensor: torch.Tensor = self._open[self.files[name]].get_tensor(name)
-        return tensor
-
-
 def base_digest(folder: Path) -> str:
     """``sha256:`` over the names and contents of the configuration and weight files."""
     digest = hashlib.sha256()
@@ -88,106 +68,167 @@ def base_digest(folder: Path) -> str:
     return "sha256:" + digest.hexdigest()
 
 
+def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Every tensor that the model is made of, as checkpoints name it; of tied embeddings, the input's."""
+    family, hidden, head_dim = config.family, config.hidden_size, config.head_dim
+    shapes: dict[str, Shape] = {EMBEDDING: (config.vocab_size, hidden), FINAL_NORM: (hidden,)}
+    if not config.tie_embeddings:
+        shapes[LM_HEAD] = (config.vocab_size, hidden)
+    whole = family.qk_norm == "all"
+    blocks = {"qkv": config.qkv_bias, "o": config.o_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
+    for layer in range(config.num_layers):
+        prefix = f"model.layers.{layer}."
+        for name in (family.attention_norm, family.attention_out_norm, family.mlp_norm, family.mlp_out_norm):
+            if name:
+                shapes[f"{prefix}{name}.weight"] = (hidden,)
+        if family.qk_norm:
+            shapes[f"{prefix}self_attn.q_norm.weight"] = (config.num_heads * head_dim if whole else head_dim,)
+            shapes[f"{prefix}self_attn.k_norm.weight"] = (config.num_kv_heads * head_dim if whole else head_dim,)
+        for block, bias in blocks.items():
+            for module in modules_of(config, block):
+                wide, tall = config.target_shapes()[module.rsplit(".", 1)[1]]
+                shapes[f"{prefix}{module}.weight"] = (tall, wide)
+                if bias:
+                    shapes[f"{prefix}{module}.bias"] = (tall,)
+    return shapes
+
+
+def modules_of(config: ModelConfig, block: str) -> list[str]:
+    """The modules whose rows, one after the other, are a block's matrix."""
+    names = {"qkv": ("q_proj", "k_proj", "v_proj"), "o": ("o_proj",), "gate_up": ("gate_proj", "up_proj"),
+             "down": ("down_proj",)}[block]  # fmt: skip
+    if block == "qkv" and config.family.fused_qkv:
+        names = ("qkv_proj",)
+    if block == "gate_up" and config.family.fused_gate_up:
+        names = ("gate_up_proj",)
+    part = "self_attn" if block in ("qkv", "o") else "mlp"
+    return [f"{part}.{name}" for name in names]
+
+
 def load_weights(
     folder: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel
 ) -> ModelWeights:
-    """Read, shard, merge (q,k,v and gate,up) and move the base model to ``device``."""
-    reader = CheckpointReader(folder)
+    """Check the folder's files, read, shard, merge (q,k,v and gate,up) and move the base model to ``device``.
 
-    def put(tensor: torch.Tensor) -> torch.Tensor:
-        placed = tensor.to(device=device, dtype=dtype).contiguous()
-        # A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side.
-        return placed.t().contiguous().t() if device.type == "cpu" and placed.dim() == 2 else placed
-
-    embedding = put(reader.tensor("model.embed_tokens.weight"))
-    lm_head = embedding if config.tie_embeddings else put(reader.tensor("lm_head.weight"))
-    layers = []
-    for index in range(config.num_layers):
-        layers.append(_load_layer(reader, f"model.layers.{index}.", config, put, parallel))
-    return ModelWeights(embedding, layers, put(reader.tensor("model.norm.weight")), lm_head)
+    Raises ``UnsupportedModel`` with what is wrong and what to do.
+    """
+    checkpoint = Checkpoint(folder)
+    tied = config.tie_embeddings
+    if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
+        checkpoint.rename(LM_HEAD, EMBEDDING)
+    checkpoint.check(tensor_shapes(config))
+    if tied and LM_HEAD in checkpoint.files:
+        checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)})
+        tied = torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
+        if not tied:  # as transformers does
+            log.warning("tie_word_embeddings is true, but the checkpoint has an lm_head of its own, which is used")
+    weights = build_weights(checkpoint, config, device, dtype, parallel, tied)
+    checkpoint.raise_for_values(dtype)
+    return weights
 
 
 def random_weights(
     config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel, seed: int = 0
 ) -> ModelWeights:
-    """Weights of the right shapes for speed measurements; they say nothing sensible."""
-    generator = torch.Generator(device=device).manual_seed(seed)
-    shapes = config.target_shapes(parallel.rank, parallel.world)
+    """Weights of the right shapes, for measuring and for comparing backends; they say nothing sensible."""
+    return build_weights(_Random(config, device, dtype, seed), config, device, dtype, parallel, config.tie_embeddings)
 
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, device=device, dtype=dtype) * 0.02
 
-    def ones(size: int) -> torch.Tensor:
-        return torch.ones(size, device=device, dtype=dtype)
+class _Random:
+    """Instead of a checkpoint. Norms come near one, whatever the family adds to them."""
 
-    def merged(*targets: str) -> torch.Tensor:
-        return normal(sum(shapes[t][1] for t in targets), shapes[targets[0]][0])
+    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+        self._shapes, self._dtype, self._device = tensor_shapes(config), dtype, device
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._norm = 1.0 - config.family.norm.offset
 
-    def layer() -> LayerWeights:
-        qkv, gate_up = merged("q_proj", "k_proj", "v_proj"), merged("gate_proj", "up_proj")
+    def tensor(self, name: str) -> torch.Tensor:
+        shape = self._shapes[name]
+        values = torch.randn(*shape, generator=self._generator, device=self._device, dtype=self._dtype)
+        norm = len(shape) == 1 and name.endswith(".weight")
+        return values.mul_(0.1).add_(self._norm) if norm else values.mul_(0.02)
+
+    def placed(self, name: str, tensor: torch.Tensor) -> None:
+        """Nothing to watch."""
+
+
+def build_weights(
+    tensors: Tensors, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel, tied: bool
+) -> ModelWeights:
+    """The layers' weights from a source of tensors."""
+    loader = _Loader(tensors, config, device, dtype, parallel)
+    embedding = loader.matrix(EMBEDDING)
+    lm_head = embedding if tied else loader.matrix(LM_HEAD)
+    layers = [loader.layer(f"model.layers.{index}.") for index in range(config.num_layers)]
+    return ModelWeights(embedding, layers, loader.norm(FINAL_NORM), lm_head)
+
+
+class _Loader:
+    """Brings tensors to a device as the layers want them."""
+
+    def __init__(
+        self, tensors: Tensors, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel
+    ) -> None:
+        self._tensors, self._config, self._parallel = tensors, config, parallel
+        self._device, self._dtype = device, dtype
+
+    def matrix(self, name: str) -> torch.Tensor:
+        return self._put(name, self._tensors.tensor(name))
+
+    def norm(self, name: str) -> torch.Tensor:
+        """In float32 if it is multiplied in float32."""
+        norm = self._config.family.norm
+        weight = self._tensors.tensor(name).to(self._device)
+        self._tensors.placed(name, weight)
+        weight = weight.float() + norm.offset if norm.offset else weight
+        return weight.to(self._dtype if norm.rounded_first else torch.float32).contiguous()
+
+    def layer(self, prefix: str) -> LayerWeights:
+        family, config = self._config.family, self._config
+
+        def norm(name: str) -> torch.Tensor | None:
+            return self.norm(f"{prefix}{name}.weight") if name else None
+
         return LayerWeights(
-            input_norm=ones(config.hidden_size),
-            qkv=qkv,
-            qkv_bias=normal(qkv.shape[0]) if config.qkv_bias else None,
-            q_norm=ones(config.head_dim) if config.qk_norm else None,
-            k_norm=ones(config.head_dim) if config.qk_norm else None,
-            o=merged("o_proj"),
-            o_bias=None,
-            post_norm=ones(config.hidden_size),
-            gate_up=gate_up,
-            gate_up_bias=None,
-            down=merged("down_proj"),
-            down_bias=None,
+            attention_norm=norm(family.attention_norm),
+            qkv=self._columns(prefix, "qkv"),
+            qkv_bias=self._columns(prefix, "qkv", "bias") if config.qkv_bias else None,
+            q_norm=norm("self_attn.q_norm" if family.qk_norm else ""),
+            k_norm=norm("self_attn.k_norm" if family.qk_norm else ""),
+            o=self._row(prefix, "o"),
+            o_bias=self._row_bias(prefix, "o") if config.o_bias else None,
+            attention_out_norm=norm(family.attention_out_norm),
+            mlp_norm=norm(family.mlp_norm),
+            gate_up=self._columns(prefix, "gate_up"),
+            gate_up_bias=self._columns(prefix, "gate_up", "bias") if config.mlp_bias else None,
+            down=self._row(prefix, "down"),
+            down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
+            mlp_out_norm=norm(family.mlp_out_norm),
         )
 
-    embedding = normal(config.vocab_size, config.hidden_size)
-    lm_head = embedding if config.tie_embeddings else normal(config.vocab_size, config.hidden_size)
-    return ModelWeights(embedding, [layer() for _ in range(config.num_layers)], ones(config.hidden_size), lm_head)
+    def _columns(self, prefix: str, block: str, kind: str = "weight") -> torch.Tensor:
+        """Column-parallel: this rank's output features of each module, one after the other."""
+        names = [f"{prefix}{module}.{kind}" for module in modules_of(self._config, block)]
+        return self._put(names[0], torch.cat([_rows(self._tensors.tensor(name), self._parallel) for name in names]))
 
+    def _row(self, prefix: str, block: str) -> torch.Tensor:
+        """Row-parallel: this rank's input features."""
+        (module,) = modules_of(self._config, block)
+        name = f"{prefix}{module}.weight"
+        weight = self._tensors.tensor(name)
+        width = self._parallel.shard(weight.shape[1], module)
+        return self._put(name, weight[:, self._parallel.rank * width : (self._parallel.rank + 1) * width])
 
-def _load_layer(
-    reader: CheckpointReader,
-    prefix: str,
-    config: ModelConfig,
-    put: Callable[[torch.Tensor], torch.Tensor],
-    parallel: Parallel,
-) -> LayerWeights:
-    def column(*names: str) -> torch.Tensor:
-        return put(torch.cat([_rows(reader.tensor(prefix + n + ".weight"), parallel) for n in names]))
-
-    def column_bias(present: bool, *names: str) -> torch.Tensor | None:
-        if not present:
-            return None
-        return put(torch.cat([_rows(reader.tensor(prefix + n + ".bias"), parallel) for n in names]))
-
-    def row(name: str) -> torch.Tensor:
-        weight = reader.tensor(prefix + name + ".weight")
-        width = parallel.shard(weight.shape[1], name)
-        return put(weight[:, parallel.rank * width : (parallel.rank + 1) * width])
-
-    def row_bias(present: bool, name: str) -> torch.Tensor | None:
+    def _row_bias(self, prefix: str, block: str) -> torch.Tensor | None:
         # Every rank's partial sum is added up, so only one of them may carry the bias.
-        return put(reader.tensor(prefix + name + ".bias")) if present and parallel.rank == 0 else None
+        (module,) = modules_of(self._config, block)
+        return self.matrix(f"{prefix}{module}.bias") if self._parallel.rank == 0 else None
 
-    def vector(name: str) -> torch.Tensor:
-        return put(reader.tensor(prefix + name + ".weight"))
-
-    qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    gate_up = ("mlp.gate_proj", "mlp.up_proj")
-    return LayerWeights(
-        input_norm=vector("input_layernorm"),
-        qkv=column(*qkv),
-        qkv_bias=column_bias(config.qkv_bias, *qkv),
-        q_norm=vector("self_attn.q_norm") if config.qk_norm else None,
-        k_norm=vector("self_attn.k_norm") if config.qk_norm else None,
-        o=row("self_attn.o_proj"),
-        o_bias=row_bias(config.o_bias, "self_attn.o_proj"),
-        post_norm=vector("post_attention_layernorm"),
-        gate_up=column(*gate_up),
-        gate_up_bias=column_bias(config.mlp_bias, *gate_up),
-        down=row("mlp.down_proj"),
-        down_bias=row_bias(config.mlp_bias, "mlp.down_proj"),
-    )
+    def _put(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        placed = tensor.to(device=self._device, dtype=self._dtype).contiguous()
+        self._tensors.placed(name, placed)
+        # A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side.
+        return placed.t().contiguous().t() if self._device.type == "cpu" and placed.dim() == 2 else placed
 
 
 def _rows(weight: torch.Tensor, parallel: Parallel) -> torch.Tensor:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .geometry import TARGETS
 from .identity import CONFIG_FILE
 from .problems import Findings, FormatError, printable
 from .safetensors_file import open_regular
@@ -18,7 +17,6 @@ MAX_CONFIG_BYTES = 1 << 20
 MAX_PATTERNS = 4096
 MAX_RANK_VALUE = 1 << 20
 
-SUPPORTED_TARGETS_TEXT = ", ".join(TARGETS)
 _RETRAIN = "Train again without it, as a plain LoRA on linear projections."
 _Value = TypeVar("_Value")
 _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
@@ -47,11 +45,34 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _KNOWN = frozenset(_UNSUPPORTED) | {
-    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
-    "inference_mode", "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "fan_in_fan_out",
-    "bias", "use_rslora", "init_lora_weights", "layers_to_transform", "layers_pattern", "rank_pattern",
-    "alpha_pattern", "megatron_core", "loftq_config", "eva_config", "corda_config", "lora_ga_config",
-    "qalora_group_size", "ensure_weight_tying", "runtime_config",
+    "peft_type",
+    "task_type",
+    "auto_mapping",
+    "peft_version",
+    "base_model_name_or_path",
+    "revision",
+    "inference_mode",
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "bias",
+    "use_rslora",
+    "init_lora_weights",
+    "layers_to_transform",
+    "layers_pattern",
+    "rank_pattern",
+    "alpha_pattern",
+    "megatron_core",
+    "loftq_config",
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
+    "qalora_group_size",
+    "ensure_weight_tying",
+    "runtime_config",
 }
 
 

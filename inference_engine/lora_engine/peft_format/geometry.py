@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
+_ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,15 @@ class BaseGeometry:
     num_key_value_heads: int
     head_dim: int
     vocab_size: int
+    fused_qkv: int = 0  # 1: q, k and v are one module, qkv_proj
+    fused_gate_up: int = 0  # 1: gate and up are one module, gate_up_proj
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The modules that can carry LoRA, in the order in which they are computed."""
+        qkv = ("qkv_proj",) if self.fused_qkv else TARGETS[:3]
+        gate_up = ("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]
+        return (*qkv, "o_proj", *gate_up, "down_proj")
 
     def features(self, target: str) -> tuple[int, int]:
         """``(in_features, out_features)`` of a target projection."""
@@ -30,9 +39,11 @@ class BaseGeometry:
             "q_proj": (self.hidden_size, q),
             "k_proj": (self.hidden_size, kv),
             "v_proj": (self.hidden_size, kv),
+            "qkv_proj": (self.hidden_size, q + 2 * kv),
             "o_proj": (q, self.hidden_size),
             "gate_proj": (self.hidden_size, self.intermediate_size),
             "up_proj": (self.hidden_size, self.intermediate_size),
+            "gate_up_proj": (self.hidden_size, 2 * self.intermediate_size),
             "down_proj": (self.intermediate_size, self.hidden_size),
         }[target]
 

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .adapter_config import (
-    SUPPORTED_TARGETS_TEXT,
     AdapterConfig,
     check_features,
     load_raw_config,
     parse_config,
     untargetable_names,
 )
-from .geometry import TARGETS, AdapterLimits, BaseGeometry, module_key
+from .geometry import AdapterLimits, BaseGeometry, module_key
 from .identity import WEIGHTS_FILE
 from .modules import ModuleLora, ModuleResolver
 from .patterns import PatternError
@@ -28,7 +27,7 @@ from .problems import Findings, FormatError, Problem, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
 
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|mlp)\.([a-z]+_proj)\.lora_([AB])\.weight",
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|mlp)\.([a-z_]+_proj)\.lora_([AB])\.weight",
     re.ASCII,
 )
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -139,6 +138,7 @@ class _Inspection:
         self._folder = folder
         self._geometry = geometry
         self._limits = limits
+        self._targets = ", ".join(geometry.targets)  # for people
         self._findings = Findings()
         self._checks: list[dict[str, Any]] = []
         self._raw: dict[str, Any] | None = None
@@ -192,7 +192,7 @@ class _Inspection:
             self._findings.add(
                 "unsupported_feature",
                 f"The adapter targets {name}; it cannot be served.",
-                f"Train with target_modules from {SUPPORTED_TARGETS_TEXT}.",
+                f"Train with target_modules from {self._targets}.",
             )
         return "plain LoRA"
 
@@ -217,7 +217,7 @@ class _Inspection:
 
     def _collect(self, entry: TensorEntry) -> None:
         match = _NAME.fullmatch(entry.name)
-        if match is None or match[2] not in TARGETS:
+        if match is None or match[2] not in self._geometry.targets:
             self._foreign(entry.name)
             return
         layer, target, side = int(match[1]), match[2], match[3]
@@ -250,7 +250,7 @@ class _Inspection:
         self._findings.add(
             "unexpected_tensor",
             f"{printable(name)} is no LoRA tensor of {self._geometry.name}.",
-            f"LoRA is served on {SUPPORTED_TARGETS_TEXT}; train with those target_modules on {self._geometry.name}.",
+            f"LoRA is served on {self._targets}; train with those target_modules on {self._geometry.name}.",
             name,
         )
 
@@ -313,7 +313,7 @@ class _Inspection:
     def _completeness(self, resolver: ModuleResolver) -> None:
         missing: set[int] = set()
         for layer in range(self._geometry.num_layers):
-            for target in TARGETS:
+            for target in self._geometry.targets:
                 targeted = resolver.is_targeted(module_key(layer, target))
                 if self._complete(_Module(layer, target), targeted):
                     missing.add(layer)
@@ -324,7 +324,7 @@ class _Inspection:
             self._findings.add(
                 "unsupported_feature",
                 "The target_modules pattern also matches lm_head; it cannot be served.",
-                f"Train with target_modules from {SUPPORTED_TARGETS_TEXT}.",
+                f"Train with target_modules from {self._targets}.",
             )
         layers = (self._config.layers if self._config else None) or frozenset()
         beyond = sorted(layer for layer in layers if layer >= self._geometry.num_layers)

@@ -21,7 +21,8 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.model.config import ModelConfig, UnsupportedModel
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.text import ChatTemplate, TokenizerError
@@ -196,6 +197,8 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         num_key_value_heads=model.num_kv_heads,
         head_dim=model.head_dim,
         vocab_size=model.vocab_size,
+        fused_qkv=int(model.family.fused_qkv),
+        fused_gate_up=int(model.family.fused_gate_up),
     )
 
 
@@ -203,7 +206,7 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
     facts = engine.describe()
     base = base_geometry(engine.loaded)
     names = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "vocab_size")  # fmt: skip
+             "head_dim", "vocab_size", "fused_qkv", "fused_gate_up")  # fmt: skip
     return pb.EngineDescription(
         engine_version=str(facts["engine_version"]),
         base_model=str(facts["model"]),

@@ -122,9 +122,14 @@ def _adapters_of(before: BaseModel | None, row: BaseModel, *, keep: bool) -> lis
         return list(before.adapters_of)
     if not keep:
         return []
-    if before.description.get("geometry") != row.description.get("geometry"):
+    if _geometry(before) != _geometry(row):
         raise AdaptersDoNotFitError(f"{row.name} ({short(row.digest)})")
     return [digest for digest in dict.fromkeys([before.digest, *before.adapters_of]) if digest != row.digest]
+
+
+def _geometry(row: BaseModel) -> dict[str, int]:
+    """Without zeros: rows of before a field was added do not have it."""
+    return {name: size for name, size in row.description.get("geometry", {}).items() if size}
 
 
 def _is_same(before: BaseModel, row: BaseModel) -> bool:

@@ -15,6 +15,8 @@ GEOMETRY_FIELDS = (
     "num_key_value_heads",
     "head_dim",
     "vocab_size",
+    "fused_qkv",
+    "fused_gate_up",
 )
 DESCRIPTION_FIELDS = (
     "engine_version",

@@ -84,5 +84,3 @@ def is_ours(host: bytes, allowed: tuple[str, ...]) -> bool:
     except UnicodeDecodeError:
         return False
     return bool(domain) and validate_host(domain, allowed)
-
-

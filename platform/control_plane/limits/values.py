@@ -16,8 +16,6 @@ class Counted(StrEnum):
     CONCURRENCY = "concurrency"
 
 
-
-
 @dataclass(frozen=True)
 class Limits:
     """Of a tenant or of a key. The last three are a tenant's only: keys own no adapters."""

@@ -99,7 +99,5 @@ def _end(acting: Principal, action: str, membership: Membership) -> None:
 
 def _audit(acting: Principal, action: str, membership: Membership, **detail: str) -> None:
     user: User = membership.user
-    audit.record(
-        acting.actor, action, membership, tenant=acting.tenant, label=user.email, user=str(user.pk), **detail
-    )
+    audit.record(acting.actor, action, membership, tenant=acting.tenant, label=user.email, user=str(user.pk), **detail)
     recheck_user(user.pk)

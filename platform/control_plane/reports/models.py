@@ -44,9 +44,7 @@ class ExportSchedule(models.Model):
 
     class Meta:
         ordering = ["created_at"]
-        constraints = [
-            models.UniqueConstraint(fields=["tenant", "cadence", "grain"], name="export_schedule_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["tenant", "cadence", "grain"], name="export_schedule_once")]
 
     def __str__(self) -> str:
         return f"{self.cadence}ly by {self.grain}"
@@ -72,9 +70,7 @@ class Export(Claimable):
 
     class Meta:
         ordering = ["-created_at", "-id"]
-        constraints = [
-            models.UniqueConstraint(fields=["schedule", "first"], name="export_once_per_schedule_and_time")
-        ]
+        constraints = [models.UniqueConstraint(fields=["schedule", "first"], name="export_once_per_schedule_and_time")]
 
     def __str__(self) -> str:
         return f"{self.first} to {self.last} by {self.grain}"

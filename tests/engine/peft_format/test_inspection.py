@@ -24,14 +24,23 @@ def test_a_plain_adapter_is_accepted(tmp_path, geometry, tensors, save):
     report = inspect_adapter(save(tmp_path, tensors()), geometry)
     assert report.ok, report.problems
     assert [check["name"] for check in report.checks] == [
-        "config", "features", "safetensors", "tensors", "shapes", "modules", "finite",
+        "config",
+        "features",
+        "safetensors",
+        "tensors",
+        "shapes",
+        "modules",
+        "finite",
     ]
     manifest = report.manifest
     assert (manifest.rank, manifest.targets, manifest.dtype) == (4, ("q_proj", "v_proj"), "float32")
     assert manifest.num_tensors == 8
     assert manifest.weight_bytes == 4 * manifest.num_parameters
     assert [(m.layer, m.target, m.scale) for m in manifest.modules] == [
-        (0, "q_proj", 2.0), (0, "v_proj", 2.0), (1, "q_proj", 2.0), (1, "v_proj", 2.0),
+        (0, "q_proj", 2.0),
+        (0, "v_proj", 2.0),
+        (1, "q_proj", 2.0),
+        (1, "v_proj", 2.0),
     ]
     json.dumps(report.to_json())
 

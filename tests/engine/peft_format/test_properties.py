@@ -112,8 +112,11 @@ def peft_model(config: LoraConfig, family: str):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=FIXTURES)
-@given(config=lora_configs(), dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-       family=st.sampled_from(["llama", "qwen2"]))
+@given(
+    config=lora_configs(),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    family=st.sampled_from(["llama", "qwen2"]),
+)
 def test_what_peft_writes_is_read_as_peft_means_it(tmp_path_factory, config, dtype, family):
     try:
         model = peft_model(config, family)

@@ -13,7 +13,7 @@ from itertools import product
 import torch
 
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
-from lora_kernels.elementwise import add_rms_norm, rope_and_write_kv, silu_mul
+from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.sampling import sample_tokens
@@ -38,13 +38,13 @@ def elements(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 def launch_norms(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     x, weight = elements(tokens, shape.hidden, dtype=dtype), elements(shape.hidden, dtype=dtype)
     for residual in (None, x):
-        add_rms_norm(x, residual, weight, 1e-5, x)
+        add_norm(x, residual, weight, 1e-5, x)
 
 
 def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     """What stands between the matrix products."""
     launch_norms(shape, tokens, dtype)
-    silu_mul(elements(tokens, 2 * shape.inner, dtype=dtype), elements(tokens, shape.inner, dtype=dtype))
+    gated_activation(elements(tokens, 2 * shape.inner, dtype=dtype), elements(tokens, shape.inner, dtype=dtype))
     qkv = elements(tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, dtype=dtype)
     table, positions = elements(LENGTH, shape.head_dim, dtype=dtype), elements(tokens, dtype=torch.int32)
     for norm in (None, elements(shape.head_dim, dtype=dtype)):

@@ -74,9 +74,7 @@ class PretendedDisk(Disk):
         patch.setattr(os, "open", os_opening)
         patch.setattr(os, "mkdir", making)
         patch.setattr(os, "pwrite", writing)
-        patch.setattr(
-            shutil, "disk_usage", lambda path: usage(path)._replace(free=0) if self._full else usage(path)
-        )
+        patch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=0) if self._full else usage(path))
 
     def fill(self, leave: int = 0) -> None:
         self._full = True

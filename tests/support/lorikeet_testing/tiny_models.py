@@ -54,6 +54,8 @@ _YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+_SLIDING_FULL = ["sliding_attention", "full_attention", "sliding_attention"]
+_GEMMA: dict[str, Any] = {"head_dim": 32, "query_pre_attn_scalar": 20, "sliding_window": 24}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2-mha": ("llama", {"num_key_value_heads": 4}),
     "llama3-scaled-rope-tied": ("llama", {"rope_parameters": _LLAMA3_ROPE, "tie_word_embeddings": True}),
@@ -67,6 +69,45 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1},
     ),
     "qwen3-qk-norm": ("qwen3", {"head_dim": 32}),
+    "gemma2-soft-caps": ("gemma2", {**_GEMMA, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0}),
+    "gemma3-two-ropes": (
+        "gemma3_text",
+        {**_GEMMA, "layer_types": _SLIDING_FULL, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    "phi3-fused": ("phi3", {}),
+    "phi4-mini-longrope-partial": (
+        "phi3",
+        {
+            "original_max_position_embeddings": 128,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.1, 1.3, 1.5, 2.0, 2.5],
+                "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+            },
+        },
+    ),
+    "granite-scales": (
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 2.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.1,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "olmo2-norms-after": ("olmo2", {}),
+    "olmo3-two-ropes": ("olmo3", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "rope_scaling": _YARN_ROPE}),
+    "smollm3-no-rope-layer": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
+    "ministral3-growing-queries": (
+        "ministral3",
+        {"head_dim": 32, "rope_parameters": {**_YARN_ROPE, "llama_4_scaling_beta": 0.5}},
+    ),
+    "glm-partial-interleaved": ("glm", {"head_dim": 32}),
+    "glm4-norms-around": ("glm4", {"head_dim": 32}),
+    "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 
 _ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -115,10 +156,35 @@ def save_tokenizer(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+# A context within which transformers takes the short factors for every request.
+ENGINE_SETTINGS: dict[str, dict[str, Any]] = {"phi4-mini-longrope-partial": {"max_context": 128}}
+
+_FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
+          "up_proj": "gate_up_proj"}  # fmt: skip
+
+
+def adapter_settings(name: str, model: PreTrainedModel) -> dict[str, Any]:
+    """Of the named variant, with the modules that the model has."""
+    modules = {key.rsplit(".", 1)[-1] for key, _ in model.named_modules()}
+    settings = dict(ADAPTERS[name])
+
+    def there(target: str) -> str:
+        return target if target.rsplit(".", 1)[-1] in modules else _FUSED[target]
+
+    for key in ("target_modules", "rank_pattern", "alpha_pattern"):
+        value = settings.get(key)
+        if isinstance(value, list):
+            settings[key] = sorted({there(target) for target in value})
+        elif isinstance(value, dict):
+            settings[key] = {there(target): number for target, number in value.items()}
+    return settings
+
+
 def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1) -> Path:
     """Write a random adapter of the named variant as PEFT writes it; ``model`` is left as it was."""
     torch.manual_seed(seed)
-    peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **ADAPTERS[name]))
+    settings = adapter_settings(name, model)
+    peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
     with torch.no_grad():
         for key, parameter in peft_model.named_parameters():
             if "lora_" in key:
@@ -173,6 +239,8 @@ def geometry_of(engine: Engine) -> BaseGeometry:
         num_key_value_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         vocab_size=config.vocab_size,
+        fused_qkv=int(config.family.fused_qkv),
+        fused_gate_up=int(config.family.fused_gate_up),
     )
 
 

@@ -4,15 +4,16 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('adapters', '0007_content_once_per_base'),
+        ("adapters", "0007_content_once_per_base"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='adapterversion',
-            name='overflowed_at',
-            field=models.DateTimeField(blank=True, help_text="When the model's numbers first overflowed with it.", null=True),
+            model_name="adapterversion",
+            name="overflowed_at",
+            field=models.DateTimeField(
+                blank=True, help_text="When the model's numbers first overflowed with it.", null=True
+            ),
         ),
     ]

@@ -4,30 +4,31 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0001_initial'),
+        ("fleet", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='placement',
-            name='claim',
-            field=models.UUIDField(help_text='New with each claim: what an earlier one still writes is ignored.', null=True),
+            model_name="placement",
+            name="claim",
+            field=models.UUIDField(
+                help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='placement',
-            name='claimed_until',
-            field=models.DateTimeField(help_text='Moved on while the worker lives.', null=True),
+            model_name="placement",
+            name="claimed_until",
+            field=models.DateTimeField(help_text="Moved on while the worker lives.", null=True),
         ),
         migrations.AddField(
-            model_name='placement',
-            name='next_attempt_at',
-            field=models.DateTimeField(help_text='After a failure it waits until then.', null=True),
+            model_name="placement",
+            name="next_attempt_at",
+            field=models.DateTimeField(help_text="After a failure it waits until then.", null=True),
         ),
         migrations.AlterField(
-            model_name='placement',
-            name='attempts',
-            field=models.PositiveIntegerField(default=0, help_text='Since it was queued.'),
+            model_name="placement",
+            name="attempts",
+            field=models.PositiveIntegerField(default=0, help_text="Since it was queued."),
         ),
     ]

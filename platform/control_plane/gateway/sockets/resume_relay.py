@@ -277,9 +277,7 @@ class ResumeRelay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: redis.asyncio.Redis | None = (
             # Waiting for the next frame is no failure.
-            async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS)
-            if url
-            else None
+            async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS) if url else None
         )
 
     def start(self) -> None:

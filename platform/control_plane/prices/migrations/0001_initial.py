@@ -7,7 +7,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -16,22 +15,46 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='PriceVersion',
+            name="PriceVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField(unique=True)),
-                ('effective_on', models.DateField(help_text='From midnight UTC on. Of two for one day the later number counts.')),
-                ('currency', models.CharField(max_length=3, validators=[django.core.validators.MinLengthValidator(3)])),
-                ('input_per_million', models.PositiveBigIntegerField()),
-                ('cached_input_per_million', models.PositiveBigIntegerField(help_text='Prompt tokens found in the prefix cache.')),
-                ('output_per_million', models.PositiveBigIntegerField()),
-                ('storage_per_gb_month', models.PositiveBigIntegerField(help_text='Adapters: a month of 10^9 bytes.')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField(unique=True)),
+                (
+                    "effective_on",
+                    models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts."),
+                ),
+                ("currency", models.CharField(max_length=3, validators=[django.core.validators.MinLengthValidator(3)])),
+                ("input_per_million", models.PositiveBigIntegerField()),
+                (
+                    "cached_input_per_million",
+                    models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache."),
+                ),
+                ("output_per_million", models.PositiveBigIntegerField()),
+                ("storage_per_gb_month", models.PositiveBigIntegerField(help_text="Adapters: a month of 10^9 bytes.")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-number'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('cached_input_per_million__lte', 1000000000), ('input_per_million__lte', 1000000000), ('output_per_million__lte', 1000000000), ('storage_per_gb_month__lte', 1000000000)), name='price_within_reason')],
+                "ordering": ["-number"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("cached_input_per_million__lte", 1000000000),
+                            ("input_per_million__lte", 1000000000),
+                            ("output_per_million__lte", 1000000000),
+                            ("storage_per_gb_month__lte", 1000000000),
+                        ),
+                        name="price_within_reason",
+                    )
+                ],
             },
         ),
     ]

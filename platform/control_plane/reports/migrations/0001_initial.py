@@ -8,72 +8,132 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('keys', '0001_initial'),
-        ('tenants', '0001_initial'),
+        ("keys", "0001_initial"),
+        ("tenants", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ExportSchedule',
+            name="ExportSchedule",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('cadence', models.CharField(choices=[('week', 'Week'), ('month', 'Month')], max_length=8)),
-                ('grain', models.CharField(choices=[('day', 'Day'), ('hour', 'Hour')], max_length=8)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='export_schedules', to='tenants.tenant')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("cadence", models.CharField(choices=[("week", "Week"), ("month", "Month")], max_length=8)),
+                ("grain", models.CharField(choices=[("day", "Day"), ("hour", "Hour")], max_length=8)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="export_schedules",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['created_at'],
+                "ordering": ["created_at"],
             },
         ),
         migrations.CreateModel(
-            name='Export',
+            name="Export",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('first', models.DateField()),
-                ('last', models.DateField()),
-                ('grain', models.CharField(choices=[('day', 'Day'), ('hour', 'Hour')], max_length=8)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('ready', 'Ready'), ('failed', 'Failed')], default='queued', max_length=8)),
-                ('attempts', models.PositiveSmallIntegerField(default=0)),
-                ('claimed_until', models.DateTimeField(help_text='While one writes it, when it is taken to have died.', null=True)),
-                ('lines', models.BigIntegerField(default=0, help_text='Without the heading.')),
-                ('bytes', models.BigIntegerField(default=0, help_text='Of the compressed file.')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('ready_at', models.DateTimeField(null=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('created_by_key', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='keys.apikey')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='exports', to='tenants.tenant')),
-                ('schedule', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='exports', to='reports.exportschedule')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("first", models.DateField()),
+                ("last", models.DateField()),
+                ("grain", models.CharField(choices=[("day", "Day"), ("hour", "Hour")], max_length=8)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("running", "Running"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                        ],
+                        default="queued",
+                        max_length=8,
+                    ),
+                ),
+                ("attempts", models.PositiveSmallIntegerField(default=0)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(help_text="While one writes it, when it is taken to have died.", null=True),
+                ),
+                ("lines", models.BigIntegerField(default=0, help_text="Without the heading.")),
+                ("bytes", models.BigIntegerField(default=0, help_text="Of the compressed file.")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ready_at", models.DateTimeField(null=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "created_by_key",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="keys.apikey"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="exports", to="tenants.tenant"
+                    ),
+                ),
+                (
+                    "schedule",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="exports",
+                        to="reports.exportschedule",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='ExportPart',
+            name="ExportPart",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('number', models.PositiveIntegerField()),
-                ('data', models.BinaryField()),
-                ('export', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='reports.export')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("number", models.PositiveIntegerField()),
+                ("data", models.BinaryField()),
+                (
+                    "export",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="parts", to="reports.export"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['number'],
-                'constraints': [models.UniqueConstraint(fields=('export', 'number'), name='export_part_once')],
+                "ordering": ["number"],
+                "constraints": [models.UniqueConstraint(fields=("export", "number"), name="export_part_once")],
             },
         ),
         migrations.AddConstraint(
-            model_name='exportschedule',
-            constraint=models.UniqueConstraint(fields=('tenant', 'cadence', 'grain'), name='export_schedule_once'),
+            model_name="exportschedule",
+            constraint=models.UniqueConstraint(fields=("tenant", "cadence", "grain"), name="export_schedule_once"),
         ),
         migrations.AddConstraint(
-            model_name='export',
-            constraint=models.UniqueConstraint(fields=('schedule', 'first'), name='export_once_per_schedule_and_time'),
+            model_name="export",
+            constraint=models.UniqueConstraint(fields=("schedule", "first"), name="export_once_per_schedule_and_time"),
         ),
     ]

@@ -4,20 +4,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('reports', '0001_initial'),
+        ("reports", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='export',
-            name='claim',
-            field=models.UUIDField(help_text='New with each claim: what an earlier one still writes is ignored.', null=True),
+            model_name="export",
+            name="claim",
+            field=models.UUIDField(
+                help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+            ),
         ),
         migrations.AlterField(
-            model_name='export',
-            name='claimed_until',
-            field=models.DateTimeField(help_text='Moved on while the worker lives.', null=True),
+            model_name="export",
+            name="claimed_until",
+            field=models.DateTimeField(help_text="Moved on while the worker lives.", null=True),
         ),
     ]

@@ -5,40 +5,53 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('tenants', '0002_invitation'),
+        ("tenants", "0002_invitation"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Recording',
+            name="Recording",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('enabled', models.BooleanField(default=False)),
-                ('days', models.PositiveSmallIntegerField(default=7, help_text='How long each text is kept.')),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('tenant', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='recording', to='tenants.tenant')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("enabled", models.BooleanField(default=False)),
+                ("days", models.PositiveSmallIntegerField(default=7, help_text="How long each text is kept.")),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "tenant",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="recording", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('days__gte', 1), ('days__lte', 365)), name='recording_days')],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("days__gte", 1), ("days__lte", 365)), name="recording_days"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Transcript',
+            name="Transcript",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('request_id', models.CharField(max_length=64, unique=True)),
-                ('prompt', models.JSONField(help_text='Messages: role and content.')),
-                ('answers', models.JSONField(help_text='The text of each choice.')),
-                ('cut', models.BooleanField(help_text='The text was longer than is kept.')),
-                ('created_at', models.DateTimeField(help_text='When the request came in.')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("request_id", models.CharField(max_length=64, unique=True)),
+                ("prompt", models.JSONField(help_text="Messages: role and content.")),
+                ("answers", models.JSONField(help_text="The text of each choice.")),
+                ("cut", models.BooleanField(help_text="The text was longer than is kept.")),
+                ("created_at", models.DateTimeField(help_text="When the request came in.")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant', 'created_at'], name='transcripts_by_age')],
+                "indexes": [models.Index(fields=["tenant", "created_at"], name="transcripts_by_age")],
             },
         ),
     ]

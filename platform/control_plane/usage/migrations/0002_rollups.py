@@ -5,128 +5,224 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('adapters', '0001_initial'),
-        ('keys', '0001_initial'),
-        ('tenants', '0001_initial'),
-        ('usage', '0001_initial'),
+        ("adapters", "0001_initial"),
+        ("keys", "0001_initial"),
+        ("tenants", "0001_initial"),
+        ("usage", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Watermark',
+            name="Watermark",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_id', models.BigIntegerField(default=0)),
-                ('checked_at', models.DateTimeField(help_text='When the ledger was last read to its end.', null=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("event_id", models.BigIntegerField(default=0)),
+                ("checked_at", models.DateTimeField(help_text="When the ledger was last read to its end.", null=True)),
             ],
         ),
         migrations.AddField(
-            model_name='usageevent',
-            name='device_us',
-            field=models.PositiveBigIntegerField(db_default=0, default=0, help_text="Its share of the device's time, in microseconds."),
+            model_name="usageevent",
+            name="device_us",
+            field=models.PositiveBigIntegerField(
+                db_default=0, default=0, help_text="Its share of the device's time, in microseconds."
+            ),
         ),
         migrations.CreateModel(
-            name='Series',
+            name="Series",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('outcome', models.CharField(choices=[('finished', 'Finished'), ('aborted', 'Aborted'), ('failed', 'Failed'), ('refused', 'Refused')], max_length=16)),
-                ('identity', models.CharField(max_length=200, unique=True)),
-                ('adapter', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='adapters.adapter')),
-                ('api_key', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='keys.apikey')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
-                ('version', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='adapters.adapterversion')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("finished", "Finished"),
+                            ("aborted", "Aborted"),
+                            ("failed", "Failed"),
+                            ("refused", "Refused"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("identity", models.CharField(max_length=200, unique=True)),
+                (
+                    "adapter",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="adapters.adapter"
+                    ),
+                ),
+                (
+                    "api_key",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="keys.apikey"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="adapters.adapterversion",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='DailyLatency',
+            name="DailyLatency",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('start', models.DateField(help_text='UTC.')),
-                ('metric', models.CharField(choices=[('first_token', 'First Token'), ('inter_token', 'Inter Token')], max_length=16)),
-                ('bucket', models.PositiveSmallIntegerField()),
-                ('requests', models.BigIntegerField()),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("start", models.DateField(help_text="UTC.")),
+                (
+                    "metric",
+                    models.CharField(
+                        choices=[("first_token", "First Token"), ("inter_token", "Inter Token")], max_length=16
+                    ),
+                ),
+                ("bucket", models.PositiveSmallIntegerField()),
+                ("requests", models.BigIntegerField()),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['start'], name='usage_latency_days')],
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'start', 'metric', 'bucket'), name='usage_latency_once_per_bucket')],
+                "indexes": [models.Index(fields=["start"], name="usage_latency_days")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "start", "metric", "bucket"), name="usage_latency_once_per_bucket"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='DailyTotals',
+            name="DailyTotals",
             fields=[
-                ('requests', models.BigIntegerField()),
-                ('prompt_tokens', models.BigIntegerField()),
-                ('cached_prompt_tokens', models.BigIntegerField()),
-                ('completion_tokens', models.BigIntegerField()),
-                ('device_us', models.BigIntegerField()),
-                ('queue_ms', models.BigIntegerField()),
-                ('adapter_load_ms', models.BigIntegerField()),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('outcome', models.CharField(choices=[('finished', 'Finished'), ('aborted', 'Aborted'), ('failed', 'Failed'), ('refused', 'Refused')], max_length=16)),
-                ('start', models.DateField(help_text='UTC.')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                ("requests", models.BigIntegerField()),
+                ("prompt_tokens", models.BigIntegerField()),
+                ("cached_prompt_tokens", models.BigIntegerField()),
+                ("completion_tokens", models.BigIntegerField()),
+                ("device_us", models.BigIntegerField()),
+                ("queue_ms", models.BigIntegerField()),
+                ("adapter_load_ms", models.BigIntegerField()),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("finished", "Finished"),
+                            ("aborted", "Aborted"),
+                            ("failed", "Failed"),
+                            ("refused", "Refused"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("start", models.DateField(help_text="UTC.")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['start'], name='usage_totals_days')],
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'start', 'outcome'), name='usage_totals_once_per_tenant_and_day')],
+                "indexes": [models.Index(fields=["start"], name="usage_totals_days")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "start", "outcome"), name="usage_totals_once_per_tenant_and_day"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='HourlyUsage',
+            name="HourlyUsage",
             fields=[
-                ('requests', models.BigIntegerField()),
-                ('prompt_tokens', models.BigIntegerField()),
-                ('cached_prompt_tokens', models.BigIntegerField()),
-                ('completion_tokens', models.BigIntegerField()),
-                ('device_us', models.BigIntegerField()),
-                ('queue_ms', models.BigIntegerField()),
-                ('adapter_load_ms', models.BigIntegerField()),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('start', models.DateTimeField()),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
-                ('series', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='usage.series')),
+                ("requests", models.BigIntegerField()),
+                ("prompt_tokens", models.BigIntegerField()),
+                ("cached_prompt_tokens", models.BigIntegerField()),
+                ("completion_tokens", models.BigIntegerField()),
+                ("device_us", models.BigIntegerField()),
+                ("queue_ms", models.BigIntegerField()),
+                ("adapter_load_ms", models.BigIntegerField()),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("start", models.DateTimeField()),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to="usage.series"),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant', 'start'], name='usage_hours_of_tenant'), models.Index(fields=['start'], name='usage_hours')],
-                'constraints': [models.UniqueConstraint(fields=('series', 'start'), name='usage_hour_once_per_series')],
+                "indexes": [
+                    models.Index(fields=["tenant", "start"], name="usage_hours_of_tenant"),
+                    models.Index(fields=["start"], name="usage_hours"),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("series", "start"), name="usage_hour_once_per_series")],
             },
         ),
         migrations.CreateModel(
-            name='DailyUsage',
+            name="DailyUsage",
             fields=[
-                ('requests', models.BigIntegerField()),
-                ('prompt_tokens', models.BigIntegerField()),
-                ('cached_prompt_tokens', models.BigIntegerField()),
-                ('completion_tokens', models.BigIntegerField()),
-                ('device_us', models.BigIntegerField()),
-                ('queue_ms', models.BigIntegerField()),
-                ('adapter_load_ms', models.BigIntegerField()),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('start', models.DateField(help_text='UTC.')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
-                ('series', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='usage.series')),
+                ("requests", models.BigIntegerField()),
+                ("prompt_tokens", models.BigIntegerField()),
+                ("cached_prompt_tokens", models.BigIntegerField()),
+                ("completion_tokens", models.BigIntegerField()),
+                ("device_us", models.BigIntegerField()),
+                ("queue_ms", models.BigIntegerField()),
+                ("adapter_load_ms", models.BigIntegerField()),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("start", models.DateField(help_text="UTC.")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to="usage.series"),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant', 'start'], name='usage_days_of_tenant'), models.Index(fields=['start'], name='usage_days')],
-                'constraints': [models.UniqueConstraint(fields=('series', 'start'), name='usage_day_once_per_series')],
+                "indexes": [
+                    models.Index(fields=["tenant", "start"], name="usage_days_of_tenant"),
+                    models.Index(fields=["start"], name="usage_days"),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("series", "start"), name="usage_day_once_per_series")],
             },
         ),
         migrations.CreateModel(
-            name='StorageDay',
+            name="StorageDay",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('start', models.DateField(help_text='UTC.')),
-                ('byte_hours', models.BigIntegerField(default=0)),
-                ('measured_hours', models.PositiveSmallIntegerField(default=0)),
-                ('last_hour', models.DateTimeField(help_text='The last hour that is in the sum.')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("start", models.DateField(help_text="UTC.")),
+                ("byte_hours", models.BigIntegerField(default=0)),
+                ("measured_hours", models.PositiveSmallIntegerField(default=0)),
+                ("last_hour", models.DateTimeField(help_text="The last hour that is in the sum.")),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['start'], name='usage_storage_days')],
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'start'), name='usage_storage_once_per_day')],
+                "indexes": [models.Index(fields=["start"], name="usage_storage_days")],
+                "constraints": [models.UniqueConstraint(fields=("tenant", "start"), name="usage_storage_once_per_day")],
             },
         ),
     ]

@@ -8,99 +8,170 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('tenants', '0001_initial'),
+        ("tenants", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Delivery',
+            name="Delivery",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('state', models.CharField(choices=[('pending', 'Pending'), ('delivered', 'Delivered'), ('failed', 'Failed')], default='pending', max_length=16)),
-                ('attempts', models.PositiveIntegerField(default=0, help_text='Since it was made or sent again by hand.')),
-                ('next_attempt_at', models.DateTimeField(help_text='While one sends it, when it is taken to have died.')),
-                ('delivered_at', models.DateTimeField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("pending", "Pending"), ("delivered", "Delivered"), ("failed", "Failed")],
+                        default="pending",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "attempts",
+                    models.PositiveIntegerField(default=0, help_text="Since it was made or sent again by hand."),
+                ),
+                (
+                    "next_attempt_at",
+                    models.DateTimeField(help_text="While one sends it, when it is taken to have died."),
+                ),
+                ("delivered_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('at', models.DateTimeField()),
-                ('duration_ms', models.PositiveIntegerField()),
-                ('status', models.PositiveSmallIntegerField(null=True)),
-                ('error', models.CharField(blank=True, max_length=300)),
-                ('delivery', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='log', to='webhooks.delivery')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("at", models.DateTimeField()),
+                ("duration_ms", models.PositiveIntegerField()),
+                ("status", models.PositiveSmallIntegerField(null=True)),
+                ("error", models.CharField(blank=True, max_length=300)),
+                (
+                    "delivery",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="log", to="webhooks.delivery"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='Endpoint',
+            name="Endpoint",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('url', models.CharField(max_length=500)),
-                ('description', models.CharField(blank=True, max_length=200)),
-                ('events', models.JSONField(default=list, help_text='Types it asked for; empty = all.')),
-                ('active', models.BooleanField(default=True)),
-                ('secret_version', models.PositiveIntegerField(default=1)),
-                ('rotated_at', models.DateTimeField(null=True)),
-                ('failures', models.PositiveIntegerField(default=0, help_text='In a row, over all messages.')),
-                ('rests_until', models.DateTimeField(help_text='After a failure nothing is sent to it until then.', null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='webhooks', to='tenants.tenant')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("url", models.CharField(max_length=500)),
+                ("description", models.CharField(blank=True, max_length=200)),
+                ("events", models.JSONField(default=list, help_text="Types it asked for; empty = all.")),
+                ("active", models.BooleanField(default=True)),
+                ("secret_version", models.PositiveIntegerField(default=1)),
+                ("rotated_at", models.DateTimeField(null=True)),
+                ("failures", models.PositiveIntegerField(default=0, help_text="In a row, over all messages.")),
+                (
+                    "rests_until",
+                    models.DateTimeField(help_text="After a failure nothing is sent to it until then.", null=True),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="webhooks", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['created_at'],
+                "ordering": ["created_at"],
             },
         ),
         migrations.AddField(
-            model_name='delivery',
-            name='endpoint',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='webhooks.endpoint'),
+            model_name="delivery",
+            name="endpoint",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="deliveries", to="webhooks.endpoint"
+            ),
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('type', models.CharField(choices=[('upload.accepted', 'Upload Accepted'), ('upload.refused', 'Upload Refused'), ('version.ready', 'Version Ready'), ('version.failed', 'Version Failed'), ('version.promoted', 'Version Promoted'), ('adapter.archived', 'Adapter Archived'), ('quota.warning', 'Quota Warning'), ('quota.exhausted', 'Quota Exhausted'), ('export.ready', 'Export Ready'), ('test', 'Test')], max_length=32)),
-                ('data', models.JSONField()),
-                ('occasion', models.CharField(help_text='What is told once only says here what it is.', max_length=100, null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                (
+                    "type",
+                    models.CharField(
+                        choices=[
+                            ("upload.accepted", "Upload Accepted"),
+                            ("upload.refused", "Upload Refused"),
+                            ("version.ready", "Version Ready"),
+                            ("version.failed", "Version Failed"),
+                            ("version.promoted", "Version Promoted"),
+                            ("adapter.archived", "Adapter Archived"),
+                            ("quota.warning", "Quota Warning"),
+                            ("quota.exhausted", "Quota Exhausted"),
+                            ("export.ready", "Export Ready"),
+                            ("test", "Test"),
+                        ],
+                        max_length=32,
+                    ),
+                ),
+                ("data", models.JSONField()),
+                (
+                    "occasion",
+                    models.CharField(
+                        help_text="What is told once only says here what it is.", max_length=100, null=True
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='delivery',
-            name='event',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='webhooks.event'),
+            model_name="delivery",
+            name="event",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="deliveries", to="webhooks.event"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.UniqueConstraint(fields=('tenant', 'occasion'), name='webhook_occasion_once'),
+            model_name="event",
+            constraint=models.UniqueConstraint(fields=("tenant", "occasion"), name="webhook_occasion_once"),
         ),
         migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'pending')), fields=['next_attempt_at'], name='webhook_due'),
+            model_name="delivery",
+            index=models.Index(
+                condition=models.Q(("state", "pending")), fields=["next_attempt_at"], name="webhook_due"
+            ),
         ),
         migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(fields=['endpoint', '-created_at'], name='webhook_recent'),
+            model_name="delivery",
+            index=models.Index(fields=["endpoint", "-created_at"], name="webhook_recent"),
         ),
         migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.UniqueConstraint(fields=('endpoint', 'event'), name='webhook_event_once_per_endpoint'),
+            model_name="delivery",
+            constraint=models.UniqueConstraint(fields=("endpoint", "event"), name="webhook_event_once_per_endpoint"),
         ),
     ]

@@ -4,44 +4,47 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tenants', '0002_invitation'),
-        ('webhooks', '0002_canary_failed'),
+        ("tenants", "0002_invitation"),
+        ("webhooks", "0002_canary_failed"),
     ]
 
     operations = [
         migrations.RemoveIndex(
-            model_name='delivery',
-            name='webhook_due',
+            model_name="delivery",
+            name="webhook_due",
         ),
         migrations.AddField(
-            model_name='delivery',
-            name='claim',
-            field=models.UUIDField(help_text='New with each claim: what an earlier one still writes is ignored.', null=True),
+            model_name="delivery",
+            name="claim",
+            field=models.UUIDField(
+                help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='delivery',
-            name='claimed_until',
-            field=models.DateTimeField(help_text='Moved on while the worker lives.', null=True),
+            model_name="delivery",
+            name="claimed_until",
+            field=models.DateTimeField(help_text="Moved on while the worker lives.", null=True),
         ),
         migrations.AddField(
-            model_name='endpoint',
-            name='tried_at',
-            field=models.DateTimeField(help_text='When a message was last sent, whatever came of it.', null=True),
+            model_name="endpoint",
+            name="tried_at",
+            field=models.DateTimeField(help_text="When a message was last sent, whatever came of it.", null=True),
         ),
         migrations.AlterField(
-            model_name='delivery',
-            name='next_attempt_at',
+            model_name="delivery",
+            name="next_attempt_at",
             field=models.DateTimeField(),
         ),
         migrations.AlterField(
-            model_name='endpoint',
-            name='rests_until',
-            field=models.DateTimeField(help_text='Nothing is sent to it until then.', null=True),
+            model_name="endpoint",
+            name="rests_until",
+            field=models.DateTimeField(help_text="Nothing is sent to it until then.", null=True),
         ),
         migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'pending')), fields=['endpoint', 'next_attempt_at'], name='webhook_pending'),
+            model_name="delivery",
+            index=models.Index(
+                condition=models.Q(("state", "pending")), fields=["endpoint", "next_attempt_at"], name="webhook_pending"
+            ),
         ),
     ]

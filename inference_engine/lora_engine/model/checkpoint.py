@@ -1,0 +1,164 @@
+"""The safetensors files of a model's folder, checked before anything is read from them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from .config import read_json_object
+from .errors import UnsupportedModel
+
+Shape = tuple[int, ...]
+
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_PLAIN = ("F32", "F16", "BF16", "F64")
+_AGAIN = "Download the model's folder again, whole."
+_LFS = b"version https://git-lfs"
+# What tensors beside a quantised matrix are called: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
+_QUANTIZED = (
+    ".qweight", ".qzeros", ".scales", ".weight_scale", ".weight_scale_inv", ".weight_packed", ".weight.absmax",
+    ".weight.quant_map", ".SCB",
+)  # fmt: skip
+
+
+class Tensors(Protocol):
+    """Where weights come from."""
+
+    def tensor(self, name: str) -> torch.Tensor: ...
+
+    def placed(self, name: str, tensor: torch.Tensor) -> None:
+        """What became of one or several tensors, of which the first is ``name``; to be looked over at the end."""
+
+
+class Checkpoint:
+    """Tensors by name over one or many safetensors files. Everything raises ``UnsupportedModel``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.files: dict[str, Path] = {}
+        self._headers: dict[Path, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}  # of tensors that are asked for by another name
+        self._open: dict[Path, Any] = {}
+        self._extremes: dict[str, torch.Tensor] = {}
+        if (folder / _INDEX).is_file():
+            self._read_index(folder / _INDEX)
+        elif (folder / _SINGLE).is_file():
+            self.files = dict.fromkeys(self._header(folder / _SINGLE), folder / _SINGLE)
+        else:
+            others = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.gguf"))
+            has = f" but {others[0]}" if others else ""
+            raise UnsupportedModel(
+                f"{folder} holds no safetensors weights{has}; save the model there with "
+                "model.save_pretrained(folder, safe_serialization=True)."
+            )
+
+    def rename(self, name: str, as_name: str) -> None:
+        """Have a tensor be found under another name too."""
+        self.files[as_name], self._names[as_name] = self.files[name], name
+
+    def check(self, wanted: Mapping[str, Shape]) -> None:
+        """Every tensor that is wanted is there, of its shape and in a type that is not quantised."""
+        quantized = next((name for name in self.files if name.endswith(_QUANTIZED)), None)
+        if quantized:
+            raise _quantized(f"the checkpoint holds {quantized}")
+        missing = [name for name in wanted if name not in self.files]
+        if missing:
+            more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
+            raise UnsupportedModel(
+                f"the checkpoint lacks {missing[0]}{more}, which config.json asks for: another model's config.json, "
+                f"or files are missing. {_AGAIN}"
+            )
+        for name, shape in wanted.items():
+            entry = self._entry(name)
+            dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
+            if dtype not in _PLAIN:
+                raise _quantized(f"{name} is stored as {dtype}")
+            if found != shape:
+                raise UnsupportedModel(
+                    f"{name} is {list(found)}, but by config.json it must be {list(shape)}: config.json is another "
+                    f"model's. {_AGAIN}"
+                )
+
+    def tensor(self, name: str) -> torch.Tensor:
+        path = self.files[name]
+        try:
+            if path not in self._open:
+                self._open[path] = safe_open(path, framework="pt")
+            tensor: torch.Tensor = self._open[path].get_tensor(self._names.get(name, name))
+        except (SafetensorError, OSError) as error:
+            raise UnsupportedModel(f"{path} cannot be read ({error}). {_AGAIN}") from None
+        return tensor
+
+    def placed(self, name: str, tensor: torch.Tensor) -> None:
+        # NaN comes through both; on a GPU nothing waits for them here.
+        self._extremes[name] = torch.stack(torch.aminmax(tensor))
+
+    def raise_for_values(self, dtype: torch.dtype) -> None:
+        """No value of what was placed is NaN or infinite."""
+        if not self._extremes:
+            return
+        finite = torch.stack([extremes.float() for extremes in self._extremes.values()]).isfinite().all(dim=1).tolist()
+        bad = next((name for name, good in zip(self._extremes, finite, strict=True) if not good), None)
+        if bad is None:
+            return
+        if self.tensor(bad).isfinite().all() and dtype is torch.float16:
+            raise UnsupportedModel(f"values of {bad} do not fit into float16; start with --dtype bfloat16.")
+        raise UnsupportedModel(f"{bad}, or what is merged with it, holds NaN or infinite values. {_AGAIN}")
+
+    def _read_index(self, index: Path) -> None:
+        files = read_json_object(index).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+            raise UnsupportedModel(f"{index} has no weight_map. {_AGAIN}")
+        names = sorted(set(files.values()))
+        missing = [name for name in names if Path(name).name != name or not (self._folder / name).is_file()]
+        if missing:
+            raise UnsupportedModel(
+                f"{len(missing)} of the {len(names)} files that {index.name} names are missing, {missing[0]} for one. "
+                f"{_AGAIN}"
+            )
+        self.files = {name: self._folder / file for name, file in files.items()}
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        header, stored = self._header(self.files[name]), self._names.get(name, name)
+        if stored not in header:
+            raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index says is there. {_AGAIN}")
+        entry: dict[str, Any] = header[stored]
+        return entry
+
+    def _header(self, path: Path) -> dict[str, Any]:
+        if path not in self._headers:
+            self._headers[path] = _read_header(path)
+        return self._headers[path]
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    """The entries of a safetensors file, whose length must be what they say."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        if start and _LFS.startswith(start):
+            raise UnsupportedModel(f"{path} is a Git LFS pointer, not the file; run git lfs pull in {path.parent}.")
+        size = path.stat().st_size
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+        if length > size - 8:
+            raise UnsupportedModel(f"{path} is cut short or no safetensors file. {_AGAIN}")
+        try:
+            header = json.loads(file.read(length))
+            entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+            raise UnsupportedModel(f"{path} is no safetensors file. {_AGAIN}") from None
+    if end != size - 8 - length:
+        raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is cut short. {_AGAIN}")
+    return entries
+
+
+def _quantized(what: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{what}: the weights are quantised, which is not supported; use the float16 or bfloat16 checkpoint."
+    )

@@ -1,0 +1,41 @@
+"""Model families by the ``model_type`` of their `config.json`."""
+
+from . import (
+    cohere2,
+    gemma2,
+    gemma3,
+    glm,
+    glm4,
+    granite,
+    llama,
+    ministral3,
+    mistral,
+    olmo2,
+    olmo3,
+    phi3,
+    qwen2,
+    qwen3,
+    smollm3,
+)
+from .family import Family, Norm, Rope, Settings
+
+_MODULES = (
+    llama,
+    mistral,
+    ministral3,
+    qwen2,
+    qwen3,
+    gemma2,
+    gemma3,
+    phi3,
+    granite,
+    olmo2,
+    olmo3,
+    smollm3,
+    glm,
+    glm4,
+    cohere2,
+)
+FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in _MODULES}
+
+__all__ = ["FAMILIES", "Family", "Norm", "Rope", "Settings"]

@@ -1,0 +1,214 @@
+"""Rotary embeddings as ``config.json`` describes them, in each of the forms that ``transformers`` reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .errors import UnsupportedModel
+from .families import Family, Settings
+
+_WITH_ORIGINAL_LENGTH = ("llama3", "yarn", "longrope")
+_AGAIN = "copy config.json from the model's source again."
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary embedding parameters; ``kind`` is "default", "linear", "dynamic", "llama3", "yarn" or "longrope".
+
+    ``rotary_dim`` dimensions of a head rotate, its first ones. "dynamic" is "default" up to the length that the model
+    was trained for, which is as far as it is served.
+    """
+
+    rotary_dim: int
+    theta: float = 10_000.0
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position: int = 0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 1.0  # of the rotary tables
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+    query_growth: float = 0.0  # queries times 1 + this * log(1 + position // original_max_position)
+
+
+def read_ropes(
+    settings: Settings, family: Family, windows: tuple[int, ...], head_dim: int, max_position: int
+) -> tuple[tuple[RopeConfig | None, ...], int]:
+    """Of each layer, None where it does not rotate; and the longest context. Raises ``UnsupportedModel``."""
+    full, sliding = _parameters(settings, family)
+    truncate = bool(full.get("truncate", True)) if not family.rope.by_layer_type else True
+    read = {
+        slides: _rope(parameters, settings, family, head_dim, max_position, truncate)
+        for slides, parameters in ((False, full), (True, sliding))
+        if slides in {window > 0 for window in windows}
+    }
+    rotates = family.rotates or (lambda settings, layer, slides: True)
+    try:
+        ropes = tuple(
+            read[window > 0] if rotates(settings, layer, window > 0) else None for layer, window in enumerate(windows)
+        )
+    except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"config.json: which layers rotate cannot be read ({error!r}); {_AGAIN}") from None
+    # transformers leaves the length of a YaRN model as it was before; the factor is what it is served with.
+    stretched = [round(r.original_max_position * r.factor) for r in read.values() if r.kind == "yarn"]
+    return ropes, max([max_position, *stretched])
+
+
+def _parameters(settings: Settings, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of full and of sliding layers."""
+    rope, scaling = family.rope, settings.get("rope_scaling") or None
+    parameters = settings.get("rope_parameters")
+    if parameters is None and rope.parameters is not None:
+        parameters = rope.parameters(settings)
+    for value in (scaling, parameters):
+        if value is not None and not isinstance(value, Mapping):
+            raise UnsupportedModel(f"config.json: rope parameters are {value!r}, not an object; {_AGAIN}")
+    theta = settings.get("rope_theta", rope.theta)
+    if rope.by_layer_type:
+        parameters = parameters or {}
+        full = {**(parameters.get("full_attention") or {}), **(scaling or {})}
+        setting, local = rope.local_theta or ("", theta)
+        sliding = dict(parameters.get("sliding_attention") or {})
+        return {"rope_theta": theta, **full}, {"rope_theta": settings.get(setting, local), **sliding}
+    # transformers takes rope_scaling, where there is one, for the whole of rope_parameters.
+    whole = dict(scaling or parameters or {})
+    nested = [whole.get(name) for name in ("full_attention", "sliding_attention")]
+    if any(isinstance(value, Mapping) for value in nested):
+        raise UnsupportedModel(
+            f"config.json: rope parameters of {family.model_type} cannot differ by layer type; {_AGAIN}"
+        )
+    whole.setdefault("rope_theta", theta)
+    whole.setdefault("partial_rotary_factor", settings.get("partial_rotary_factor", rope.partial_default))
+    return whole, whole
+
+
+def _rope(
+    parameters: Mapping[str, Any],
+    settings: Settings,
+    family: Family,
+    head_dim: int,
+    max_position: int,
+    truncate: bool,
+) -> RopeConfig:
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    kind = family.rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
+    if kind not in family.rope.kinds:
+        raise UnsupportedModel(
+            f"rope type {kind!r} is not supported for {family.model_type}; supported are "
+            f"{', '.join(family.rope.kinds)}."
+        )
+    read = _Reader(parameters, kind)
+    share = read.number("partial_rotary_factor", 1.0)
+    if share != 1.0 and not family.rope.partial:
+        raise UnsupportedModel(
+            f"config.json: partial_rotary_factor is {share}, and heads of {family.model_type} rotate whole; remove it."
+        )
+    rotary_dim = int(head_dim * share)
+    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
+        raise UnsupportedModel(f"config.json: {rotary_dim} of a head's {head_dim} dimensions cannot rotate; {_AGAIN}")
+    original = _original_length(parameters, settings, family, kind, max_position)
+    growth = parameters.get("llama_4_scaling_beta") if family.query_growth else None
+    if growth and not original:
+        original = read.whole("original_max_position_embeddings")
+    rope = RopeConfig(
+        rotary_dim,
+        read.number("rope_theta"),
+        str(kind),
+        original_max_position=original,
+        query_growth=read.number("llama_4_scaling_beta") if growth else 0.0,
+    )
+    if kind in ("default", "dynamic"):
+        return rope
+    if kind == "linear":
+        return replace(rope, factor=read.number("factor"))
+    if kind == "llama3":
+        low, high = read.number("low_freq_factor"), read.number("high_freq_factor")
+        if low >= high:
+            raise UnsupportedModel(f"config.json: low_freq_factor {low} is not below high_freq_factor {high}; {_AGAIN}")
+        return replace(rope, factor=read.number("factor"), low_freq_factor=low, high_freq_factor=high)
+    if kind == "longrope":
+        return _longrope(read, rope, max_position / original)
+    factor = read.number("factor", max_position / original)
+    return replace(
+        rope,
+        factor=factor,
+        beta_fast=read.number("beta_fast", 0.0) or 32.0,
+        beta_slow=read.number("beta_slow", 0.0) or 1.0,
+        attention_factor=read.number("attention_factor", _yarn_attention(read, factor)),
+        truncate=truncate,
+    )
+
+
+def _original_length(
+    parameters: Mapping[str, Any], settings: Settings, family: Family, kind: str, max_position: int
+) -> int:
+    """The context that the model was trained with; 0 for kinds that do not ask. One beside the parameters wins."""
+    if kind not in _WITH_ORIGINAL_LENGTH:
+        return 0
+    value = parameters.get("original_max_position_embeddings", max_position)
+    if not family.rope.by_layer_type:
+        value = settings.get("original_max_position_embeddings", value)
+    if type(value) is not int or value < 2:
+        raise UnsupportedModel(f"config.json: original_max_position_embeddings is {value!r}; {_AGAIN}")
+    return value
+
+
+def _yarn_attention(read: _Reader, factor: float) -> float:
+    """YaRN's temperature on the rotary tables (arXiv 2309.00071, section 3.4)."""
+
+    def mscale(weight: float = 1.0) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    weight, of_all = read.number("mscale", 0.0), read.number("mscale_all_dim", 0.0)
+    return mscale(weight) / mscale(of_all) if weight and of_all else mscale()
+
+
+def _longrope(read: _Reader, rope: RopeConfig, stretched: float) -> RopeConfig:
+    """LongRoPE (arXiv 2402.13753): a factor for each pair of dimensions, one set for short contexts, one for long."""
+    factor = read.number("factor", stretched)
+    attention = math.sqrt(1 + math.log(factor) / math.log(rope.original_max_position)) if factor > 1 else 1.0
+    half = rope.rotary_dim // 2
+    return replace(
+        rope,
+        factor=factor,
+        attention_factor=read.number("attention_factor", attention),
+        short_factor=read.numbers("short_factor", half),
+        long_factor=read.numbers("long_factor", half),
+    )
+
+
+class _Reader:
+    """Values of the parameters, checked."""
+
+    def __init__(self, parameters: Mapping[str, Any], kind: str) -> None:
+        self._parameters, self._kind = parameters, kind
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._parameters.get(name)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise UnsupportedModel(
+                f"config.json: rope parameter {name} of type {self._kind!r} must be a number, and is {value!r}; "
+                f"{_AGAIN}"
+            )
+        if not value and default is None:
+            raise UnsupportedModel(f"config.json: rope parameter {name} must not be 0; {_AGAIN}")
+        return float(value)
+
+    def whole(self, name: str) -> int:
+        return int(self.number(name))
+
+    def numbers(self, name: str, count: int) -> tuple[float, ...]:
+        value = self._parameters.get(name)
+        plain = isinstance(value, list) and all(isinstance(v, int | float) and v for v in value)
+        if not isinstance(value, list) or not plain or len(value) != count:
+            raise UnsupportedModel(f"config.json: rope parameter {name} must be a list of {count} numbers; {_AGAIN}")
+        return tuple(float(v) for v in value)
