@@ -397,9 +397,10 @@ def residuals(
     ops, seen = engine.loaded.model.ops, []
     original = ops.add_norm
 
-    def spy(residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
+    def spy(residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
         out = original(residual, delta, weight)
-        seen.append(residual.to("cpu", torch.float32, copy=True))
+        if delta is not None or not seen:  # else it is a norm of what is added later
+            seen.append(residual.to("cpu", torch.float32, copy=True))
         return out
 
     patch.setattr(ops, "add_norm", spy)
@@ -408,4 +409,6 @@ def residuals(
     while engine.has_work():
         engine.step()
     patch.setattr(ops, "add_norm", original)
-    return seen[:-1:2]  # each layer norms its input and what attention adds; the last norm is the model's
+    parallel = engine.model_config.family.parallel_mlp
+    # Each layer norms its input and, unless its MLP reads the same, what attention adds; the last norm is the model's.
+    return seen[: -1 : 1 if parallel else 2]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from lorikeet_testing.model_shapes import SHAPES, Shape
+from lorikeet_testing.model_shapes import SHAPES, Shape, family_of
 from lorikeet_testing.shape_runs import ShapeRun, requests_for, worst_error
 
 from lora_engine.model.config import ModelConfig
@@ -25,20 +25,21 @@ from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/model_shapes.jsonl"
 RANKS = (1, 8, 256, 16, 40, 64, 128)
-SCALED: dict[Shape, str] = {}
+SCALED: dict[tuple[Shape, str], str] = {}
 for _name, _shape in SHAPES.items():
-    SCALED.setdefault(_shape.scaled(), _name)  # many models differ by powers of two only
+    SCALED.setdefault((_shape.scaled(), family_of(_name)), _name)  # many models differ by powers of two only
 # Widths, heads and groups that differ most from powers of two; a single key head.
 QUICK = ("Qwen2.5-7B", "Phi-2", "Gemma-3-1B")
 
 
-def configuration(shape: Shape, layers: int) -> ModelConfig:
+def configuration(name: str, shape: Shape, layers: int) -> ModelConfig:
     return ModelConfig.from_dict(
         {
-            "model_type": "llama", "num_hidden_layers": layers, "hidden_size": shape.hidden,
+            "model_type": family_of(name), "num_hidden_layers": layers, "hidden_size": shape.hidden,
             "intermediate_size": shape.inner, "num_attention_heads": shape.heads,
             "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim, "vocab_size": shape.vocab,
             "max_position_embeddings": 1024, "tie_word_embeddings": True,
+            "sliding_window": 48,
         }
     )  # fmt: skip
 
@@ -53,7 +54,7 @@ def larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def interpreted_error(name: str) -> float:
     shape = SHAPES[name].scaled()
-    config = configuration(shape, layers=1)
+    config = configuration(name, shape, layers=1)
     run = ShapeRun(config, "cpu", torch.float32, (20,), pool_mb=8, max_running=4, cuda_graphs=False)
     requests, used = requests_for(run, 2, lengths=(2, 18), new=2, seed=len(name))
     return worst_error(run, requests, used, run.generate(requests), torch.float32)
@@ -86,7 +87,7 @@ def test_all_scaled_layers_in_the_interpreter(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_layers_on_a_gpu(name: str) -> None:
     """In float32 to rounding; in bfloat16 with graphs, no further from it than twice what plain torch is."""
-    config = configuration(SHAPES[name], layers=2)
+    config = configuration(name, SHAPES[name], layers=2)
     started = time.perf_counter()
     exact = ShapeRun(config, "cuda", torch.float32, RANKS, pool_mb=6000, max_running=16, cuda_graphs=False)
     requests, used = requests_for(exact, 16, lengths=(1, 17, 70, 200), new=3, seed=1)

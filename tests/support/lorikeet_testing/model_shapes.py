@@ -86,7 +86,11 @@ SHAPES = {
     "Granite-3.1-2B": Shape(2048, 32, 8, 64, 8192, 49155),
     "Granite-3.1-8B": Shape(4096, 32, 8, 128, 12800, 49155),
     "OLMo-2-7B": Shape(4096, 32, 32, 128, 11008, 100352),
+    "OLMo-3-7B": Shape(4096, 32, 32, 128, 11008, 100278),
     "GLM-4-9B": Shape(4096, 32, 2, 128, 13696, 151552),
+    "GLM-4-9B-0414": Shape(4096, 32, 2, 128, 13696, 151552),
+    "Ministral-3-8B": Shape(4096, 32, 8, 128, 14336, 131072),
+    "Command-R7B": Shape(4096, 32, 8, 128, 14336, 256000),
     "Gemma-2-2B": Shape(2304, 8, 4, 256, 9216, 256000),
     "Gemma-2-9B": Shape(3584, 16, 8, 256, 14336, 256000),
     "Gemma-2-27B": Shape(4608, 32, 16, 128, 36864, 256000),
@@ -95,3 +99,17 @@ SHAPES = {
     "Gemma-3-12B": Shape(3840, 16, 8, 256, 15360, 262208),
     "Gemma-3-27B": Shape(5376, 32, 16, 128, 21504, 262208),
 }
+
+# Names that begin so are of this family; the longest counts, and llama where none does.
+_FAMILIES = {
+    "SmolLM3": "smollm3", "Qwen2": "qwen2", "Qwen3": "qwen3", "Mistral": "mistral", "Ministral": "mistral",
+    "Ministral-3": "ministral3", "Phi-3": "phi3", "Phi-4": "phi3", "Granite": "granite", "OLMo-2": "olmo2",
+    "OLMo-3": "olmo3", "GLM-4-9B": "glm", "GLM-4-9B-0414": "glm4", "Gemma-2": "gemma2", "Gemma-3": "gemma3_text",
+    "Command": "cohere2",
+}  # fmt: skip
+
+
+def family_of(name: str) -> str:
+    """The ``model_type`` of one of ``SHAPES``."""
+    prefixes = [prefix for prefix in _FAMILIES if name.startswith(prefix)]
+    return _FAMILIES[max(prefixes, key=len)] if prefixes else "llama"
