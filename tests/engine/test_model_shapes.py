@@ -6,6 +6,7 @@ interpreter, scaled down with every factor kept that is no power of two.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing.model_shapes import SHAPES, Shape, family_of
-from lorikeet_testing.shape_runs import ShapeRun, requests_for, worst_error
+from lorikeet_testing.shape_runs import ShapeRun, requests_for, rounding_error, worst_error
 
 from lora_engine.model.config import ModelConfig
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
@@ -30,6 +31,14 @@ for _name, _shape in SHAPES.items():
     SCALED.setdefault((_shape.scaled(), family_of(_name)), _name)  # many models differ by powers of two only
 # Widths, heads and groups that differ most from powers of two; a single key head.
 QUICK = ("Qwen2.5-7B", "Phi-2", "Gemma-3-1B")
+
+
+# In float32 too, each kernel compiled once more: what differs most.
+IN_FLOAT32 = (
+    "SmolLM-135M", "Qwen2.5-0.5B", "Qwen2.5-7B", "Llama-2-13B", "Phi-2", "Phi-3-mini", "Gemma-2-2B", "Gemma-3-1B",
+    "GLM-4-9B-0414", "Command-R7B", "OLMo-2-7B",
+)  # fmt: skip
+LARGEST_EMBEDDING = 600_000_000  # elements; larger models get fewer tokens to choose from
 
 
 def configuration(name: str, shape: Shape, layers: int) -> ModelConfig:
@@ -87,39 +96,47 @@ def test_all_scaled_layers_in_the_interpreter(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_layers_on_a_gpu(name: str) -> None:
     """In float32 to rounding; in bfloat16 with graphs, no further from it than twice what plain torch is."""
-    config = configuration(name, SHAPES[name], layers=2)
-    started = time.perf_counter()
-    exact = ShapeRun(config, "cuda", torch.float32, RANKS, pool_mb=6000, max_running=16, cuda_graphs=False)
-    requests, used = requests_for(exact, 16, lengths=(1, 17, 70, 200), new=3, seed=1)
-    float32 = worst_error(exact, requests, used, exact.generate(requests), torch.float32)
-    del exact
-    torch.cuda.empty_cache()
-    run = ShapeRun(config, "cuda", torch.bfloat16, RANKS, pool_mb=8000, max_running=512, step_tokens=1024)
-    worst, theirs = 0.0, 0.0
-    for batch, lengths in ((1, (33,)), (3, (5, 6)), (24, (1, 17, 70, 200)), (100, (9, 40)), (512, (2, 3))):
-        requests, used = requests_for(run, batch, lengths, new=4, seed=batch, name=f"{batch}-")
+    shape, started = SHAPES[name], time.perf_counter()
+    if shape.vocab * shape.hidden > LARGEST_EMBEDDING:
+        shape = shape._replace(vocab=32_003)
+    config = configuration(name, shape, layers=2)
+    figures: dict[str, float] = {}
+    if name in IN_FLOAT32:
+        exact = ShapeRun(config, "cuda", torch.float32, RANKS, pool_mb=2500, max_running=16, cuda_graphs=False)
+        requests, used = requests_for(exact, 16, lengths=(1, 17, 70, 200), new=3, seed=1)
+        figures["float32"] = worst_error(exact, requests, used, exact.generate(requests), torch.float32)
+        del exact
+        free()
+    run = ShapeRun(config, "cuda", torch.bfloat16, RANKS, pool_mb=1500, max_running=512, step_tokens=1024)
+    figures |= {"bfloat16": 0.0, "torch_bfloat16": 0.0}
+    # One sequence of an adapter, two or three, and 64: each has LoRA kernels of its own.
+    for batch, lengths in ((1, (33,)), (24, (1, 17, 70, 200)), (512, (2, 3))):
+        requests, used = requests_for(run, batch, lengths, new=3, seed=batch, name=f"{batch}-", first=1)
         found = run.generate(requests)
-        worst = max(worst, worst_error(run, requests, used, found, torch.float32))
-        sequences = [
-            (r.prompt_token_ids + found[r.request_id][0][:-1], used[r.request_id], len(found[r.request_id][0]))
-            for r in requests
-        ]
-        for ours, exactly in zip(
-            run.reference(torch.bfloat16).logits(sequences), run.reference(torch.float32).logits(sequences), strict=True
-        ):
-            theirs = max(theirs, float(((ours.float() - exactly).norm(dim=-1) / exactly.norm(dim=-1)).max()))
-    keep(name, float32=float32, bfloat16=worst, torch_bfloat16=theirs, seconds=time.perf_counter() - started)
-    assert float32 < 1e-4
-    assert worst <= 2 * theirs
+        some = requests[:: max(1, batch // 40)]
+        figures["bfloat16"] = max(figures["bfloat16"], worst_error(run, some, used, found, torch.float32))
+        figures["torch_bfloat16"] = max(figures["torch_bfloat16"], rounding_error(run, some, used, found))
+        del found
+    del run
+    free()
+    keep(name, shape, **figures, seconds=time.perf_counter() - started)
+    assert figures.get("float32", 0.0) < 1e-4
+    assert figures["bfloat16"] <= 2 * figures["torch_bfloat16"]
 
 
-def keep(name: str, **figures: float) -> None:
+def free() -> None:
+    """Engines refer to themselves; several test processes share the card."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def keep(name: str, shape: Shape, **figures: float) -> None:
     """Add a row for each figure; printed too."""
     print(name, {key: f"{value:.3g}" for key, value in figures.items()})
     row: dict[str, Any] = {
         "workload": "shapes", "model": name, "system": "lorikeet", "case": "two layers, ranks 1 to 256, 1 to 512 rows",
         "gpu": torch.cuda.get_device_name().removeprefix("NVIDIA "), "gpus": 1, "commit": commit(),
-        "date": str(date.today()), "settings": SHAPES[name]._asdict(), "floor": None,
+        "date": str(date.today()), "settings": {**shape._asdict(), "family": family_of(name)}, "floor": None,
     }  # fmt: skip
     lines = "".join(
         json.dumps({**row, "metric": f"{key}_error" if key != "seconds" else key, "value": round(value, 9), "unit": ""})

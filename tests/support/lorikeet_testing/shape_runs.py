@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -192,14 +192,14 @@ def captured_logits() -> Iterator[list[torch.Tensor]]:
 
 
 def requests_for(
-    run: ShapeRun, count: int, lengths: Sequence[int], new: int, seed: int, name: str = ""
+    run: ShapeRun, count: int, lengths: Sequence[int], new: int, seed: int, name: str = "", first: int = 0
 ) -> tuple[list[GenerationRequest], dict[str, str]]:
-    """Requests of the base and of every adapter in turn; the adapter of each."""
+    """Requests of the base and of every adapter in turn, from the ``first`` of them on; the adapter of each."""
     rnd, digests = random.Random(seed), ["", *run.packed]
     requests, used = [], {}
     for index in range(count):
         key = f"{name}{index}"
-        used[key] = digests[index % len(digests)]
+        used[key] = digests[(first + index) % len(digests)]
         prompt = [rnd.randrange(run.config.vocab_size) for _ in range(lengths[index % len(lengths)])]
         # With log-probabilities, every step goes through ``sample``.
         params = SamplingParams(max_tokens=new, ignore_eos=True, logprobs=True)
@@ -207,21 +207,32 @@ def requests_for(
     return requests, used
 
 
+Found = Mapping[str, tuple[list[int], torch.Tensor]]
+
+
 def worst_error(
-    run: ShapeRun,
-    requests: Sequence[GenerationRequest],
-    used: dict[str, str],
-    found: dict[str, tuple[list[int], torch.Tensor]],
-    dtype: torch.dtype,
+    run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], found: Found, dtype: torch.dtype
 ) -> float:
-    sequences = [
+    """Largest relative error of a token's logits, against the reference in ``dtype``."""
+    wanted = run.reference(dtype).logits(_sequences(requests, used, found))
+    got = [found[request.request_id][1] for request in requests]
+    return max(map(_error, got, wanted))
+
+
+def rounding_error(run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], found: Found) -> float:
+    """The same of plain torch in the run's own precision, against float32."""
+    sequences = _sequences(requests, used, found)
+    rounded = run.reference(run.dtype).logits(sequences)
+    return max(map(_error, rounded, run.reference(torch.float32).logits(sequences)))
+
+
+def _sequences(requests: Sequence[GenerationRequest], used: dict[str, str], found: Found) -> Sequences:
+    return [
         (r.prompt_token_ids + found[r.request_id][0][:-1], used[r.request_id], len(found[r.request_id][0]))
         for r in requests
     ]
-    wanted = run.reference(dtype).logits(sequences)
-    worst = 0.0
-    for request, want in zip(requests, wanted, strict=True):
-        got = found[request.request_id][1].to(want.dtype)
-        worst = max(worst, float(((got - want).norm(dim=-1) / want.norm(dim=-1)).max()))
-        assert torch.isfinite(got).all()
-    return worst
+
+
+def _error(got: torch.Tensor, want: torch.Tensor) -> float:
+    assert torch.isfinite(got).all()
+    return float(((got.to(want.dtype) - want).norm(dim=-1) / want.norm(dim=-1)).max())
