@@ -24,6 +24,7 @@ from control_plane.gateway.openai.asgi import GatewayHandler
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
+from control_plane.gateway.recording.refusals import REFUSED_CPU_AT_ONCE, RefusalLog
 from control_plane.gateway.runtime import runtime
 from control_plane.http import json_body
 from control_plane.http.body_budget import BodiesInFlightError, BodyBudget, budget
@@ -103,7 +104,7 @@ TEDIOUS: dict[str, tuple[type[ChatCompletionRequest | CompletionRequest], dict[s
     "negative tokens": (CompletionRequest, {"prompt": [-1] * 500_000}),
     "prompts of negative tokens": (CompletionRequest, {"prompt": [[-1] * 8000] * 60}),
     "parts that are none": (ChatCompletionRequest, {"messages": [{"role": "user", "content": [{}] * 30_000}]}),
-    "unknown names": (ChatCompletionRequest, {"messages": [{**MESSAGE, **{str(n): 1 for n in range(2000)}}] * 60}),
+    "unknown names": (ChatCompletionRequest, {"messages": [{**MESSAGE, **{str(n): 1 for n in range(2000)}}] * 16}),
     "biases that are words": (
         ChatCompletionRequest,
         {"messages": [MESSAGE], "logit_bias": {str(n): "x" for n in range(2000)}},
@@ -211,6 +212,38 @@ async def test_bodies_in_flight_are_bounded(gateway: Any, acme: Any, settings: A
         one.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     assert budget.held == 0
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_reading_what_is_refused_is_charged_to_its_tenant(gateway: Any, acme: Any, globex: Any) -> None:
+    """4 MiB of JSON take 0.1 s to refuse, for which the process serves nobody."""
+    bearers = [("authorization", f"Bearer {(await run_db(tenant.key))[1]}") for tenant in (acme, globex)]
+    left = runtime().refusals.allowance(await run_db(acme.principal))
+    left.spend(0.4999)
+
+    async def ask(bearer: tuple[str, str]) -> Exchange:
+        exchange = Exchange(16)
+        await gateway(scope("/v1/completions", bearer), exchange.receive, exchange.send)
+        return exchange
+
+    async with asyncio.timeout(10):
+        while (refused := await ask(bearers[0])).status == 400:  # it holds nothing
+            pass
+    assert (refused.status, refused.code) == (429, "too_many_refused_requests")
+    assert refused.headers["retry-after"] == "1"
+    assert (await ask(bearers[1])).status == 400
+    left.level = 0.1
+    assert (await ask(bearers[0])).status == 400
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_reading_what_an_engine_gets_costs_nothing(acme: Any) -> None:
+    log, principal = RefusalLog(), await run_db(acme.principal)
+    with log.until_dispatched(principal, "completions") as pending:
+        with pending.reading():
+            sum(range(10_000))
+        pending.dispatched()
+    assert log.allowance(principal).level == REFUSED_CPU_AT_ONCE
 
 
 def test_a_budget_is_shared(settings: Any) -> None:

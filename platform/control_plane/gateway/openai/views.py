@@ -115,7 +115,8 @@ def _undispatched(request: HttpRequest, kind: type[R]) -> Undispatched:
 
 async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> tuple[R, Admission]:
     """The checked body and who sent it. What is not understood is a refusal too, without a model."""
-    asked = read_parameters(kind, read_json(request.body))
+    with pending.reading():
+        asked = read_parameters(kind, read_json(request.body))
     pending.model = asked.model
     return asked, await runtime().admission_cache.admission(caller_of(request), asked.model)
 

@@ -103,8 +103,9 @@ class SocketGeneration:
             await self._fail(errors.of(error))
 
     async def _generate(self) -> None:
-        with undispatched(self._principal, self._body):
-            asked = self._read()
+        with undispatched(self._principal, self._body) as pending:
+            with pending.reading():
+                asked = self._read()
             admission = await runtime().admission_cache.admission(self._principal, asked.model)
             begun = await begin(runtime(), admission, asked, streamed=True)
         async with begun as generation:
