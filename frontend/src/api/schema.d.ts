@@ -2160,7 +2160,7 @@ export interface components {
              */
             keep_adapters: boolean;
         };
-        /** @description As the schema shows it; `SpanQuery` reads it. */
+        /** @description `from` and `to`, or the last `days`. */
         NewExportRequest: {
             days?: number;
             /** Format: date */

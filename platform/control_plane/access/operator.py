@@ -10,8 +10,9 @@ from rest_framework.views import APIView
 from control_plane.access.actor import Actor
 from control_plane.access.session import session_user
 from control_plane.access.tenant_access import NotAuthenticatedError
-from control_plane.errors import ForbiddenError
+from control_plane.errors import ForbiddenError, NotFoundError
 from control_plane.http.access import Access
+from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 
 if TYPE_CHECKING:
@@ -50,3 +51,13 @@ class OperatorView(APIView):
     @property
     def actor(self) -> Actor:
         return Actor.of(self.operator)
+
+
+def get_tenant(slug: str) -> Tenant:
+    """Raises NotFoundError (404)."""
+    tenant = Tenant.objects.filter(slug=slug).first()
+    if tenant is None:
+        raise NotFoundError(
+            f'There is no tenant "{slug}".', "GET report lists them.", code="tenant_not_found", param="tenant"
+        )
+    return tenant

@@ -28,7 +28,7 @@ from control_plane.accounts.serializers import (
 )
 from control_plane.config import current
 from control_plane.http.access import Access
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.models import Membership
 
 
@@ -85,10 +85,9 @@ class SessionView(PublicView):
     def post(self, request: Request) -> Response:
         """Log in."""
         enforce_csrf(request._request)
-        body = LoginSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        count_account(self.counted_as, body.validated_data["email"])
-        actions.log_in(request._request, **body.validated_data)
+        body = validated(LoginSerializer, request.data)
+        count_account(self.counted_as, body["email"])
+        actions.log_in(request._request, **body)
         return Response(session_state(request._request))
 
     @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
@@ -111,10 +110,9 @@ class PasswordView(PersonView):
     )
     def post(self, request: Request) -> Response:
         """Change one's password. All other sessions of the person end."""
-        body = ChangePasswordSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
+        body = validated(ChangePasswordSerializer, request.data)
         count_account(self.counted_as, self.person.email)
-        passwords.change_password(request._request, self.person, **body.validated_data)
+        passwords.change_password(request._request, self.person, **body)
         return Response(session_state(request._request))
 
 
@@ -131,10 +129,9 @@ class ForgotPasswordView(PublicView):
     def post(self, request: Request) -> Response:
         """Have a link mailed for choosing a new password. The answer is the same without such an account."""
         enforce_csrf(request._request)
-        body = ForgotPasswordSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        count_account("mail", body.validated_data["email"], MAILS)
-        passwords.forgot_password(body.validated_data["email"])
+        body = validated(ForgotPasswordSerializer, request.data)
+        count_account("mail", body["email"], MAILS)
+        passwords.forgot_password(body["email"])
         return Response(status=202)
 
 
@@ -151,9 +148,8 @@ class ResetPasswordView(PublicView):
     def post(self, request: Request) -> Response:
         """Choose a new password with a link's token. All sessions of the person end."""
         enforce_csrf(request._request)
-        body = ResetPasswordSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        passwords.reset_password(**body.validated_data)
+        body = validated(ResetPasswordSerializer, request.data)
+        passwords.reset_password(**body)
         return Response(status=204)
 
 

@@ -29,7 +29,7 @@ from control_plane.adapters.serializers import (
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.errors import LorikeetError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 
@@ -192,9 +192,8 @@ class AliasView(TenantView):
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Make the alias, or point it at another version. Requests that run keep the version they started with."""
-        form = AliasTargetSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
+        form = validated(AliasTargetSerializer, request.data)
+        version = queries.get_version(self.principal.tenant, name, form["version"])
         aliases.set_alias(acting=self.principal, version=version, name=alias)
         return self.show(name)
 
@@ -243,17 +242,16 @@ class UploadsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
-        form = NewUploadSerializer(data={**request.POST.dict(), "files": request.FILES.getlist("files")})
-        form.is_valid(raise_exception=True)
-        files: list[TemporaryUploadedFile] = form.validated_data["files"]
+        form = validated(NewUploadSerializer, {**request.POST.dict(), "files": request.FILES.getlist("files")})
+        files: list[TemporaryUploadedFile] = form["files"]
         names = [file.name or "" for file in files]
         _check_names(names)
         upload = uploads.receive_upload(
             acting=self.principal,
-            name=form.validated_data["name"],
-            description=form.validated_data["description"],
+            name=form["name"],
+            description=form["description"],
             files=files,
-            announced=read_announced(form.validated_data["sha256"], names),
+            announced=read_announced(form["sha256"], names),
         )
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
 

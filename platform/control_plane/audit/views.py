@@ -25,6 +25,7 @@ from control_plane.audit.serializers import (
     OperatorAuditMatchSerializer,
 )
 from control_plane.http.csv_files import CSV, csv_answer
+from control_plane.http.serializers import validated
 from control_plane.tenants.roles import Capability
 
 
@@ -79,9 +80,7 @@ class OperatorAuditCsvView(OperatorView):
 
 
 def _asked(kind: type[AuditMatchSerializer], request: Request) -> dict[str, Any]:
-    asked = kind(data=request.query_params)
-    asked.is_valid(raise_exception=True)
-    return dict(asked.validated_data)
+    return dict(validated(kind, request.query_params))
 
 
 def _page(read: Callable[[Filters], QuerySet[AuditEvent]], asked: dict[str, Any]) -> Response:

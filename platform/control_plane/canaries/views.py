@@ -13,7 +13,7 @@ from control_plane.adapters.serializers import AdapterSerializer
 from control_plane.adapters.views import AliasView
 from control_plane.canaries import judging
 from control_plane.canaries.serializers import CanaryComparisonSerializer, CanaryTargetSerializer
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.roles import Capability
 
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
@@ -42,10 +42,9 @@ class CanaryView(AliasView):
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
-        form = CanaryTargetSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        version = queries.get_version(self.principal.tenant, name, form.validated_data["version"])
-        percent = form.validated_data["percent"]
+        form = validated(CanaryTargetSerializer, request.data)
+        version = queries.get_version(self.principal.tenant, name, form["version"])
+        percent = form["percent"]
         aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
         return self.show(name)
 

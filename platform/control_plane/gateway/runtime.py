@@ -27,7 +27,7 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 
-class Attempt(Protocol):
+class EngineAttempt(Protocol):
     """One attempt of a request on an engine. It ends with exactly one of these calls."""
 
     def finished(self, host: str, finished: pb.Finished) -> None:
@@ -43,7 +43,7 @@ class Runtime:
     def __init__(self) -> None:
         settings = config.current()
         self.closing = False  # what runs is cut off by this process itself
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, EngineAttempt] = {}
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
@@ -65,7 +65,7 @@ class Runtime:
         self.fleet.start()
         self.resume_relay.start()
 
-    def expect(self, engine_id: str, attempt: Attempt, reservation: Reservation | None) -> None:
+    def expect(self, engine_id: str, attempt: EngineAttempt, reservation: Reservation | None) -> None:
         """An engine request is about to be sent."""
         self._attempts[engine_id] = attempt
         if reservation is not None:

@@ -21,3 +21,10 @@ class ProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField()
     fix = serializers.CharField()
+
+
+def validated(kind: type[serializers.Serializer[Any]], given: Any) -> Any:
+    """The validated fields of a body or query. Raises ValidationError (400), which names the field at fault."""
+    serializer = kind(data=given)
+    serializer.is_valid(raise_exception=True)
+    return serializer.validated_data

@@ -10,12 +10,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.access.principal import Principal
 from control_plane.access.views import TenantView
-from control_plane.errors import NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.keys import actions
 from control_plane.keys.models import ApiKey
+from control_plane.keys.queries import get_key
 from control_plane.keys.serializers import (
     ApiKeySerializer,
     ChangeApiKeySerializer,
@@ -45,9 +44,8 @@ class KeysView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Make a key. The answer holds its secret, this once."""
-        body = NewApiKeySerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        return _with_secret(*actions.create_key(acting=self.principal, **body.validated_data), status=201)
+        body = validated(NewApiKeySerializer, request.data)
+        return _with_secret(*actions.create_key(acting=self.principal, **body), status=201)
 
 
 class KeyView(TenantView):
@@ -62,17 +60,16 @@ class KeyView(TenantView):
     )
     def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Change a key's name, scopes or expiry. Its secret stays."""
-        key = own_key(self.principal, key_id)
-        body = ChangeApiKeySerializer(data=request.data)
-        body.is_valid(raise_exception=True)
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(ChangeApiKeySerializer, request.data)
         now = {"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}
-        changed = actions.change_key(acting=self.principal, key=key, **{**now, **body.validated_data})
+        changed = actions.change_key(acting=self.principal, key=key, **{**now, **body})
         return Response(ApiKeySerializer(changed).data)
 
     @extend_schema(operation_id="revoke_key", responses={204: None, 404: ErrorResponseSerializer}, tags=["keys"])
     def delete(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Revoke a key. It stops working at once, and its sockets close."""
-        actions.revoke_key(acting=self.principal, key=own_key(self.principal, key_id))
+        actions.revoke_key(acting=self.principal, key=get_key(self.principal.tenant, key_id))
         return Response(status=204)
 
 
@@ -88,21 +85,10 @@ class RotationView(TenantView):
     )
     def post(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Give a key a new secret, shown this once. The old one is accepted for as long as you say."""
-        key = own_key(self.principal, key_id)
-        body = RotateApiKeySerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        grace = timedelta(seconds=body.validated_data["grace_s"])
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(RotateApiKeySerializer, request.data)
+        grace = timedelta(seconds=body["grace_s"])
         return _with_secret(*actions.rotate_key(acting=self.principal, key=key, grace=grace), status=200)
-
-
-def own_key(acting: Principal, key_id: UUID) -> ApiKey:
-    """Raises NotFoundError."""
-    key = ApiKey.objects.for_tenant(acting.tenant).filter(pk=key_id).first()
-    if key is None:
-        raise NotFoundError(
-            f"There is no key {key_id} in this tenant.", "GET keys lists them.", code="key_not_found", param="id"
-        )
-    return key
 
 
 def _with_secret(key: ApiKey, text: str, *, status: int) -> Response:

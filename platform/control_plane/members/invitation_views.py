@@ -13,7 +13,7 @@ from control_plane.accounts.models import User
 from control_plane.accounts.serializers import SessionSerializer
 from control_plane.accounts.views import PublicView, session_state
 from control_plane.errors import LorikeetError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.members.invitations import accept_as, accept_with_new_account, open_invitation
 from control_plane.members.serializers import (
     AcceptInvitationSerializer,
@@ -37,9 +37,8 @@ class OfferView(PublicView):
     def post(self, request: Request) -> Response:
         """What an invitation's link offers. The token travels in the body, because addresses are logged."""
         enforce_csrf(request._request)
-        body = InvitationTokenSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        invitation = open_invitation(body.validated_data["token"])
+        body = validated(InvitationTokenSerializer, request.data)
+        invitation = open_invitation(body["token"])
         known = User.objects.filter(email=invitation.email).exists()
         invitation.has_account = known  # type: ignore[attr-defined]
         return Response(InvitationDetailsSerializer(invitation).data)
@@ -58,9 +57,7 @@ class AcceptView(PublicView):
     def post(self, request: Request) -> Response:
         """Join: as the person who is signed in, or with a new account, which is then signed in."""
         enforce_csrf(request._request)
-        body = AcceptInvitationSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        asked = body.validated_data
+        asked = validated(AcceptInvitationSerializer, request.data)
         user = session_user(request._request)
         if user is not None:
             accept_as(token=asked["token"], user=user)

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.accounts.attempts import MAILS, count_account
 from control_plane.errors import NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.members import invitations, memberships
 from control_plane.members.serializers import (
     CreatedInvitationSerializer,
@@ -47,9 +47,8 @@ class MemberView(TenantView):
     )
     def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Give a member another role. It holds from their next request on."""
-        body = NewRoleSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        role = Role(body.validated_data["role"])
+        body = validated(NewRoleSerializer, request.data)
+        role = Role(body["role"])
         changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
         return Response(MemberSerializer(changed).data)
 
@@ -88,9 +87,8 @@ class InvitationsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Invite a person by e-mail. The answer holds the link, this once."""
-        body = NewInvitationSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        asked = body.validated_data
+        body = validated(NewInvitationSerializer, request.data)
+        asked = body
         count_account("mail", asked["email"], MAILS)
         invitation = invitations.invite(acting=self.principal, email=asked["email"], role=Role(asked["role"]))
         link = invitations.invitation_link(invitation)

@@ -11,7 +11,7 @@ from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
 from control_plane.fleet.base_model_actions import describe_host, set_base_model
 from control_plane.fleet.models import BaseModel
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.host_serializers import (
     BaseModelSerializer,
     HostSerializer,
@@ -64,9 +64,8 @@ class OperatorBaseModelView(OperatorView):
     )
     def put(self, request: Request) -> Response:
         """Serve the base model of a host from now on. Hosts of another one go into quarantine."""
-        body = NewBaseModelSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        asked = body.validated_data
+        body = validated(NewBaseModelSerializer, request.data)
+        asked = body
         row = set_base_model(
             actor=self.actor, description=describe_host(asked["host"]), keep_adapters=asked["keep_adapters"]
         )

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.serializers import NewPricesSerializer, PriceVersionSerializer
@@ -40,9 +40,7 @@ class OperatorPricesView(OperatorView):
     )
     def post(self, request: Request) -> Response:
         """Publish new prices, from a day to come on."""
-        body = NewPricesSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        values = dict(body.validated_data)
+        values = dict(validated(NewPricesSerializer, request.data))
         effective_on = values.pop("effective_on")
         version = publish_prices(
             actor=self.actor, prices=PriceList(**values), effective_on=effective_on, user=self.operator

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import UUID
 
 from django.db.models import Q
 from django.utils import timezone
@@ -70,10 +69,6 @@ def _key_json(key: ApiKey, scope: _Scope) -> dict[str, Any]:
     return {
         "id": key.pk, "name": key.name, "prefix": key.prefix, "limits": asdict(scope.limits), "used": scope.used()
     }  # fmt: skip
-
-
-def find_key(tenant: Tenant, key_id: UUID) -> ApiKey | None:
-    return ApiKey.objects.for_tenant(tenant).filter(pk=key_id).first()
 
 
 def _usable_keys(tenant: Tenant) -> list[ApiKey]:

@@ -10,16 +10,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.access.operator import OperatorView
+from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
-from control_plane.errors import NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.keys.queries import get_key
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.limits.queries import tenant_limits
 from control_plane.limits.values import Limits
 from control_plane.quotas.serializers import KeyLimitsSerializer, TenantLimitsSerializer, UsageAgainstLimitsSerializer
-from control_plane.quotas.usage_against_limits import find_key, usage_against_limits
-from control_plane.tenants.models import Tenant
+from control_plane.quotas.usage_against_limits import usage_against_limits
 from control_plane.tenants.roles import Capability
 
 _REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
@@ -44,14 +43,9 @@ class KeyLimitsView(TenantView):
     )
     def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Set all limits of a key; one that is left out is lifted. In force within two seconds."""
-        key = find_key(self.principal.tenant, key_id)
-        if key is None:
-            raise NotFoundError(
-                f"There is no key {key_id} in this tenant.", "GET keys lists them.", code="key_not_found", param="id"
-            )
-        body = KeyLimitsSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        row = set_key_limits(acting=self.principal, key=key, limits=Limits(**body.validated_data))
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(KeyLimitsSerializer, request.data)
+        row = set_key_limits(acting=self.principal, key=key, limits=Limits(**body))
         return Response(KeyLimitsSerializer(asdict(row.limits)).data)
 
 
@@ -65,7 +59,7 @@ class OperatorLimitsView(OperatorView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """What a tenant is granted."""
-        return Response(TenantLimitsSerializer(asdict(tenant_limits(_find(tenant)))).data)
+        return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
 
     @extend_schema(
         operation_id="set_tenant_limits",
@@ -75,16 +69,6 @@ class OperatorLimitsView(OperatorView):
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set all limits of a tenant; one that is left out is lifted. In force within two seconds."""
-        body = TenantLimitsSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        row = set_tenant_limits(actor=self.actor, tenant=_find(tenant), limits=Limits(**body.validated_data))
+        body = validated(TenantLimitsSerializer, request.data)
+        row = set_tenant_limits(actor=self.actor, tenant=get_tenant(tenant), limits=Limits(**body))
         return Response(TenantLimitsSerializer(asdict(row.limits)).data)
-
-
-def _find(slug: str) -> Tenant:
-    tenant = Tenant.objects.filter(slug=slug).first()
-    if tenant is None:
-        raise NotFoundError(
-            f'There is no tenant "{slug}".', "GET report lists them.", code="tenant_not_found", param="tenant"
-        )
-    return tenant

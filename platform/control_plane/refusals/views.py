@@ -8,6 +8,7 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
+from control_plane.http.serializers import validated
 from control_plane.refusals.queries import recent_refusals
 from control_plane.refusals.serializers import RefusalPageSerializer
 
@@ -18,6 +19,5 @@ class RefusalsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
-        query = PageQuery(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query.validated_data)).data)
+        query = validated(PageQuery, request.query_params.dict())
+        return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query)).data)

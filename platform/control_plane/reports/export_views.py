@@ -17,10 +17,10 @@ from control_plane.access.principal import Principal
 from control_plane.access.views import TenantView
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.reports import exports
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
-from control_plane.reports.requests import NewExportScheduleSerializer, NewExportSerializer, SpanQuery
+from control_plane.reports.requests import NewExportScheduleSerializer, NewExportSerializer, read_span
 from control_plane.reports.serializers import ExportScheduleSerializer, ExportSerializer
 from control_plane.tenants.roles import Capability
 
@@ -51,8 +51,7 @@ class ExportsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Have usage written to a file: `from` and `to`, or the last `days`."""
-        body = SpanQuery(data=request.data)
-        body.is_valid(raise_exception=True)
+        body = read_span(request.data)
         export = exports.request_export(acting=self.principal, span=body.span, grain=body.grain_asked)
         return Response(ExportSerializer(export).data, status=202)
 
@@ -124,9 +123,7 @@ class SchedulesView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Have each week or month exported once it is over."""
-        body = NewExportScheduleSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        asked = body.validated_data
+        asked = validated(NewExportScheduleSerializer, request.data)
         schedule = exports.add_schedule(
             acting=self.principal, cadence=Cadence(asked["cadence"]), grain=Grain(asked["grain"])
         )

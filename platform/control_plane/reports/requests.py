@@ -40,13 +40,20 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
         return Grain(self.validated_data["grain"])
 
 
+def read_span(given: Any) -> SpanQuery:
+    """Of a query or a body. Raises ValidationError (400)."""
+    query = SpanQuery(data=given)
+    query.is_valid(raise_exception=True)
+    return query
+
+
 class NewExportScheduleSerializer(serializers.Serializer[Any]):
     cadence = serializers.ChoiceField(choices=Cadence.choices)
     grain = serializers.ChoiceField(choices=Grain.choices, default=Grain.DAY)
 
 
 class NewExportSerializer(serializers.Serializer[Any]):
-    """As the schema shows it; `SpanQuery` reads it."""
+    """`from` and `to`, or the last `days`."""
 
     days = serializers.IntegerField(required=False, min_value=1, max_value=LONGEST_DAYS)
     grain = serializers.ChoiceField(choices=Grain.choices, required=False)

@@ -5,21 +5,19 @@ from __future__ import annotations
 from datetime import date
 
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.access.operator import OperatorView
+from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.reports.operator import operator_report
-from control_plane.reports.requests import SpanQuery
+from control_plane.reports.requests import read_span
 from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.reports.statements import statement
 from control_plane.reports.usage_csv import UsageTable
-from control_plane.tenants.models import Tenant
 from control_plane.usage.sums import today
 
 SPAN = [
@@ -31,12 +29,6 @@ GRAIN = OpenApiParameter("grain", str, enum=["day", "hour"], default="day")
 MONTH = OpenApiParameter("month", str, description="Like 2026-05; by default the present month (UTC).")
 
 
-def asked(request: Request) -> SpanQuery:
-    query = SpanQuery(data=request.query_params.dict())
-    query.is_valid(raise_exception=True)
-    return query
-
-
 def month_asked(request: Request) -> str:
     return request.query_params.get("month") or f"{today():%Y-%m}"
 
@@ -45,7 +37,7 @@ class UsageCsvView(TenantView):
     @extend_schema(operation_id="read_usage_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["usage"])
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
         """Usage by day or hour, adapter version, key and outcome, as CSV."""
-        query = asked(request)
+        query = read_span(request.query_params.dict())
         return csv_answer(UsageTable(self.principal.tenant, query.span, query.grain_asked))
 
 
@@ -70,14 +62,14 @@ class OperatorReportView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """All tenants: usage, cost, latency, and whose time the devices spent."""
-        return Response(operator_report(asked(request).span))
+        return Response(operator_report(read_span(request.query_params.dict()).span))
 
 
 class OperatorCsvView(OperatorView):
     @extend_schema(operation_id="read_operator_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["operator"])
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
-        query = asked(request)
+        query = read_span(request.query_params.dict())
         return csv_answer(UsageTable(None, query.span, query.grain_asked))
 
 
@@ -90,4 +82,4 @@ class OperatorStatementView(OperatorView):
     )
     def get(self, request: Request, slug: str) -> Response:
         """One tenant's month."""
-        return Response(StatementSerializer(statement(get_object_or_404(Tenant, slug=slug), month_asked(request))).data)
+        return Response(StatementSerializer(statement(get_tenant(slug), month_asked(request))).data)

@@ -9,14 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.access.operator import OperatorView
+from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
-from control_plane.errors import NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.slo.actions import set_objective, set_weight
 from control_plane.slo.queries import attainment
 from control_plane.slo.serializers import LatencyObjectivesSerializer, SloReportSerializer, TenantWeightSerializer
-from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 
 
@@ -35,9 +33,8 @@ class SloView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """The tenant's latency objectives, how often they were met in the last days, and the error budget."""
-        query = _DaysQuery(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        return Response(SloReportSerializer(attainment(self.principal.tenant, query.validated_data["days"])).data)
+        query = validated(_DaysQuery, request.query_params.dict())
+        return Response(SloReportSerializer(attainment(self.principal.tenant, query["days"])).data)
 
     @extend_schema(
         operation_id="set_slo",
@@ -47,9 +44,8 @@ class SloView(TenantView):
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set the objectives; one that is left out is lifted. In force within two seconds."""
-        body = LatencyObjectivesSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        return Response(LatencyObjectivesSerializer(set_objective(acting=self.principal, **body.validated_data)).data)
+        body = validated(LatencyObjectivesSerializer, request.data)
+        return Response(LatencyObjectivesSerializer(set_objective(acting=self.principal, **body)).data)
 
 
 class OperatorWeightView(OperatorView):
@@ -64,11 +60,5 @@ class OperatorWeightView(OperatorView):
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's share of the hosts when they are full."""
-        body = TenantWeightSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        found = Tenant.objects.filter(slug=tenant).first()
-        if found is None:
-            raise NotFoundError(
-                f'There is no tenant "{tenant}".', "GET report lists them.", code="tenant_not_found", param="tenant"
-            )
-        return Response(TenantWeightSerializer(set_weight(actor=self.actor, tenant=found, **body.validated_data)).data)
+        body = validated(TenantWeightSerializer, request.data)
+        return Response(TenantWeightSerializer(set_weight(actor=self.actor, tenant=get_tenant(tenant), **body)).data)

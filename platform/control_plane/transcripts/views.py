@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.roles import Capability
 from control_plane.transcripts import actions
 from control_plane.transcripts.queries import recording_of, transcript_of
@@ -32,9 +32,8 @@ class RecordingView(TenantView):
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Begin or stop keeping them. In force within a second; what is kept already stays for `days`."""
-        body = RecordingSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        return Response(RecordingSerializer(actions.set_recording(acting=self.principal, **body.validated_data)).data)
+        body = validated(RecordingSerializer, request.data)
+        return Response(RecordingSerializer(actions.set_recording(acting=self.principal, **body)).data)
 
 
 class TranscriptsView(TenantView):

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
+from control_plane.http.serializers import validated
 from control_plane.usage import queries
 from control_plane.usage.serializers import RequestPageSerializer, UsageReportSerializer
 
@@ -26,9 +27,8 @@ class UsageView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter and key."""
-        query = _UsageQuery(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query.validated_data["days"])).data)
+        query = validated(_UsageQuery, request.query_params.dict())
+        return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query["days"])).data)
 
 
 class RequestsView(TenantView):
@@ -40,7 +40,6 @@ class RequestsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Recent requests, newest first."""
-        query = PageQuery(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        page = queries.recent_requests(self.principal.tenant, **query.validated_data)
+        query = validated(PageQuery, request.query_params.dict())
+        page = queries.recent_requests(self.principal.tenant, **query)
         return Response(RequestPageSerializer(page).data)

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from control_plane.access.principal import Principal
 from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.roles import Capability
 from control_plane.webhooks import actions
 from control_plane.webhooks.models import Delivery, Endpoint
@@ -40,9 +40,8 @@ def find(acting: Principal, webhook_id: UUID) -> Endpoint:
 
 
 def settings_of(request: Request) -> actions.WebhookSettings:
-    body = WebhookSettingsSerializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    return actions.WebhookSettings(**body.validated_data)
+    body = validated(WebhookSettingsSerializer, request.data)
+    return actions.WebhookSettings(**body)
 
 
 def with_secret(endpoint: Endpoint, status: int) -> Response:
