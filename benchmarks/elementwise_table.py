@@ -57,11 +57,11 @@ def rope(tokens: int) -> Kernel:
     pool = random(LAYERS, pages, 2 * PAGE_TOKENS * KV_HEADS * HEAD_DIM)
     cos, sin = random(tokens, HEAD_DIM), random(tokens, HEAD_DIM)
     positions = torch.arange(tokens, device="cuda", dtype=torch.int32)
-    cells = positions // PAGE_TOKENS * 2 * PAGE_TOKENS + positions % PAGE_TOKENS
+    slot_mapping = positions // PAGE_TOKENS * 2 * PAGE_TOKENS + positions % PAGE_TOKENS
 
     def run(layer: int) -> None:
         rope_and_write_kv(
-            qkv[layer], cos, sin, positions, cells, pool[layer],
+            qkv[layer], cos, sin, positions, slot_mapping, pool[layer],
             heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, page_tokens=PAGE_TOKENS,
         )  # fmt: skip
 

@@ -79,7 +79,7 @@ def read_with_ours(archive: io.BytesIO) -> None:
     with _Inflated(archive) as stream:
         reader = TarReader(stream)
         for _member in reader:
-            for _chunk in reader.chunks():
+            for _block in reader.blocks():
                 pass
 
 

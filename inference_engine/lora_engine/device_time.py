@@ -35,10 +35,10 @@ class DeviceTime:
         self._last_end = at
         tokens = sum(count for _, count in shares)
         for state, count in shares:
-            part = busy * count / tokens
+            share = busy * count / tokens
             if state.usage.finished_unix:
-                self.unattributed += part
+                self.unattributed += share
             else:
-                self.attributed += part
-                state.device_s += part
+                self.attributed += share
+                state.device_s += share
         return busy

@@ -214,7 +214,6 @@ class SimulatedEngine:
         )
         self.ended: list[Ended] = []
         self.steps = 0
-        self.busy_s = 0.0
 
     def submit(self, request: GenerationRequest, at: float | None = None) -> bool:
         """Queue a request that came at ``at`` (now); False if it was refused."""
@@ -252,7 +251,6 @@ class SimulatedEngine:
         self.core.launched(plan, applied)
         self.core.measured(duration)
         self.clock.now += duration
-        self.busy_s += duration
         self.take_tokens(sampling)
         return plan.chunks
 

@@ -17,8 +17,8 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.merge_policies import UNMERGED, Applied, Batch, merge_policies
-from lora_engine.scheduling.merge_policies.auto import Credits
-from lora_engine.scheduling.merge_policies.dlora import Thresholds
+from lora_engine.scheduling.merge_policies.auto import AutoMerge
+from lora_engine.scheduling.merge_policies.dlora import DLoraThresholds
 from lora_engine.scheduling.step_cost import Work
 
 
@@ -124,7 +124,7 @@ def test_what_lora_kernels_are_left_with() -> None:
 
 
 def test_thresholds_merge_a_lone_adapter_and_leave_it_when_others_come() -> None:
-    mode = Thresholds()
+    mode = DLoraThresholds()
     assert mode.choose(batch(a=7, b=1), UNMERGED) == UNMERGED
     assert mode.choose(batch(a=8), UNMERGED) == "a"
     assert mode.choose(batch(a=6, b=2), "a") == "a"  # three quarters: they ride along
@@ -132,7 +132,7 @@ def test_thresholds_merge_a_lone_adapter_and_leave_it_when_others_come() -> None
 
 
 def test_thresholds_learn_from_what_merging_brought() -> None:
-    eager, wary = Thresholds(), Thresholds()
+    eager, wary = DLoraThresholds(), DLoraThresholds()
     for mode, merged_s in ((eager, 0.5), (wary, 2.0)):
         for _ in range(5):
             merged = mode.choose(batch(a=8, b=8), UNMERGED)
@@ -148,7 +148,7 @@ def test_thresholds_learn_from_what_merging_brought() -> None:
 class Device:
     """Steps of 10 ms, and what LoRA kernels and merging add."""
 
-    def __init__(self, mode: Credits, per_unit: float, merge_s: float) -> None:
+    def __init__(self, mode: AutoMerge, per_unit: float, merge_s: float) -> None:
         self.mode, self.per_unit, self.merge_s = mode, per_unit, merge_s
         self.merged, self.merges, self.seconds = UNMERGED, 0, 0.0
 
@@ -181,7 +181,7 @@ def mixes(share: float, seed: int = 1) -> list[Batch]:
 
 @pytest.mark.parametrize(("share", "stays"), [(0.95, "a"), (0.7, "a"), (0.25, UNMERGED)])
 def test_credits_end_where_steps_are_shorter(share: float, stays: str) -> None:
-    device = Device(Credits(), per_unit=4e-6, merge_s=0.030)
+    device = Device(AutoMerge(), per_unit=4e-6, merge_s=0.030)
     device.run(mixes(share), 2000)
     assert device.merged == stays
     assert device.merges <= 5
@@ -190,7 +190,7 @@ def test_credits_end_where_steps_are_shorter(share: float, stays: str) -> None:
 
 
 def test_credits_stop_merging_when_it_was_measured_to_bring_nothing() -> None:
-    device = Device(Credits(), per_unit=0.0, merge_s=0.030)
+    device = Device(AutoMerge(), per_unit=0.0, merge_s=0.030)
     device.run(mixes(0.9), 3000)
     tried = device.merges
     device.run(mixes(0.9), 3000)
@@ -199,7 +199,7 @@ def test_credits_stop_merging_when_it_was_measured_to_bring_nothing() -> None:
 
 @pytest.mark.parametrize("period", [3, 10, 20, 30, 100, 1000])
 def test_changing_majorities_cost_little_more_than_pristine_weights(period: int) -> None:
-    device = Device(Credits(), per_unit=4e-6, merge_s=0.030)
+    device = Device(AutoMerge(), per_unit=4e-6, merge_s=0.030)
     device.run(mixes(0.9), 500)  # learns what a merge takes
     began, steps = device.seconds, 6000
     for number in range(steps):

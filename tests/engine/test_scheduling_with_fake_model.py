@@ -1,6 +1,6 @@
 """The scheduler, the allocator and the device tier under a model whose every output proves its inputs.
 
-The fake model stores each token in its KV cell and derives the next token from the whole
+The fake model stores each token in its slot of the KV cache and derives the next token from the whole
 context *as read back through the page table*, and from a marker read out of the adapter's
 own pages. A wrong page, a page given away too early, a missed token after pre-emption or
 another tenant's adapter therefore changes the output.
@@ -58,10 +58,10 @@ class FakeModel:
     config = CONFIG
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
-        cells = pool.pool_rows(0)
-        cells[batch.slot_mapping, 0] = batch.token_ids.to(cells.dtype)
+        rows = pool.pool_rows(0)
+        rows[batch.slot_mapping, 0] = batch.token_ids.to(rows.dtype)
         markers = torch.tensor([float(self._marker(batch, pool, row)) for row in range(len(batch.token_ids))])
-        cells[batch.slot_mapping, 1] = markers.to(cells.dtype)  # keys depend on the adapter they were computed with
+        rows[batch.slot_mapping, 1] = markers.to(rows.dtype)  # keys depend on the adapter they were computed with
         rows: dict[int, list[int]] = {}
         for row in range(batch.num_decode):
             rows[row] = self._read(pool, batch.block_table[row], int(batch.seq_lens[row]), markers[row])
@@ -75,9 +75,9 @@ class FakeModel:
 
     @staticmethod
     def _read(pool: PagePool, pages: torch.Tensor, length: int, marker: torch.Tensor) -> list[int]:
-        cells = pool.data[0].view(pool.num_pages, 2, PAGE_TOKENS, 2)[pages, 0].view(-1, 2)[:length]
-        assert bool((cells[:, 1] == marker).all()), "keys that were computed with another adapter"
-        return [int(value) for value in cells[:, 0]]
+        rows = pool.data[0].view(pool.num_pages, 2, PAGE_TOKENS, 2)[pages, 0].view(-1, 2)[:length]
+        assert bool((rows[:, 1] == marker).all()), "keys that were computed with another adapter"
+        return [int(value) for value in rows[:, 0]]
 
     @staticmethod
     def _marker(batch: StepBatch, pool: PagePool, row: int) -> int:

@@ -19,7 +19,7 @@ SHAPES = [(8, 2, 64), (4, 4, 32), (6, 2, 80)]
 def filled_pool(
     lengths: list[int], kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A pool whose unused cells are NaN, and each sequence's page table; unused table entries point at page 0."""
+    """A pool whose unused slots are NaN, and each sequence's block table; unused table entries point at page 0."""
     width = max(-(-length // PAGE_TOKENS) for length in lengths)
     pages = torch.randperm(200)[: width * len(lengths)].view(len(lengths), width) + 1
     pool = torch.full((201, 2, PAGE_TOKENS, kv_heads * head_dim), float("nan"))

@@ -46,7 +46,7 @@ def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
     positions = torch.randint(0, 100, (tokens,), device=DEVICE, dtype=torch.int32)
     pool = torch.full((10, 2 * page_tokens * kv_dim), float("nan"), device=DEVICE, dtype=dtype)
     slots = torch.randperm(10 * page_tokens, device=DEVICE)[:tokens]
-    cells = (slots // page_tokens * 2 * page_tokens + slots % page_tokens).int()
+    slot_mapping = (slots // page_tokens * 2 * page_tokens + slots % page_tokens).int()
     norms = (random(head_dim, dtype=dtype), random(head_dim, dtype=dtype)) if qk_norm else (None, None)
     split = qkv.view(tokens, -1, head_dim).split((heads, kv_heads, kv_heads), 1)
     q, k, v = split[0], split[1], split[2].clone()
@@ -58,7 +58,7 @@ def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
         cos,
         sin,
         positions,
-        cells,
+        slot_mapping,
         pool,
         heads=heads,
         kv_heads=kv_heads,
@@ -70,9 +70,9 @@ def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
     )
     written = pool.view(-1, kv_dim)
     assert close(qkv[:, : heads * head_dim], want_q.flatten(1))
-    assert close(written[cells.long()], want_k.flatten(1))
-    assert torch.equal(written[cells.long() + page_tokens], v.flatten(1))
-    assert int(torch.isfinite(written).all(-1).sum()) == 2 * tokens, "wrote outside its cells"
+    assert close(written[slot_mapping.long()], want_k.flatten(1))
+    assert torch.equal(written[slot_mapping.long() + page_tokens], v.flatten(1))
+    assert int(torch.isfinite(written).all(-1).sum()) == 2 * tokens, "wrote outside its slots"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -23,7 +23,7 @@ FAST = DEVICE == "cuda"  # the interpreter is slow: there, one of each kind stan
 GROUPS = [
     Group("qkv", 0, 96, (64, 32, 32)),
     Group("o", 3, 64, (96,)),
-    Group("gate_up", 4, 96, (150, 150)),  # 150 is no multiple of a chunk
+    Group("gate_up", 4, 96, (150, 150)),  # 150 is no multiple of a pool row
     Group("down", 6, 150, (96,)),
 ]
 RANKS = (1, 3, 8, 16, 17, 40, 64)
@@ -67,7 +67,7 @@ class Adapters:
     def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
         modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
         scales = torch.zeros(LAYERS, len(TARGETS))
-        chunks = 0
+        pool_rows = 0
         for layer in range(LAYERS):
             cursor = 0
             for group in GROUPS:
@@ -79,8 +79,8 @@ class Adapters:
                     modules[layer, group.first_target + index] = torch.tensor([a_row + before, cursor, rank])
                     scales[layer, group.first_target + index] = rnd.uniform(0.1, 2)
                     cursor += rank * -(-features // KV_DIM)
-            chunks = max(chunks, cursor)
-        pages = [free.pop() for _ in range(-(-chunks // ROWS_PER_PAGE))]
+            pool_rows = max(pool_rows, cursor)
+        pages = [free.pop() for _ in range(-(-pool_rows // ROWS_PER_PAGE))]
         for page in pages:
             self.pool[:, page] = torch.randn(LAYERS, ROWS_PER_PAGE * KV_DIM) * 0.3
         self.tables.write(slot, pages, modules, scales)

@@ -18,7 +18,7 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
 from .errors import StageError
 
-_CHUNK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0
 _STAGE_AGAIN = "Ask for staging again with the digests from validation."
 _UPLOAD_AGAIN = "Check that the artifact store still holds this version; if not, upload the adapter again."
@@ -116,13 +116,13 @@ class _Transfer:
         """Write the stream to ``path``, flushed to disk; returns its SHA-256 in hex."""
         digest, start = hashlib.sha256(), self.done
         with path.open("xb") as file:
-            while chunk := stream.read(_CHUNK):
-                self.done += len(chunk)
+            while block := stream.read(_BLOCK_BYTES):
+                self.done += len(block)
                 if self.done > self._max_bytes:
                     message = f"The adapter is larger than {self._max_bytes} bytes."
                     raise StageError("artifact_too_large", message, "Train with a lower rank or fewer targets.")
-                digest.update(chunk)
-                file.write(chunk)
+                digest.update(block)
+                file.write(block)
                 self._progress(self.done, start + length if length else 0)
             file.flush()
             os.fsync(file.fileno())

@@ -20,7 +20,6 @@ class HostArena:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.evictions = 0
         self._changed = threading.Condition()
         self._adapters: OrderedDict[str, PackedAdapter] = OrderedDict()  # least recently used first
         self._reserved: dict[str, int] = {}
@@ -120,7 +119,6 @@ class HostArena:
             if excess <= 0:
                 break
             excess -= self._adapters.pop(digest).num_bytes
-            self.evictions += 1
         return True
 
     def _used(self) -> int:

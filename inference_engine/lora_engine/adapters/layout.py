@@ -123,7 +123,7 @@ def pack_adapter(
 
 
 def pool_rows_per_row(features: int, kv_dim: int) -> int:
-    """Chunks that one row of ``features`` elements takes."""
+    """Pool rows that one adapter row of ``features`` elements takes."""
     return -(-features // kv_dim)
 
 
@@ -134,15 +134,15 @@ def _plan_layer(
     cursor = 0
     for group in TARGET_GROUPS:
         present = [modules[target] for target in group if target in modules]
-        a_chunks = {}
+        a_rows = {}
         for module in present:
-            a_chunks[module.target] = cursor
+            a_rows[module.target] = cursor
             cursor += module.rank * pool_rows_per_row(targets.shapes[module.target][0], kv_dim)
         for module in present:
             in_features, out_features = targets.shapes[module.target]
             slots.append(
                 ModuleSlot(
-                    module.target, module.rank, module.scale, a_chunks[module.target], cursor, in_features, out_features
+                    module.target, module.rank, module.scale, a_rows[module.target], cursor, in_features, out_features
                 )
             )
             cursor += module.rank * pool_rows_per_row(out_features, kv_dim)

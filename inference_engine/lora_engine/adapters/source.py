@@ -25,22 +25,6 @@ class AdapterSource(Protocol):
         """Why the last load failed, if it did."""
 
 
-class NoAdapters:
-    """A source without adapters: a base-only engine."""
-
-    def knows(self, digest: str) -> bool:
-        return False
-
-    def get(self, digest: str) -> PackedAdapter | None:
-        return None
-
-    def request_load(self, digest: str) -> None:
-        raise KeyError(digest)
-
-    def load_error(self, digest: str) -> RequestError | None:
-        return None
-
-
 class LoadedAdapters:
     """A source of adapters that are all in host memory: tests and offline benchmarks."""
 

@@ -34,7 +34,7 @@ class PoolGeometry:
 
     @property
     def rows_per_page(self) -> int:
-        """Chunks of ``kv_dim`` elements in a page."""
+        """Pool rows, of ``kv_dim`` elements each, in a page."""
         return 2 * self.page_tokens
 
     def page_bytes(self, dtype: torch.dtype) -> int:

@@ -30,7 +30,7 @@ def adapter_digest(file_digests: Mapping[str, str]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """``"sha256:<hex>"`` of a file's bytes, read in chunks."""
+    """``"sha256:<hex>"`` of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 

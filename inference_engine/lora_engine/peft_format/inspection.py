@@ -35,7 +35,7 @@ _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _EXPONENT = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
 _NOT_STATE_DICT = "Save with model.save_pretrained(folder), not model.state_dict()."
-# A piece of a foreign tensor name -> what it tells, what to do.
+# Part of a foreign tensor name -> what it tells, what to do.
 _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
     ("lora_magnitude_vector", "belongs to DoRA", "Train with use_dora=False."),
     ("lora_embedding_", "is LoRA on an embedding", "Train with target_modules of linear projections only."),
@@ -445,13 +445,13 @@ class _SkippedError(Exception):
 def count_not_finite(weights: SafetensorsFile, entry: TensorEntry) -> tuple[int, int]:
     """How many elements are NaN or infinite, and the flat index of the first (0 if none)."""
     count = first = seen = 0
-    for chunk in weights.chunks(entry.name):
-        bad = _not_finite(chunk, entry.dtype)
+    for block in weights.blocks(entry.name):
+        bad = _not_finite(block, entry.dtype)
         found = int(np.count_nonzero(bad))
         if found and not count:
             first = seen + int(np.argmax(bad))
         count += found
-        seen += len(chunk)
+        seen += len(block)
     return count, first
 
 

@@ -86,11 +86,8 @@ class SafetensorsFile:
                 raise _broken(f"it ends inside the tensor {printable(name)}")
         return data
 
-    def is_bfloat16(self, name: str) -> bool:
-        return self.entries[name].dtype == "BF16"
-
-    def chunks(self, name: str, max_bytes: int = 8 << 20) -> Iterator[npt.NDArray[Any]]:
-        """The tensor's elements in order, flat, in pieces of at most ``max_bytes``.
+    def blocks(self, name: str, max_bytes: int = 8 << 20) -> Iterator[npt.NDArray[Any]]:
+        """The tensor's elements in order, flat, in blocks of at most ``max_bytes``.
 
         Raises ``FormatError`` if the file became shorter than its header says.
         """
@@ -99,11 +96,11 @@ class SafetensorsFile:
             file.seek(entry.start)
             left = entry.end - entry.start
             while left:
-                piece = file.read(min(left, max_bytes))
-                if not piece or len(piece) % ITEM_BYTES[entry.dtype]:
+                block = file.read(min(left, max_bytes))
+                if not block or len(block) % ITEM_BYTES[entry.dtype]:
                     raise _broken(f"it ends inside the tensor {printable(name)}")
-                left -= len(piece)
-                yield np.frombuffer(piece, _NUMPY[entry.dtype])
+                left -= len(block)
+                yield np.frombuffer(block, _NUMPY[entry.dtype])
 
 
 def open_regular(path: Path) -> io.BufferedReader:

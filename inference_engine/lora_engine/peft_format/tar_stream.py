@@ -18,7 +18,7 @@ _MAX_EXTENDED = 256 << 10
 _MOST_EXTENDED = 4
 _MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and from before there was one
 _OCTAL = re.compile(rb"[0-7]{0,12}")
-_CHUNK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 class TarError(Exception):
@@ -45,7 +45,7 @@ _KINDS = {b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link
 
 
 class TarReader:
-    """Iterate over members; ``chunks()`` yields the current one's bytes, unread ones are skipped."""
+    """Iterate over members; ``blocks()`` yields the current one's bytes, unread ones are skipped."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
@@ -68,14 +68,14 @@ class TarReader:
             self._begin(size if member.kind == "file" else 0)
             yield member
 
-    def chunks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes]:
         """The rest of the current member."""
         while self._left:
-            chunk = self._stream.read(min(self._left, _CHUNK))
-            if not chunk:
+            block = self._stream.read(min(self._left, _BLOCK_BYTES))
+            if not block:
                 raise TarError("it ends in the middle of a file")
-            self._left -= len(chunk)
-            yield chunk
+            self._left -= len(block)
+            yield block
 
     def _begin(self, size: int) -> None:
         self._left = size
@@ -105,10 +105,10 @@ class TarReader:
     def _exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            piece = self._stream.read(size - len(data))
-            if not piece:
+            more = self._stream.read(size - len(data))
+            if not more:
                 raise TarError("it ends in the middle of a header")
-            data += piece
+            data += more
         return data
 
 

@@ -29,7 +29,7 @@ _RATIO_FREE_BYTES = 16 << 20
 # A gzip file can only be passed over by unpacking it: so much of a .tar.gz may be files that are ignored.
 MAX_IGNORED_BYTES = 256 << 20
 _MAX_DIRECTORY_BYTES = 1 << 20
-_CHUNK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _WANTED = (CONFIG_FILE, WEIGHTS_FILE)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
@@ -75,7 +75,7 @@ def _collect_upload(files: Mapping[str, Path], collector: _Collector) -> None:
     if not archives:
         for name, path in files.items():
             with path.open("rb") as file:
-                collector.offer(name, iter(lambda: file.read(_CHUNK), b""))
+                collector.offer(name, iter(lambda: file.read(_BLOCK_BYTES), b""))
         return
     if len(files) > 1:
         raise UploadError("mixed_upload", f"An archive came together with {len(files) - 1} other files.", _BOTH)
@@ -116,7 +116,7 @@ def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
             if member.filename.endswith("/"):
                 collector.check_path(member.filename)
             else:
-                collector.offer(member.filename, _zip_chunks(archive, member, packed))
+                collector.offer(member.filename, _zip_blocks(archive, member, packed))
 
 
 def _check_zip_member(member: zipfile.ZipInfo) -> None:
@@ -130,13 +130,13 @@ def _check_zip_member(member: zipfile.ZipInfo) -> None:
         raise UploadError("bad_archive", f"{name} uses an unusual compression.", "Pack with plain zip (deflate).")
 
 
-def _zip_chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, packed: int) -> Iterator[bytes]:
+def _zip_blocks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, packed: int) -> Iterator[bytes]:
     """The member's bytes, which are right if they end: `zipfile` compares their CRC-32. ``packed``: the archive's."""
     ratio = _Ratio(printable(member.filename))
     with archive.open(member) as stream:
-        while chunk := stream.read(_CHUNK):
-            ratio.count(len(chunk), min(member.compress_size, packed))
-            yield chunk
+        while block := stream.read(_BLOCK_BYTES):
+            ratio.count(len(block), min(member.compress_size, packed))
+            yield block
 
 
 def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
@@ -149,7 +149,7 @@ def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
         if member.kind == "folder":
             collector.check_path(member.name)
         else:
-            collector.offer(member.name, reader.chunks())
+            collector.offer(member.name, reader.blocks())
 
 
 class _Collector:
@@ -176,8 +176,8 @@ class _Collector:
             raise UploadError("unsafe_archive", f"The path {printable(name)} leads outside the upload.", _PACK_AGAIN)
         return parts
 
-    def offer(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Keep the file if it is one of the two; note it otherwise. ``chunks`` is read only if it is kept."""
+    def offer(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Keep the file if it is one of the two; note it otherwise. ``blocks`` is read only if it is kept."""
         parts = self.check_path(name)
         base = parts[-1] if parts else ""
         if base.lower().endswith(_PICKLE_SUFFIXES):
@@ -188,7 +188,7 @@ class _Collector:
             self._too_deep.append(name)
             self._notes.append(f"{printable(name)} was ignored: it lies too deep")
         else:
-            self._keep("/".join(parts[:-1]), base, chunks)
+            self._keep("/".join(parts[:-1]), base, blocks)
 
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
@@ -218,7 +218,7 @@ class _Collector:
             )
         return next(iter(self._kept.values()))
 
-    def _keep(self, folder: str, name: str, chunks: Iterable[bytes]) -> None:
+    def _keep(self, folder: str, name: str, blocks: Iterable[bytes]) -> None:
         files = self._kept.setdefault(folder, {})
         if name in files:
             raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
@@ -227,15 +227,15 @@ class _Collector:
         place.mkdir(parents=True, exist_ok=True)
         files[name] = place / name
         with files[name].open("xb") as file:
-            for chunk in chunks:
-                self._left -= len(chunk)
+            for block in blocks:
+                self._left -= len(block)
                 if self._left < 0:
                     raise UploadError(
                         "upload_too_large",
                         f"The adapter is larger than {self._limits.max_bytes} bytes.",
                         "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
                     )
-                file.write(chunk)
+                file.write(block)
 
     def _pickle(self, name: str, base: str) -> None:
         if base.startswith("adapter_model"):
@@ -311,7 +311,7 @@ class _Inflated:
         return data
 
     def skip(self, size: int, /) -> None:
-        while size and (data := self.read(min(size, _CHUNK))):
+        while size and (data := self.read(min(size, _BLOCK_BYTES))):
             size -= len(data)
             self._skipped += len(data)
             if self._skipped > MAX_IGNORED_BYTES:

@@ -8,7 +8,7 @@ from .sequence import Chunk, Sequence
 class DecodeSet:
     """Sequences that are sure to yield a token in every step, on pages they have, until a step known beforehand.
 
-    So a step over hundreds of them costs the host what changes in it, not a look at each.
+    So a step over hundreds of them costs the host what changes in it, not something for each.
     """
 
     def __init__(self, page_tokens: int) -> None:

@@ -45,7 +45,7 @@ class StepPlan:
         return chunk
 
     def drop(self, sequence: Sequence) -> None:
-        """It gives way after all; its share of the step's budget is left unused."""
+        """The sequence is pre-empted after all; the step's budget that it had is left unused."""
         if chunk := self.chunks.pop(sequence, None):
             self.work.add(chunk.tokens, sequence.num_computed, -1)
 
@@ -166,7 +166,7 @@ class Scheduler:
         """Plan a running sequence's next tokens; how many they are."""
         tokens = min(sequence.remaining, budget)
         if not tokens or sequence not in self.running:
-            return 0  # nothing left this step, or it gave way to another meanwhile
+            return 0  # nothing left this step, or it was pre-empted meanwhile
         if sequence.remaining > 1:
             tokens = self.prefill_budget.take(tokens)
         if not tokens or (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
@@ -181,7 +181,7 @@ class Scheduler:
         return chunk
 
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
-        """Give ``sequence`` pages for its next ``tokens``, pre-empting if need be; False if it gave way itself."""
+        """Give a sequence pages for its next ``tokens``, pre-empting if need be; False if it was pre-empted itself."""
         needed = self._pages_needed(sequence, tokens)
         if needed <= 0:
             return True
@@ -249,7 +249,7 @@ class Scheduler:
         slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest)
         if isinstance(slot, Outcome):
             return slot
-        # With nothing else to run, the device waits for the copy and the host need not look again.
+        # With nothing else to run, the device waits for the copy, and the host need not check again.
         return Outcome.ADMITTED if self._device_tier.ready(slot) or not self.running else Outcome.LOADING
 
     def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:

@@ -66,7 +66,7 @@ class QueueReport:
 
 
 class SchedulerStats:
-    """Looks at the scheduler between steps; changes nothing there."""
+    """Reads the scheduler between steps; changes nothing there."""
 
     def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler

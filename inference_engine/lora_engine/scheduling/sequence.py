@@ -22,12 +22,12 @@ class State(Enum):
 
 
 class Outcome(Enum):
-    """What became of an attempt to let a waiting sequence run."""
+    """The result of an attempt to let a waiting sequence run."""
 
     ADMITTED = "admitted"
     LOADING = "loading"  # its adapter is on the way; others may pass
     BUSY = "busy"  # pre-empted with its last token still on the device; others may pass
-    NO_ROOM = "no room"  # its pages, or its adapter's, are not free; who may pass is the order's decision
+    NO_ROOM = "no room"  # its pages, or its adapter's, are not free; the queue policy decides which others may pass
     FULL = "full"  # no token or no batch slot is left this step: stop
     FAILED = "failed"  # it can never run and will be taken out of the queue after this step
 

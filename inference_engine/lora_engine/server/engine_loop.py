@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # While every request waits for its adapter there is nothing to run; loading wakes the thread earlier.
 _WAITING_POLL_S = 0.005
-_STUMBLED_S = 0.1
+_RETRY_AFTER_ERROR_S = 0.1
 
 
 class EngineLike(Protocol):
@@ -99,18 +99,18 @@ class EngineLoop:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._turn()
+                self._iterate()
             except Exception:  # a thread that ended would leave every client waiting for ever
-                log.exception("the step thread stumbled")
-                self._sleep(_STUMBLED_S)
+                log.exception("an iteration of the step thread failed")
+                self._sleep(_RETRY_AFTER_ERROR_S)
 
-    def _turn(self) -> None:
-        output = self._carry_out()
+    def _iterate(self) -> None:
+        output = self._run_commands()
         busy = self._engine.has_work()
         if busy:
             self._step(output)
         if output.deltas or output.finished:
-            self._hand_over(output)
+            self._deliver_output(output)
         elif not busy or not self._engine.num_running:
             self._sleep(_WAITING_POLL_S if busy else None)
 
@@ -120,7 +120,7 @@ class EngineLoop:
                 self._wakeup.wait(seconds)
             self._awake = False
 
-    def _carry_out(self) -> StepOutput:
+    def _run_commands(self) -> StepOutput:
         """Everything in the inbox, in order; what it produces at once goes out with the next step."""
         output = StepOutput(self._engine.steps)
         while self._inbox:
@@ -153,7 +153,7 @@ class EngineLoop:
         output.finished += produced.finished
 
     def _fail_all(self, cause: Exception) -> StepOutput:
-        """The engine does not know whose fault it was: end every request, with what it really used."""
+        """Which request caused it is not known: end every request, with what it really used."""
         for request_id in list(self._live):
             self._try(lambda request_id=request_id: self._engine.abort(request_id))  # type: ignore[misc]
         aborted = self._try(self._engine.step)
@@ -176,7 +176,7 @@ class EngineLoop:
             log.exception("cleaning up after a failed step failed too")
             return None
 
-    def _hand_over(self, output: StepOutput) -> None:
+    def _deliver_output(self, output: StepOutput) -> None:
         for finished in output.finished:
             self._live.pop(finished.request_id, None)
         self._deliver(output)

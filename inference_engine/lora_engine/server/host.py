@@ -98,12 +98,12 @@ class EngineHost:
         self._template = template
         self._tiers = tiers
         self._live: dict[str, Live] = {}
-        self._settling = 0  # finished requests whose usage is being written
+        self._being_recorded = 0  # finished requests whose usage is being written
         self._tasks: set[asyncio.Task[None]] = set()
         self._text_threads = ThreadPoolExecutor(2, "text")
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._engine = EngineLoop(engine, lambda output: self._on_loop(self._take, output))
+        self._engine = EngineLoop(engine, lambda output: self._on_loop(self._on_output, output))
         self._snapshot: Snapshot | None = None
         tiers.on_change = self._engine.wake
 
@@ -120,7 +120,7 @@ class EngineHost:
     @property
     def idle(self) -> bool:
         """Whether no request is running, and no usage is on its way to the journal."""
-        return not self._live and not self._settling
+        return not self._live and not self._being_recorded
 
     # Requests.
 
@@ -232,7 +232,7 @@ class EngineHost:
         if live.is_aborted:
             usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest, outcome="aborted",
                                  submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
-            self._settle(0, [RequestFinished(request.request_id, usage)])
+            self._record_finished(0, [RequestFinished(request.request_id, usage)])
             return
         live.is_in_engine = True
         self._engine.submit(request)
@@ -249,7 +249,7 @@ class EngineHost:
 
     # What comes out of the engine.
 
-    def _take(self, output: StepOutput) -> None:
+    def _on_output(self, output: StepOutput) -> None:
         """One step's output, grouped into one message per session."""
         tokens = 0
         for delta in output.deltas:
@@ -261,9 +261,9 @@ class EngineHost:
         if tokens:
             self._generated.append((time.monotonic(), tokens))
         if output.finished:
-            self._settle(output.step, output.finished)
+            self._record_finished(output.step, output.finished)
 
-    def _settle(self, step: int, finished: Iterable[RequestFinished]) -> None:
+    def _record_finished(self, step: int, finished: Iterable[RequestFinished]) -> None:
         """Usage goes to the journal first; ``Finished`` leaves when it is there. Refusals used nothing."""
         ended = [(self._live[item.request_id], item) for item in finished if item.request_id in self._live]
         answers = []
@@ -277,12 +277,12 @@ class EngineHost:
             if item.usage.outcome == "refused":
                 self._answer(live, step, item, record)
         if used:
-            self._settling += len(used)
+            self._being_recorded += len(used)
             records = [record for _, _, record in used]
-            self.journal.append(records, lambda: self._on_loop(self._settled, step, used))
+            self.journal.append(records, lambda: self._on_loop(self._recorded, step, used))
 
-    def _settled(self, step: int, used: list[tuple[Live, RequestFinished, pb.UsageRecord]]) -> None:
-        self._settling -= len(used)
+    def _recorded(self, step: int, used: list[tuple[Live, RequestFinished, pb.UsageRecord]]) -> None:
+        self._being_recorded -= len(used)
         for live, item, record in used:
             self._answer(live, step, item, record)
 
@@ -332,7 +332,7 @@ class EngineHost:
 
     async def status(self) -> pb.HostStatus:
         """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""
-        snapshot = await self._look()
+        snapshot = await self._refresh_snapshot()
         pool = snapshot.pool
         return pb.HostStatus(
             boot_id=self.boot_id,
@@ -372,7 +372,7 @@ class EngineHost:
         found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.waiting_requests(tenant, limit)))
         return [waiting_message(request) for request in found]
 
-    async def _look(self) -> Snapshot:
+    async def _refresh_snapshot(self) -> Snapshot:
         asked = asyncio.wrap_future(self._engine.call(_snapshot))
         patience = _STATUS_PATIENCE_S if self._snapshot else None
         done, _ = await asyncio.wait([asked], timeout=patience)

@@ -153,7 +153,7 @@ async def _refresh_metrics(host: EngineHost) -> None:
 
 
 def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
-    """Put the parts of a host together, around a loaded model. Needs a running event loop."""
+    """A host around a loaded model. Needs a running event loop."""
     tiers = _build_tiers(config, loaded)
     engine = Engine(config, tiers, loaded)
     template = ChatTemplate.load(config.model)
@@ -185,7 +185,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
 
 
 def base_geometry(loaded: LoadedModel) -> BaseGeometry:
-    """What adapters are validated against: the whole model, whatever share of it this rank holds."""
+    """What adapters are validated against: the whole model, however little of it this rank holds."""
     model: ModelConfig = loaded.model.config
     return BaseGeometry(
         name=loaded.name,

@@ -273,7 +273,7 @@ def test_tensors_are_exact(tmp_path, tensors, save):
     file = SafetensorsFile.open(save(tmp_path, written) / "adapter_model.safetensors")
     for name, array in written.items():
         assert np.array_equal(file.tensor(name), array)
-        assert np.array_equal(np.concatenate(list(file.chunks(name, max_bytes=64))), array.ravel())
+        assert np.array_equal(np.concatenate(list(file.blocks(name, max_bytes=64))), array.ravel())
 
 
 def test_unprintable_names_are_escaped(tmp_path, geometry, save):

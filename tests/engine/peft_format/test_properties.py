@@ -141,7 +141,7 @@ def test_what_peft_writes_is_read_as_peft_means_it(tmp_path_factory, config, dty
         assert found.alpha == layer.lora_alpha["default"]
         assert found.scale == pytest.approx(layer.scaling["default"], rel=1e-12)
         raw = torch.from_numpy(file.tensor(found.a_name).copy())
-        weight = raw.view(torch.bfloat16) if file.is_bfloat16(found.a_name) else raw
+        weight = raw.view(torch.bfloat16) if file.entries[found.a_name].dtype == "BF16" else raw
         assert torch.equal(weight, layer.lora_A["default"].weight.data)
     if resolve_patterns(folder, report.manifest):
         assert_same_without_patterns(folder, report.manifest, layers, family)

@@ -13,13 +13,13 @@ from .base import Verdict, admissions
 
 _SOONEST_S = 0.1  # between two judgements of a request
 _UNCALIBRATED_S = 1.0
-_PART = 0.5  # of the time that is left, until the next judgement
+_RECHECK_AFTER = 0.5  # of the time that is left, until the next judgement
 _ENTRY = 0.82  # of its target is what a request must be predicted to need on arrival
 _SHORTEST_RETRY_MS = 100
 
 
 @admissions.register("slo")
-class MeetsTarget:
+class SloAdmission:
     """Refuses a request whose first token is predicted after its target. Without a target it is never refused."""
 
     def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
@@ -29,12 +29,12 @@ class MeetsTarget:
         target_ms = sequence.request.slo.first_token_ms
         if not target_ms or not self._forecast.cost.calibrated:
             return math.inf if not target_ms else now + _UNCALIBRATED_S
-        # Who is about to queue must leave some room for error: refusing later helps nobody.
-        part = 1.0 if sequence in self._forecast else _ENTRY
-        late_s = self._from_submission(sequence, now) - part * target_ms / 1000
+        # On arrival some margin is kept for errors of the prediction: a refusal later has cost the request its wait.
+        fraction = 1.0 if sequence in self._forecast else _ENTRY
+        late_s = self._from_submission(sequence, now) - fraction * target_ms / 1000
         if late_s > 0:
             return self._refusal(target_ms, late_s)
-        return now + max(_SOONEST_S, -_PART * late_s)
+        return now + max(_SOONEST_S, -_RECHECK_AFTER * late_s)
 
     def _from_submission(self, sequence: Sequence, now: float) -> float:
         state = sequence.parent

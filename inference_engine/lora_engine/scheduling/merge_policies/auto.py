@@ -1,4 +1,4 @@
-"""Merge when what it would have saved so far has paid for merging."""
+"""Merge an adapter once the time that it would have saved equals the time that merging takes (as in ski rental)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3, 0.0, 0.0])
 
 
 @merge_policies.register("auto")
-class Credits:
-    """Each step credits every alternative with the time by which it would have been shorter, or takes it away again.
+class AutoMerge:
+    """Each step adds to every alternative's credit the time by which it would have been shorter, or subtracts it.
 
-    An adapter is merged once its credit covers what merging costs, it is unmerged at half of it. A
-    merge that did not bring in its cost before it was given up doubles what the next must have saved, one that did
-    halves it: where requests change too fast for merging, it is soon left alone. What LoRA kernels and merges cost is
+    An adapter is merged once its credit covers what merging costs; it is unmerged at half of that. A merge that ended
+    before it had saved its cost doubles the credit that the next one needs, one that did halves it: where requests
+    change too fast for merging, merging soon stops. What LoRA kernels and merges cost is
     measured as steps run, merged and not.
     """
 
@@ -58,7 +58,7 @@ class Credits:
                 best, excess = alternative, credit - due
         if best != merged:
             self._change(merged)
-        self._forget(best)
+        self._drop_others(best)
         return best
 
     def _change(self, merged: str) -> None:
@@ -68,8 +68,8 @@ class Credits:
         self._brought = 0.0
         self._credit.clear()
 
-    def _forget(self, chosen: str) -> None:
-        """Keep what has credit."""
+    def _drop_others(self, chosen: str) -> None:
+        """Keep only what has credit, and what was chosen."""
         self._credit = {digest: credit for digest, credit in self._credit.items() if credit}
         kept = {UNMERGED, chosen, *self._credit}
         self._ranks = {digest: rank for digest, rank in self._ranks.items() if digest in kept}

@@ -1,7 +1,7 @@
-"""What a mode policy is, and what it decides on.
+"""What a merge policy is, and what it decides on.
 
-Tokens of the merged adapter need no LoRA kernels. Everybody else in the batch pays twice, for the own delta and for
-taking the merged one back out: ``B_i A_i - B_m A_m``. So nobody is kept out of a batch for the mode's sake.
+Tokens of the merged adapter need no LoRA kernels. All others need two deltas, their own and the merged one's
+subtracted: ``B_i A_i - B_m A_m`` (dLoRA's delta correction). So no request is kept out of a batch because of a merge.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ UNMERGED = ""
 class Batch:
     """A step's tokens by adapter; ``""`` is the base, of rank 0."""
 
-    def __init__(self, parts: Iterable[tuple[str, int, int]] = ()) -> None:
-        """``parts``: digest, rank, tokens."""
+    def __init__(self, uses: Iterable[tuple[str, int, int]] = ()) -> None:
+        """``uses``: an adapter's digest, its rank, tokens that use it."""
         self.tokens: dict[str, int] = {}
         self.ranks: dict[str, int] = {UNMERGED: 0}
         self.total = 0
         self.unmergeable: frozenset[str] = frozenset()  # adapters that others would notice
         self._rank_tokens = 0  # tokens times the rank of their adapter
-        for digest, rank, tokens in parts:
+        for digest, rank, tokens in uses:
             self.tokens[digest] = self.tokens.get(digest, 0) + tokens
             self.ranks[digest] = rank
             self.total += tokens

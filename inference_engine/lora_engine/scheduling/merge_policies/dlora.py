@@ -8,12 +8,12 @@ from .base import UNMERGED, Applied, Batch, merge_policies
 
 
 @merge_policies.register("dlora")
-class Thresholds:
+class DLoraThresholds:
     """Merge what is the whole batch, until it is not nearly.
 
     Both thresholds are tuned at each switch back: if tokens per second were higher merged, with the switches counted
     in, than without before, merging begins sooner and lasts longer; else the opposite. dLoRA's credits guard those
-    whom a merged batch leaves behind; here it leaves nobody behind.
+    that a merged batch leaves out; here no request is left out.
     """
 
     name = "dlora"

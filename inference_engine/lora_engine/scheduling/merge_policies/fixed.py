@@ -1,4 +1,4 @@
-"""Modes that do not learn."""
+"""Merge policies that do not learn."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Account:
     _output_tokens: int = 0
     _decoding: int = 0  # sequences, and what a step of them costs
     _step_price: float = 0.0
-    _settled: int = 0  # the step up to which all of this is added up
+    _accrued_at: int = 0  # the step up to which all of this is added up
 
     @property
     def may_run(self) -> bool:
@@ -65,18 +65,18 @@ class Account:
     @property
     def counter(self) -> float:
         """Priced service received, per unit of weight, lifted when the tenant returns."""
-        self._settle()
+        self._accrue()
         return self._counter
 
     @property
     def service(self) -> float:
         """Priced tokens, whatever the weight."""
-        self._settle()
+        self._accrue()
         return self._service
 
     @property
     def output_tokens(self) -> int:
-        self._settle()
+        self._accrue()
         return self._output_tokens
 
     def charge(self, service: float, output_tokens: int) -> None:
@@ -86,19 +86,19 @@ class Account:
 
     def decode(self, sequences: int, step_price: float) -> None:
         """So many sequences more (less) decode from here on, at so much a step."""
-        self._settle()
+        self._accrue()
         self._decoding += sequences
         self._step_price = self._step_price + step_price if self._decoding else 0.0
 
     def reweigh(self, weight: float) -> None:
-        self._settle()
+        self._accrue()
         self.weight = weight
 
     def lift(self, counter: float) -> None:
         self._counter = max(self.counter, counter)
 
-    def _settle(self) -> None:
-        since, self._settled = self.steps.count - self._settled, self.steps.count
+    def _accrue(self) -> None:
+        since, self._accrued_at = self.steps.count - self._accrued_at, self.steps.count
         if since and self._decoding:
             self.charge(since * self._step_price, since * self._decoding)
 
@@ -168,7 +168,7 @@ class Accounts:
                 self._forget_idle()
             self._opened += 1
             account = self._accounts[tenant] = Account(
-                tenant, self._opened, self._open_queue(), self.steps, _settled=self.steps.count
+                tenant, self._opened, self._open_queue(), self.steps, _accrued_at=self.steps.count
             )
         return account
 

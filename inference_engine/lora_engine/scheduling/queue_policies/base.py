@@ -1,4 +1,4 @@
-"""What an order policy is: the waiting queue, and who of it goes next."""
+"""What a queue policy is: the waiting queue, and which request of it runs next."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
 Attempt = Callable[[Sequence], Outcome]
 
-# Sequences that one step may look at and pass over. Beyond it the step goes on with what it has: looking at
-# ten thousand requests that all wait for their adapters would cost more than the step.
+# Sequences that one step may try without admitting them: trying ten thousand requests that all wait for their
+# adapters would cost more than the step.
 LOOK_AHEAD = 128
 
 
@@ -77,7 +77,7 @@ class QueuePolicy(Protocol):
     def __contains__(self, sequence: Sequence) -> bool: ...
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
-        """Which running sequence gives way when pages run out."""
+        """Which running sequence to pre-empt when pages run out."""
 
 
 queue_policies: Registry[QueuePolicy] = Registry("order")

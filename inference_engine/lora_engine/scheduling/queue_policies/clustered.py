@@ -11,10 +11,10 @@ from itertools import chain
 from lora_engine.scheduling.sequence import Chunk, Sequence
 
 from .base import PolicyContext, queue_policies
-from .fcfs import Unsteady
+from .fcfs import StarvationGuarded
 
 
-class ByAdapter(Unsteady):
+class AdapterPolicy(StarvationGuarded):
     """Waiting sequences also by adapter, oldest first, and how many run with each."""
 
     def __init__(self, context: PolicyContext) -> None:
@@ -55,7 +55,7 @@ class ByAdapter(Unsteady):
 
 
 @queue_policies.register("clustered")
-class Clustered(ByAdapter):
+class Clustered(AdapterPolicy):
     """Oldest first; with ``cluster_adapters`` in the batch, those whose adapter is in it before everybody else."""
 
     def __init__(self, context: PolicyContext) -> None:

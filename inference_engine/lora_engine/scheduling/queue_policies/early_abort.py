@@ -1,4 +1,4 @@
-"""The order of S-LoRA's early abort (its appendix B, router/abort_req_queue.py): newest first under overload."""
+"""The queue of S-LoRA's early abort (its appendix B, router/abort_req_queue.py): newest first under overload."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from lora_engine.scheduling.sequence import Sequence
 
 from .base import Attempt, PolicyContext, queue_policies
-from .fcfs import Unsteady
+from .fcfs import StarvationGuarded
 
 _NEW = 0.7  # weight of the newest observation in both averages
 
 
 @queue_policies.register("early_abort")
-class NewestUnderOverload(Unsteady):
+class EarlyAbortQueue(StarvationGuarded):
     """Newest first while more arrive between two calls than a call admits, else oldest first.
 
     Made for the admission policy of the same name, which gives up those that would be too late.

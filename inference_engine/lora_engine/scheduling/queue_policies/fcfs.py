@@ -1,4 +1,4 @@
-"""Orders by arrival alone, and what such orders share."""
+"""First come first served, last come first served, and what policies without counters share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import LOOK_AHEAD, Attempt, Backlog, PolicyContext, queue_policies
 
 
 class ArrivalQueue:
-    """Waiting sequences by arrival; pre-empted ones keep their place, ahead of everybody who never ran.
+    """Waiting sequences by arrival; pre-empted ones keep their place, ahead of all that never ran.
 
     A sequence's place, for predictions, is how many waited when it came less those that left since.
     """
@@ -64,8 +64,8 @@ class ArrivalQueue:
         return Backlog(max(0, departed - self._departed), max(0, tokens - self._tokens_out))
 
 
-class ByArrival:
-    """What orders without counters have in common. Subclasses say in which order to offer."""
+class ArrivalPolicy:
+    """What policies without counters share. Subclasses name the ``candidates``, in their order."""
 
     def __init__(self, context: PolicyContext) -> None:
         self.queue = ArrivalQueue()
@@ -113,7 +113,7 @@ class ByArrival:
         return max(running, key=lambda s: s.arrival)
 
     def offer(self, candidates: Iterable[Sequence], attempt: Attempt) -> int:
-        """Offer in turn until one does not fit, so that nobody who needs much is passed for ever; how many run now."""
+        """Offer in turn until one does not fit, lest a large request is passed for ever. How many were admitted."""
         admitted: list[Sequence] = []
         passed = 0
         for sequence in candidates:
@@ -132,18 +132,18 @@ class ByArrival:
 
 
 @queue_policies.register("fcfs")
-class FirstComeFirstServed(ByArrival):
+class FirstComeFirstServed(ArrivalPolicy):
     """Oldest arrival first."""
 
 
-class Unsteady(ByArrival):
-    """Orders that would let somebody wait for ever: past ``starvation_s`` the oldest gets every second place."""
+class StarvationGuarded(ArrivalPolicy):
+    """For policies under which a request might never run: past ``starvation_s`` the oldest gets every second slot."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
         self._clock = context.clock
         self._starvation_s = context.config.starvation_s
-        self._owed = False  # the last place went by the policy's own order
+        self._owed = False  # the last slot went to the policy's own candidate
 
     def starving(self) -> Iterator[Sequence]:
         """Those that have waited too long, oldest first."""
@@ -167,18 +167,18 @@ class Unsteady(ByArrival):
                 admitted.append(sequence)
                 self._owed = not self._owed
             elif outcome in (Outcome.FULL, Outcome.NO_ROOM):
-                break  # and it stays this one's turn, so that a large request is not passed for ever
+                break  # it is tried first again in the next step, so that a large request is not passed for ever
         for sequence in admitted:
             self.remove(sequence)
 
 
 @queue_policies.register("lcfs")
-class LastComeFirstServed(Unsteady):
+class LastComeFirstServed(StarvationGuarded):
     """Newest arrival first; what was pre-empted still goes ahead, since its work is half paid for."""
 
     def candidates(self) -> Iterator[Sequence]:
         return self.queue.newest_first()
 
     def ahead_of(self, sequence: Sequence) -> Backlog:
-        """Nobody yet: whoever comes later is not here to be counted."""
+        """None: requests that will go first have not arrived yet."""
         return Backlog()

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from lora_engine.scheduling.sequence import Sequence
 
 from .base import Attempt, PolicyContext, queue_policies
-from .clustered import ByAdapter
+from .clustered import AdapterPolicy
 
 
 @queue_policies.register("lorax")
-class Lorax(ByAdapter):
+class Lorax(AdapterPolicy):
     """Oldest first among active adapters, those active for less than the cycle time before the others.
 
     Once per step: an active adapter that nobody waits for or uses leaves if another is pending; the front one leaves
