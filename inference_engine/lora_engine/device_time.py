@@ -1,4 +1,4 @@
-"""Whose device time a step was: each request pays a share of every step, by the tokens processed for it."""
+"""Attributes device time to requests: each is charged a share of every step, by the tokens processed for it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Engine:
         return self.core.scheduler.prefill_budget.report
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
-        """Who waits and why; of one tenant, or of all if ``tenant`` is ``""``."""
+        """Waiting requests and why each waits; of one tenant, or of all if ``tenant`` is ``""``."""
         return self.core.stats.waiting(tenant, limit)
 
     def device_adapters(self) -> list[DeviceAdapter]:
@@ -207,7 +207,7 @@ class Engine:
         return launched
 
     def _commit(self, output: StepOutput) -> None:
-        """Take in the tokens of the step in flight. A sequence that ended meanwhile wants its token no more."""
+        """Take in the tokens of the step in flight. The token of a sequence that ended meanwhile is dropped."""
         launched, self._in_flight = self._in_flight, None
         if launched is None:
             return

@@ -61,7 +61,7 @@ class SamplingParams:
 
     @property
     def plain_greedy(self) -> bool:
-        """Whether the next token is simply the most likely one, and nobody asks how likely."""
+        """Whether the next token is the argmax, and no log-probabilities are asked for."""
         return not (self.temperature or self.logprobs or self.penalises or self.logit_bias)
 
     def validate(self, vocab_size: int) -> None:

@@ -39,7 +39,7 @@ class StepTimes:
     merge: float = 0.0  # an adapter is merged before the step
 
     def seconds(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> float:
-        """Tokens of a merged adapter need nothing for it; all others pay for their own and for subtracting it."""
+        """Tokens of a merged adapter cost no delta; all others cost their own and the merged one's subtraction."""
         sequences = prompt = context = rank = 0
         distinct: dict[int, int] = {}
         for chunk in chunks:

@@ -304,9 +304,12 @@ def lora_expand(
 ) -> None:
     """``out[token] = onto + scale * B^T h[token]``, each target in its own columns.
 
-    ``out [tokens, sum(out_features)]``; ``onto`` is ``out`` itself, a bias of one row, or None for zero. Only rows
-    of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. The rest as for ``lora_shrink``. Raises
-    ``ValueError`` for shapes that do not fit.
+    The second product of LoRA, as Punica's SGMV expand (arXiv 2310.18547).
+
+    ``h`` as ``lora_shrink`` of the same ``tiles``, ``group`` and ``shape`` left it. ``out [tokens, sum(out_features)]``
+    in the pool's dtype, rows contiguous; ``onto`` is ``out`` itself, a bias ``[sum(out_features)]``, or None for zero.
+    Only rows of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. Sums are in float32. The rest
+    as for ``lora_shrink``. Raises ``ValueError`` for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return

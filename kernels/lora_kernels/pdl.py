@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def grid_dependency_wait(PDL: tl.constexpr):
-    """What earlier kernels wrote may be read from here on; what came before ran beside the last of them.
+    """Wait until the kernels before have ended (PTX ``griddepcontrol.wait``): what they wrote may be read from here on.
 
     Every program must call this, also one without work: else the launch would seem to end before those it came
     after. A loop around it must have one stage: a pipeline would fetch the first round's input before it.
@@ -26,7 +26,7 @@ def grid_dependency_wait(PDL: tl.constexpr):
 
 @triton.jit
 def launch_dependents(PDL: tl.constexpr):
-    """The next kernel's programs may start where this one leaves room."""
+    """Let the next kernel's programs start where resources are free (PTX ``griddepcontrol.launch_dependents``)."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
 

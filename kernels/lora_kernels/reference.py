@@ -1,4 +1,4 @@
-"""What every kernel computes, in plain torch: the meaning, not the speed."""
+"""References of the kernels in plain torch, for tests: correct, not fast."""
 
 from __future__ import annotations
 

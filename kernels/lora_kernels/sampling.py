@@ -231,6 +231,7 @@ def _rejection_kernel(
 def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
     """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
 
+    Gumbel-max sampling, with rejection of truncated tokens. ``logits`` float32, bfloat16 or float16, rows contiguous.
     ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``truncated`` says whether any row has a
     top-k, top-p or min-p. Equal logits of greedy rows go to the smallest id; a row whose logits are not all finite gets
     ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.

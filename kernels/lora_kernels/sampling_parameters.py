@@ -40,8 +40,7 @@ def row_parameters(
     min_ps: npt.ArrayLike,
     top_ks: npt.ArrayLike,
 ) -> torch.Tensor:
-    """What ``sample_tokens`` knows of each row, one ``ROW`` each: ``[rows, ROW_WORDS]`` int64 on the host, to be copied
-    at once.
+    """The parameters of ``sample_tokens``: ``[rows, ROW_WORDS]`` int64 on the host, one ``ROW`` per row of the logits.
 
     Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep everything.
     """

@@ -331,9 +331,14 @@ def lora_shrink(
 ) -> None:
     """``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of every token's adapter.
 
-    ``x [tokens, in_features]``; ``pool [num_pages, page_elems]`` of this layer; ``h`` from ``shape.workspace``: only
-    the columns below the adapter's total rank mean anything. ``tiles [n, 4]`` int32 from ``token_tiles`` with
-    ``shape.variant``. Raises ``ValueError`` for shapes that do not fit.
+    The first product of LoRA, as Punica's SGMV shrink (arXiv 2310.18547), over paged weights as S-LoRA's MBGMM
+    (arXiv 2311.03285).
+
+    ``x [tokens, in_features]``, rows contiguous, in the pool's dtype (float32, bfloat16 or float16); ``pool
+    [num_pages, page_elems]`` of this layer, contiguous; ``h`` from ``shape.workspace``, of which only the columns below
+    the adapter's total rank are written. ``tiles [n, 4]`` int32 from ``token_tiles`` with ``shape.variant``; ``tables``
+    on ``x``'s device. ``kv_dim``: elements of a pool row, a multiple of 16. Sums are in float32. Raises ``ValueError``
+    for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return

@@ -1,4 +1,4 @@
-"""What the LoRA kernels know about the adapters in the pool, as tensors of fixed size.
+"""The LoRA kernels' tables of the adapters in the pool: tensors of fixed size.
 
 The tensors are allocated once and changed in place, so that a captured CUDA graph keeps
 reading the right adapters whatever is loaded or evicted after the capture.
@@ -29,7 +29,7 @@ class Group:
 class SlotTables:
     """Per slot: its pages, and per layer and target where A and B start, the rank and the scale.
 
-    Slot 0 is "no adapter" for ever: its ranks are zero. Within a group the A rows of all
+    Slot 0 always means "no adapter": its ranks are zero. Within a group the A rows of all
     targets follow each other, in target order; an absent target has rank 0 and the pool row
     offset of the group's first row.
     """
@@ -43,7 +43,8 @@ class SlotTables:
     def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
         """Point ``slot`` at an adapter: ``modules [layers, targets, 3]`` int32, ``scales [layers, targets]``.
 
-        Ordered on the current stream: kernels launched before see the old adapter, later ones the new.
+        Ordered on the current stream: kernels launched before see the old adapter, later ones the new. Raises
+        ``ValueError`` for a slot that does not exist, or more pages than a row has.
         """
         if not 0 < slot < self.pages.shape[0]:
             raise ValueError(f"slot {slot} is outside 1 to {self.pages.shape[0] - 1}; slot 0 means no adapter")

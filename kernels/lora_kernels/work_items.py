@@ -43,7 +43,7 @@ def tiles_needed(spans: Sequence[Span], variant: KernelVariant) -> int:
 def write_tiles(spans: Sequence[Span], variant: KernelVariant, out: npt.NDArray[np.int32]) -> None:
     """Fill ``out [capacity, 4]`` with tiles of at most ``variant`` rows, in order, then with empty ones.
 
-    Raises ``ValueError`` if there are more tiles than ``capacity``.
+    ``out`` int32, fields as ``TILE_FIELDS`` says. Raises ``ValueError`` if there are more tiles than ``capacity``.
     """
     rows = SHRINK[variant].rows
     tiles, work_items = [], 0
@@ -82,7 +82,7 @@ def count_work_items(tiles_ptr, num_tiles, NUM_TARGETS: tl.constexpr):
 def find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS: tl.constexpr, MAX_TILES: tl.constexpr):
     """The tile that a work item, one of ``count_work_items``, belongs to, and which of its blocks of rank rows it is.
 
-    All counts are looked at side by side: a search would wait for memory at every step.
+    All counts are compared at once: a binary search would wait for memory at every step.
     """
     index = tl.arange(0, MAX_TILES)
     ends = NUM_TARGETS * tl.load(tiles_ptr + index * _FIELDS + 3, mask=index < num_tiles, other=_FAR)

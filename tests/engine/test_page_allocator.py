@@ -81,5 +81,5 @@ def test_releasing_what_nobody_owns_is_an_error() -> None:
     allocator = PageAllocator(4)
     pages = allocator.allocate(1, PageKind.KV)
     allocator.release(pages)
-    with pytest.raises(AssertionError, match="nobody owns"):
+    with pytest.raises(AssertionError, match="has no owner"):
         allocator.release(pages)

@@ -195,7 +195,7 @@ class DeviceTier:
         copies: DeviceCopies | None = None,
     ) -> None:
         self.stats = LoadStats()
-        self.idle_pages = 0  # of adapters that nobody uses
+        self.idle_pages = 0  # of adapters without a request
         self._pool = pool
         self._allocator = allocator
         self._offsets = group_offsets(shapes)
@@ -254,7 +254,7 @@ class DeviceTier:
         return slot.arrival is None
 
     def join(self, slot: AdapterSlot) -> None:
-        """Let the device, not the host, wait for the copy before whatever is launched next."""
+        """Have the device, not the host, wait for the copy before it runs what is launched next."""
         if slot.arrival is not None:
             slot.arrival.join()
 
@@ -297,7 +297,7 @@ class DeviceTier:
     def drop(self, slot: AdapterSlot) -> None:
         """Give an idle adapter's pages back."""
         slot.close()
-        if slot.arrival is not None:  # nobody else may write these pages before the copy has
+        if slot.arrival is not None:  # these pages must not be written by others before the copy is complete
             slot.arrival.join()
             self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
         if self._table:

@@ -175,7 +175,7 @@ class DiskTier:
     def _put_aside(self, entry: _Entry) -> Path | None:
         """Move a folder out of the way before its files go: a crash half-way leaves no half adapter.
 
-        With the lock held, or it might be the folder that somebody who stages the adapter anew has just published.
+        With the lock held, or it might be the folder that another staging of the adapter has just published.
         """
         trash = self._incoming / uuid.uuid4().hex
         try:

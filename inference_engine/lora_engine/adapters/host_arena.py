@@ -48,7 +48,7 @@ class HostArena:
             return list(self._adapters.values())
 
     def hold(self, digest: str) -> None:
-        """A request wants the adapter, present or not: do not evict it until ``release``."""
+        """A request needs the adapter, present or not: do not evict it until ``release``."""
         with self._changed:
             self._holds[digest] += 1
 

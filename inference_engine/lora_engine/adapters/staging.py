@@ -34,7 +34,7 @@ _LOAD_THREADS = 2
 
 
 class Phase(Enum):
-    """Where staging stands; the last is READY or FAILED."""
+    """How far staging is; the last is READY or FAILED."""
 
     QUEUED = "queued"
     DOWNLOADING = "downloading"
@@ -71,7 +71,7 @@ class StageJob:
         self._watchers: list[Callable[[StageEvent], None]] = []
 
     def publish(self, event: StageEvent) -> None:
-        """Tell everybody; of several progress reports within 100 ms only the first is told."""
+        """Send an event to all watchers; of several progress reports within 100 ms only the first is sent."""
         with self._lock:
             now = time.monotonic()
             repeats = event.phase is self._latest.phase and not event.is_last
@@ -85,7 +85,7 @@ class StageJob:
         self.publish(StageEvent(Phase.DOWNLOADING, done, total))
 
     async def watch(self) -> AsyncGenerator[StageEvent, None]:
-        """Where it stands, then every event up to the last."""
+        """The latest event, then every following one up to the last."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[StageEvent]()
 
         def tell(event: StageEvent) -> None:
@@ -179,7 +179,7 @@ class AdapterTiers:
     async def stage(self, artifact: Artifact) -> AsyncGenerator[StageEvent, None]:
         """Bring an adapter into host memory; events as they happen, the last READY or FAILED.
 
-        Everybody who stages the same digest watches the same work; it goes on when they leave.
+        Concurrent calls for one digest share one job, which goes on when its callers are cancelled.
         """
         packed = self.arena.get(artifact.digest)
         if packed is not None and artifact.digest not in self._dropped:

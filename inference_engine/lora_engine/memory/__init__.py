@@ -1,4 +1,4 @@
-"""One pool of pages for KV cache and adapter weights: who owns each page, and the tensors behind them."""
+"""One pool of pages for KV cache and adapter weights: allocator, prefix cache, eviction queue, tensors."""
 
 from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts

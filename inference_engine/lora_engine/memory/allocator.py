@@ -1,4 +1,4 @@
-"""Who owns each page of the pool.
+"""The page allocator: what each page of the pool holds, with reference counts.
 
 A page id means the same page in every layer and on every tensor-parallel rank, so this
 bookkeeping is done once, on the host. Requests take pages from the top, adapters prefer a
@@ -49,8 +49,8 @@ class PoolStats:
 class PageAllocator:
     """Hands out page ids and takes them back.
 
-    Page 0 is reserved for ever: the padding rows of a batch point at it, and on a GPU write to it.
-    What it holds means nothing, and is read by nobody else.
+    Page 0 is always reserved: the padding rows of a batch point at it, and on a GPU write to it.
+    No sequence reads it.
     """
 
     def __init__(self, total: int, reserved: int = 1) -> None:
@@ -104,20 +104,20 @@ class PageAllocator:
         """One more reference on each page."""
         for page in pages:
             if self._refs_at[page] <= 0:
-                raise AssertionError(f"page {page} is shared but nobody owns it")
+                raise AssertionError(f"page {page} is shared but has no owner")
             self._refs_at[page] += 1
-            self._reckon(page)
+            self._update_kind(page)
 
     def release(self, pages: Iterable[int]) -> None:
         """Drop one reference on each page; a page without references is free again."""
         for page in pages:
             if self._refs_at[page] <= 0:
-                raise AssertionError(f"page {page} is released but nobody owns it")
+                raise AssertionError(f"page {page} is released but has no owner")
             self._refs_at[page] -= 1
             if self._refs_at[page] == 0:
                 self._give_back(page)
             else:
-                self._reckon(page)
+                self._update_kind(page)
 
     def cache(self, page: int) -> None:
         """The prefix cache keeps a page that a sequence uses: one more reference."""
@@ -130,7 +130,7 @@ class PageAllocator:
         self.release((page,))
 
     def only_cached(self, page: int) -> bool:
-        """Whether nobody but the prefix cache holds the page."""
+        """Whether only the prefix cache holds the page."""
         return self._cached_at[page] and self._refs_at[page] == 1
 
     def stats(self) -> PoolStats:
@@ -163,7 +163,7 @@ class PageAllocator:
         self._counts[_FREE] -= 1
         self._counts[kind] += 1
 
-    def _reckon(self, page: int) -> None:
+    def _update_kind(self, page: int) -> None:
         """A page that only the prefix cache holds is no longer a running sequence's."""
         if not self._cached_at[page]:
             return

@@ -1,4 +1,4 @@
-"""What to give up first when pages run out: one queue over idle adapters and cached prefixes.
+"""Eviction order when pages run out: one queue over idle adapters and cached prefixes.
 
 GreedyDual-Size-Frequency (Cherkasova 1998): an entry's priority is the queue's age plus its uses times
 what it costs to bring back a page of it. Evicting raises the age to the priority of what went, so
@@ -28,7 +28,7 @@ class Evictable:
     def __init__(self) -> None:
         self.uses = 1
         self.priority = 0.0
-        self.ticket = 0  # of its newest entry in the queue; 0 while somebody uses it
+        self.ticket = 0  # of its newest entry in the queue; 0 while it is in use
 
 
 class EvictionQueue:

@@ -2,7 +2,7 @@
 
 A tree of full pages per (tenant, adapter digest): a node's path from the root spells out every token before and
 in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
-lend a request foreign keys and values. Pages that running sequences share count as KV; those that
+give a request another's keys and values. Pages that running sequences share count as KV; those that
 only the tree holds count as cached prefix and may be evicted, leaves first.
 """
 
@@ -33,7 +33,7 @@ class PrefixNode(Evictable):
 
 
 class PrefixCache:
-    """Finds, lends and keeps pages by the tokens they hold."""
+    """Finds, shares and keeps pages by the tokens they hold."""
 
     def __init__(
         self, allocator: PageAllocator, page_tokens: int, queue: EvictionQueue, costs: RestoreCosts, *, enabled: bool
@@ -100,14 +100,14 @@ class PrefixCache:
             del self._roots[parent.root_key]
 
     def drop_path(self, key: PrefixKey, tokens: Sequence[int]) -> None:
-        """Drop what is known of ``tokens`` and all that goes on from there; who uses such pages keeps them."""
+        """Drop the first page of ``tokens`` and its whole subtree; sequences that use such pages keep them."""
         for first in list(self._match(key, tokens, max_pages=1)):
             for node in reversed(_subtree(first)):
                 self._queue.withdraw(node)
                 self.evict(node)
 
     def clear_idle(self) -> None:
-        """Drop everything that nobody uses: what the device wrote last cannot be trusted."""
+        """Drop all pages that no sequence uses: what the device wrote last cannot be trusted."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
             if not node.children and self._allocator.only_cached(node.page):
                 self._queue.withdraw(node)

@@ -1,1 +1,1 @@
-"""Who runs next, who may enter, and how the batch runs: small policies, composed by the scheduler."""
+"""Which requests may queue, which run next, how their adapters are applied: policies, put together in ``core``."""

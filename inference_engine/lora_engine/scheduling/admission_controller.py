@@ -1,4 +1,4 @@
-"""Where requests are judged: when they come, and again while they wait, each at the time its last verdict named."""
+"""Asks the admission policy about a request when it arrives, and again while it waits, when the policy said to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE = 8  # judgements in one step; the rest come with the next
 
 
 class AdmissionController:
-    """Keeps the times of the next judgements. What has run once is not refused any more."""
+    """Keeps a heap of the times to ask again. A request that has run once is not refused any more."""
 
     def __init__(self, policy: AdmissionPolicy, forecast: Forecast, clock: Callable[[], float]) -> None:
         self.refused = 0

@@ -36,4 +36,4 @@ class Evictor:
             if self._device_tier.ready(entry):
                 self._device_tier.drop(entry)
             else:
-                arriving.append(entry)  # just asked for: not what to give up
+                arriving.append(entry)  # it was just asked for: keep it

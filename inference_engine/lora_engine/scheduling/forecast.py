@@ -151,7 +151,7 @@ class Forecast:
         released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
         share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
         steps = max(released, prompt / max(1.0, share), 1.0)
-        if not released:  # with nobody to wait for, its step is shared by the prompts that come with it
+        if not released:  # it need not wait: its step is shared with the prompts that arrive with it
             prompt += self._prompts_per_step
         step = self.cost.seconds(Work(decoding, 0, self._context))
         wait = steps * step + prompt * self.cost.prompt_token

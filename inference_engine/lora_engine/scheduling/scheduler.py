@@ -3,11 +3,11 @@
 There is no prefill phase and no decode phase: each step has a token budget, running
 sequences take theirs first (one token each to decode), what is left goes to prefill chunks
 of running and newly admitted sequences. When pages run out, idle adapters and cached prefixes
-go first, then the queue policy names a running sequence to pre-empt by recompute.
+are evicted first, then the queue policy names a running sequence to pre-empt by recompute.
 
-Adapters are copied to the device beside the running batch: a sequence whose adapter is on its
-way is passed over until it has arrived, and the adapters of the next few waiting sequences are
-asked for ahead of time.
+Adapters are copied to the device while the batch runs: a sequence whose adapter is being copied is
+passed over until the copy is complete, and the adapters of the next few waiting sequences are
+prefetched.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Scheduler:
         return self._geometry.pages_for_tokens(tokens) + adapter_pages <= stats.total - stats.reserved
 
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
-        # Decoding sequences first: a long prompt's next chunk must not stall everybody's next token.
+        # Decoding sequences first: a long prompt's next chunk must not delay the next token of all others.
         for sequence in self._decoders.begin_step():
             if self._allocator.free and not sequence.ends_by_length:
                 sequence.pages += self._allocator.allocate(1)
@@ -297,7 +297,7 @@ class Scheduler:
             self._device_tier.refresh(sequence.request.adapter_digest)
         for sequence in missing:
             if self._device_tier.get(sequence.request.adapter_digest) is None:
-                with suppress(RequestError):  # it is told when its turn comes
+                with suppress(RequestError):  # the request is refused when it is its turn
                     self._copy_to_device(sequence, sequence.request.adapter_digest)
 
     def _start_load(self, digest: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 _MEMORY = 0.998  # weight that an observation keeps with each newer one
 _REFIT_EVERY = 8
-_SURPRISE = 4.0  # a step this many times as long as predicted tells of something else (a graph capture, a page fault)
+_OUTLIER = 4.0  # a step this many times as long as predicted did something else too (a graph capture, a page fault)
 _RIDGE = 0.1  # lower, and rates that change together (a constant, a steady batch) wander with the noise
 # Sizes of a usual step, so that the four coefficients are of like size.
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
@@ -71,7 +71,7 @@ class LinearCost:
         observed = np.array(self._new)
         features, seconds = observed[:, :-1] / self._scale, observed[:, -1]
         if self.calibrated:
-            seconds = np.minimum(seconds, _SURPRISE * features @ self._rates)
+            seconds = np.minimum(seconds, _OUTLIER * features @ self._rates)
         age = np.arange(len(observed))[::-1]
         # In relative terms: a millisecond matters more to a short step.
         weighted = features * (_MEMORY**age / np.maximum(seconds, 1e-5) ** 2)[:, None]

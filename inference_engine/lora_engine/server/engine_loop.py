@@ -100,7 +100,7 @@ class EngineLoop:
         while not self._stopping:
             try:
                 self._iterate()
-            except Exception:  # a thread that ended would leave every client waiting for ever
+            except Exception:  # if the thread ended, every client would wait without end
                 log.exception("an iteration of the step thread failed")
                 self._sleep(_RETRY_AFTER_ERROR_S)
 

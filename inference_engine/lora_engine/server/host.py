@@ -368,7 +368,7 @@ class EngineHost:
         )
 
     async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
-        """Who waits in the engine's queue, and why."""
+        """The waiting requests in the engine's queue, and why each waits."""
         found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.waiting_requests(tenant, limit)))
         return [waiting_message(request) for request in found]
 

@@ -1,4 +1,4 @@
-"""Usage that survives: every finished request's record, until somebody says it is stored elsewhere.
+"""The usage journal: every finished request's record, on disk until a client acknowledges that the ledger has it.
 
 A record is committed before its ``Finished`` leaves the engine. The database is SQLite in
 WAL mode with ``synchronous=NORMAL``: a commit is in the operating system's hands, so nothing
@@ -64,7 +64,7 @@ class UsageJournal:
         return request_id in self._ids
 
     def __len__(self) -> int:
-        """Records that nobody acknowledged."""
+        """Records that are not acknowledged yet."""
         return len(self._ids)
 
     def append(self, records: Sequence[pb.UsageRecord], done: Callable[[], None]) -> None:

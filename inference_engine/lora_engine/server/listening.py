@@ -60,7 +60,7 @@ def socket_path(listen: str) -> Path | None:
 
 
 def clear_stale_socket(path: Path) -> None:
-    """Remove the socket of a process that died. Raises ``StartupError`` if somebody answers, or it is no socket."""
+    """Remove a dead process's socket. Raises ``StartupError`` if a process listens on it, or it is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def bind(server: grpc.aio.Server, config: EngineConfig) -> str:
 
 
 def _require_protection(host: str, config: EngineConfig) -> None:
-    """Other machines need the token, and TLS so that nobody on the way reads it. Raises ``StartupError``."""
+    """Other machines need the token, and TLS so that it cannot be read on the way. Raises ``StartupError``."""
     if not config.host_token:
         raise StartupError(
             f"Listening on {host} lets every machine that reaches it use this engine; set LORA_ENGINE_HOST_TOKEN and "

@@ -161,7 +161,7 @@ class _Server6(_Server):
 
 
 class MetricsServer:
-    """``/metrics`` and ``/livez`` on one address, from a thread of its own. Nobody is asked for a password."""
+    """``/metrics`` and ``/livez`` on one address, from a thread of its own, without authentication."""
 
     def __init__(self, host: str, port: int, text: Callable[[], str]) -> None:
         handler = type("Handler", (_Handler,), {"text": staticmethod(text)})

@@ -1,4 +1,4 @@
-"""S-LoRA's early abort (its appendix B): give up what has waited so long that its first token would be too late."""
+"""S-LoRA's early abort (its appendix B): refuse what has waited so long that its first token would be too late."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Unmerged:
 
 @merge_policies.register("merged")
 class Merged:
-    """The batch's most used adapter is merged; it stays while anybody uses it."""
+    """The batch's most used adapter is merged; it stays merged while any sequence of the batch uses it."""
 
     name = "merged"
 

@@ -38,7 +38,7 @@ class Steps:
 class Account:
     """One tenant, and what it has been served.
 
-    What its sequences are charged as they decode is the same in every step, so it is added up when somebody asks.
+    What its sequences are charged as they decode is the same in every step, so it is accrued when it is read.
     """
 
     tenant: str

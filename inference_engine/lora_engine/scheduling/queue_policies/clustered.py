@@ -56,7 +56,7 @@ class AdapterPolicy(StarvationGuarded):
 
 @queue_policies.register("clustered")
 class Clustered(AdapterPolicy):
-    """Oldest first; with ``cluster_adapters`` in the batch, those whose adapter is in it before everybody else."""
+    """Oldest first; with ``cluster_adapters`` in the batch, those whose adapter is in it go before all others."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

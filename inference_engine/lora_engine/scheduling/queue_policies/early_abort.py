@@ -16,7 +16,7 @@ _NEW = 0.7  # weight of the newest observation in both averages
 class EarlyAbortQueue(StarvationGuarded):
     """Newest first while more arrive between two calls than a call admits, else oldest first.
 
-    Made for the admission policy of the same name, which gives up those that would be too late.
+    Made for the admission policy of the same name, which refuses those that would be too late.
     """
 
     def __init__(self, context: PolicyContext) -> None:

@@ -1,11 +1,11 @@
 """Fair shares between tenants by virtual token counters; inside a tenant, deadlines and adapter locality.
 
 The least served tenant goes first: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, with weights,
-charged as tokens are processed. Two things differ from the paper. A request whose adapter is on its way is passed by
-anybody. One that does not fit may be passed by its own tenant and by tenants within ``fair_slack`` of its counter, for
-at most ``starvation_s``; then everybody waits until it fits. So between two tenants that always have something to run,
-the gap in service per weight stays below ``2 * (U + slack)``, where U is what one tenant's requests in the batch may
-still cost.
+charged as tokens are processed. Two things differ from the paper. A request whose adapter is being loaded may be
+passed by all others. One that does not fit may be passed by its own tenant and by tenants within ``fair_slack`` of its
+counter, for at most ``starvation_s``; then all wait until it fits. So between two tenants that always have something to
+run, the gap in service per weight stays below ``2 * (U + slack)``, where U is what one tenant's requests in the batch
+may still cost.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Fair:
     def fill(self, attempt: Attempt) -> None:
         """Offer the least served tenant's best choice, again and again."""
         aside: list[Account] = []
-        limit = float("inf")  # of the counter: beyond it nobody may pass a sequence that did not fit
+        limit = float("inf")  # of the counter: tenants beyond it may not pass a sequence that did not fit
         while len(aside) < LOOK_AHEAD:
             account = self.accounts.least()
             if account is None or account.counter > limit:

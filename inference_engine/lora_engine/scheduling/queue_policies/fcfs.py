@@ -52,7 +52,7 @@ class ArrivalQueue:
         return chain(self.preempted(), self._fresh)
 
     def newest_first(self) -> Iterator[Sequence]:
-        """What was pre-empted still goes ahead, since its work is half paid for."""
+        """What was pre-empted still goes first, since part of its work is done."""
         return chain(self.preempted(), reversed(self._fresh))
 
     def preempted(self) -> Iterator[Sequence]:
@@ -113,7 +113,7 @@ class ArrivalPolicy:
         return max(running, key=lambda s: s.arrival)
 
     def offer(self, candidates: Iterable[Sequence], attempt: Attempt) -> int:
-        """Offer in turn until one does not fit, lest a large request is passed for ever. How many were admitted."""
+        """Offer in turn until one does not fit, so that large requests do not starve. How many were admitted."""
         admitted: list[Sequence] = []
         passed = 0
         for sequence in candidates:
@@ -167,14 +167,14 @@ class StarvationGuarded(ArrivalPolicy):
                 admitted.append(sequence)
                 self._owed = not self._owed
             elif outcome in (Outcome.FULL, Outcome.NO_ROOM):
-                break  # it is tried first again in the next step, so that a large request is not passed for ever
+                break  # it is tried first again in the next step, so that large requests do not starve
         for sequence in admitted:
             self.remove(sequence)
 
 
 @queue_policies.register("lcfs")
 class LastComeFirstServed(StarvationGuarded):
-    """Newest arrival first; what was pre-empted still goes ahead, since its work is half paid for."""
+    """Newest arrival first; what was pre-empted still goes first, since part of its work is done."""
 
     def candidates(self) -> Iterator[Sequence]:
         return self.queue.newest_first()

@@ -15,9 +15,9 @@ from .clustered import AdapterPolicy
 class Lorax(AdapterPolicy):
     """Oldest first among active adapters, those active for less than the cycle time before the others.
 
-    Once per step: an active adapter that nobody waits for or uses leaves if another is pending; the front one leaves
-    after ``lorax_cycle_s`` unless a running sequence uses it; pending ones enter while there are fewer than
-    ``lorax_active``. LoRAX lets an adapter in use stay for ever; here the guard against starvation bounds that.
+    Once per step: an active adapter without waiting or running requests leaves if another is pending; the front one
+    leaves after ``lorax_cycle_s`` unless a running sequence uses it; pending ones enter while there are fewer than
+    ``lorax_active``. In LoRAX an adapter in use stays without limit; here ``StarvationGuarded`` bounds that.
     """
 
     def __init__(self, context: PolicyContext) -> None:

@@ -35,7 +35,7 @@ class AdapterQueue:
 
 
 class TenantQueue:
-    """Adapters by the rank of their first sequence. Nobody is passed for longer than ``starvation_s``."""
+    """Adapters by the rank of their first sequence. No sequence is passed for longer than ``starvation_s``."""
 
     def __init__(self, on_device: Callable[[str], bool], clock: Callable[[], float], starvation_s: float) -> None:
         self.prompt_tokens = 0
