@@ -31,13 +31,18 @@ ORDINARY = "not gpu and not long and not e2e"
 NO_SERVICES = f"{ORDINARY} and not services"
 ON_SERVICES = f"{ORDINARY} and not embedded"
 ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
-END_TO_END = "e2e and not gpu and not long"
+END_TO_END = "e2e and not gpu and not long and not alone"
+END_TO_END_ALONE = "e2e and not gpu and not long and alone"
 BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engine", "tests/kernels")
 PLATFORM = ("tests/platform", "tests/attack")
+# Each worker has its own database, platform and connections; more than eight would be more than PostgreSQL lets in.
+CORES = min(max(os.cpu_count() or 2, 2), 8)
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
-STEALING = ("-n", "2", "--dist", "worksteal")
-# A file's tests stay together.
-BY_FILE = ("-n", "2", "--dist", "loadfile")
+STEALING = ("-n", str(CORES), "--dist", "worksteal")
+# With half as many again: these wait for PostgreSQL, Redis and processes for half of their time.
+WAITING = ("-n", str(CORES + CORES // 2), "--dist", "worksteal")
+# A file's tests stay together, in order: they share a platform, or two.
+BY_FILE = ("-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass
@@ -75,11 +80,18 @@ def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = Non
     return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit)
 
 
+def files_naming(mark: str, *folders: str) -> list[str]:
+    """Test files that may have such tests, as they contain the mark's name. Importing the rest takes long."""
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in files if mark in path.read_text()]
+
+
 def stages(running: Services, reports: Path) -> list[Stage]:
     """What `make test` is made of, quickest to say no first."""
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
     on_services = running.environment()
+    end_to_end = ["tests/e2e", *files_naming("mark.e2e", "tests")]
 
     def tests(
         name: str, marks: str, *folders: str, env: Mapping[str, str] | None = None, workers: Sequence[str] = STEALING
@@ -90,10 +102,11 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         Stage("checks", [sys.executable, "-m", "scripts.check"]),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
-        tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services),
-        tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *PLATFORM),
-        # One after the other: some bound how soon things happen, which a second platform on the same cores would upset.
-        tests("end to end", END_TO_END, "tests", env={**on_services, **browser}, workers=()),
+        tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services, workers=WAITING),
+        tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
+        tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
+        # They bound how soon things happen, which a second platform on the same cores would upset.
+        tests("end to end, alone", END_TO_END_ALONE, *files_naming("mark.alone", "tests"), env=on_services, workers=()),
     ]
 
 

@@ -54,6 +54,7 @@ def platform(tmp_path: Path, port: int) -> Iterator[Launched]:
     assert eventually(lambda: made.children() == {}, 15)
 
 
+@pytest.mark.alone
 def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path, port: int) -> None:
     first = platform.start()
     assert answers(first)
@@ -82,6 +83,7 @@ def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path,
             again.process.kill()
 
 
+@pytest.mark.alone
 def test_stopping_in_the_middle_of_a_stream(platform: Launched) -> None:
     access = platform.start()
     body = {"model": "lorikeet-demo", "prompt": "Once", "max_tokens": 900, "stream": True, "ignore_eos": True}

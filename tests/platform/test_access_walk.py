@@ -11,9 +11,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.utils import timezone
 from lorikeet_testing import peft_files
-from lorikeet_testing.addresses import TENANT_PREFIX, Address, every_address
+from lorikeet_testing.addresses import TENANT_PREFIX, Address, every_address, methods_of
 from lorikeet_testing.audit_watch import AUDIT_LOG, UNAUDITED
 from lorikeet_testing.clients import call, keyed
+from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
 
 from control_plane.access.actor import SYSTEM
@@ -40,15 +41,6 @@ PUBLIC = {
 }  # fmt: skip
 
 
-def of(kind: Access) -> list[Any]:
-    return [
-        pytest.param(address, method, id=f"{method.upper()} {address.route}")
-        for address in ADDRESSES
-        if getattr(address.declared, "access", None) == kind
-        for method in address.methods
-    ]
-
-
 @pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.route)
 def test_says_who_may_call_it(address: Address) -> None:
     access = getattr(address.declared, "access", None)
@@ -65,7 +57,7 @@ def test_says_who_may_call_it(address: Address) -> None:
             )
 
 
-@pytest.mark.parametrize(("address", "method"), of(Access.SESSION))
+@pytest.mark.parametrize(("address", "method"), methods_of(Access.SESSION))
 def test_only_with_a_session(acme: Any, furnished: dict[str, Any], address: Address, method: str) -> None:
     path = address.path(furnished)
     for stranger in (APIClient(), keyed(acme.key()[1])):
@@ -74,7 +66,7 @@ def test_only_with_a_session(acme: Any, furnished: dict[str, Any], address: Addr
         assert call(acme.client(role), method, path).status_code not in (401, 403)
 
 
-@pytest.mark.parametrize(("address", "method"), of(Access.OPERATOR))
+@pytest.mark.parametrize(("address", "method"), methods_of(Access.OPERATOR))
 def test_only_operators(acme: Any, furnished: dict[str, Any], address: Address, method: str) -> None:
     path = address.path({**furnished, "tenant": "acme", "slug": "acme"})
     assert call(APIClient(), method, path).status_code == 401
@@ -84,16 +76,6 @@ def test_only_operators(acme: Any, furnished: dict[str, Any], address: Address, 
     operator = User.objects.get(email="viewer@acme.example")
     set_operator(actor=SYSTEM, user=operator, operator=True)
     assert call(acme.client(Role.VIEWER), method, path).status_code not in (401, 403, 404)
-
-
-@pytest.mark.django_db(transaction=True)  # the gateway's database threads must see what is made here
-@pytest.mark.parametrize(("address", "method"), of(Access.KEY))
-def test_only_with_a_key(acme: Any, address: Address, method: str) -> None:
-    path = address.path({"name": "support"})
-    for stranger in (APIClient(), acme.client(), keyed("lk_abcdefgh_wrong")):
-        assert call(stranger, method, path, {}).status_code in (401, 405)
-    assert call(keyed(acme.key(scopes=["view"])[1]), method, path, {}).status_code in (403, 405)
-    assert call(keyed(acme.key()[1]), method, path, {}).status_code not in (401, 403)
 
 
 # -- what changes something -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.in_one_world import *  # noqa: F403
 from lorikeet_testing.web import WebProcess
 from rest_framework.test import APIClient
 
@@ -20,9 +22,10 @@ from control_plane.gateway.openai.response_models import ErrorResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = schemathesis.openapi.from_dict(json.loads((ROOT / "frontend" / "openapi.json").read_text()))
-EXAMPLES = 12
+LONG = bool(os.environ.get("LORIKEET_LONG"))  # of `make test-long`
+EXAMPLES = 100 if LONG else 6  # of each operation, beside those at the edges of its schema
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, *([pytest.mark.long] if LONG else [])]
 
 
 @pytest.fixture
@@ -80,22 +83,27 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     engine.close()
 
 
+@pytest.fixture(scope="module")
+def http() -> Iterator[httpx.Client]:
+    """One for all requests: to open it takes longer than most answers."""
+    with httpx.Client(timeout=30, trust_env=False) as client:
+        yield client
+
+
 @SCHEMA.include(path_regex="^/v1/").parametrize()
 @settings(max_examples=5 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-def test_no_server_error_of_inference(case: Any, web: WebProcess) -> None:
+def test_no_server_error_of_inference(case: Any, web: WebProcess, http: httpx.Client) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
         case.body["model"] = "support"  # else nothing gets past the model's name
     asked = case.as_transport_kwargs(base_url=web.url)
     named = {name: value for name, value in dict(asked["headers"]).items() if isinstance(value, str)}
     body = json.dumps(asked["json"]) if "json" in asked else asked.get("data")
-    answer = httpx.request(
+    answer = http.request(
         case.method,
         asked["url"],
         params=asked.get("params"),
         content=body,
         headers={**named, **web.tenants["acme"].bearer},
-        timeout=30,
-        trust_env=False,
     )
     assert answer.status_code < 500, f"{case.method} {asked['url']} {body!r}: {answer.text}"
     if answer.status_code >= 400:

@@ -5,12 +5,12 @@ All in one furnished world: some five hundred tests would take longer to furnish
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
 from lorikeet_testing.addresses import METHODS, TENANT_PREFIX, Address, tenant_addresses
 from lorikeet_testing.clients import call, keyed
+from lorikeet_testing.in_one_world import *  # noqa: F403
 from lorikeet_testing.scoped_queries import only_scoped_queries
 from rest_framework.test import APIClient
 
@@ -25,23 +25,6 @@ CASES = [
     for method in METHODS
     if hasattr(view, method) and method in view.http_method_names
 ]
-
-
-@pytest.fixture
-def acme(world: Any, db: None) -> Any:
-    return world.acme
-
-
-@pytest.fixture
-def globex(world: Any, db: None) -> Any:
-    return world.globex
-
-
-@pytest.fixture
-def furnished(world: Any, lorikeet: Any, queue: Any) -> dict[str, Any]:
-    """With files of its own, which a test may take away."""
-    shutil.copytree(world.artifacts, lorikeet.artifact_dir)
-    return world.furnished
 
 
 # What a method must be sent to get as far as looking for its subject.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+
+from scripts import full_run
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -87,3 +90,31 @@ def test_one_second_try_is_allowed_and_named(
     # `make test` adds up these attributes: a second try is not a test more.
     (report,) = ElementTree.parse(suite / "junit.xml").getroot().iter("testsuite")
     assert (int(report.get("tests", 0)), int(report.get("failures", 0))) == (len(names) + 1, not passes)
+
+
+MARKS = ("gpu", "long", "e2e", "alone", "services", "embedded", "also_embedded")
+
+
+def test_a_test_runs_in_the_stages_of_its_marks_and_in_one_at_least() -> None:
+    for has in itertools.product([True, False], repeat=len(MARKS)):
+        marks = dict(zip(MARKS, has, strict=True))
+        chosen = {
+            name: eval(getattr(full_run, name), {}, marks)
+            for name in ("ON_SERVICES", "ON_EMBEDDED_DEFAULTS", "END_TO_END", "END_TO_END_ALONE")
+        }
+        if marks["gpu"] or marks["long"]:
+            assert not any(chosen.values()), marks
+        elif marks["e2e"]:
+            wanted = "END_TO_END_ALONE" if marks["alone"] else "END_TO_END"
+            assert [name for name in chosen if chosen[name]] == [wanted], marks
+        elif not (marks["services"] and marks["embedded"]):  # who needs and must not have services runs nowhere
+            assert chosen["ON_SERVICES"] or chosen["ON_EMBEDDED_DEFAULTS"], marks
+            assert not (chosen["END_TO_END"] or chosen["END_TO_END_ALONE"]), marks
+
+
+def test_files_with_a_mark_are_found() -> None:
+    """All of those that pytest would find, in whatever folder."""
+    assert "tests/attack/test_http_denial.py" in full_run.files_naming("mark.e2e", "tests")
+    assert "tests/e2e/test_run_local.py" in full_run.files_naming("mark.alone", "tests")
+    assert "tests/platform/test_embedded.py" in full_run.files_naming("embedded", *full_run.PLATFORM)
+    assert "tests/platform/test_schema_fuzz.py" not in full_run.files_naming("embedded", *full_run.PLATFORM)

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
+
+from control_plane.http.access import Access
 
 METHODS = ("get", "post", "put", "patch", "delete")
 TENANT_PREFIX = "api/tenants/<slug:tenant>/"
@@ -43,6 +46,16 @@ class Address:
 
 def every_address() -> list[Address]:
     return list(_walk(get_resolver().url_patterns, ""))
+
+
+def methods_of(access: Access) -> list[Any]:
+    """Parameters `address, method` of a test: all that are declared for these callers."""
+    return [
+        pytest.param(address, method, id=f"{method.upper()} {address.route}")
+        for address in every_address()
+        if getattr(address.declared, "access", None) == access
+        for method in address.methods
+    ]
 
 
 def tenant_addresses() -> dict[str, type[Any]]:

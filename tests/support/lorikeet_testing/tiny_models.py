@@ -1,20 +1,18 @@
 """Small random models of every supported family, and PEFT adapters of every supported variant.
 
 Made with ``transformers`` and ``peft`` themselves, so that what the engine is compared with
-is what users bring. Weights are scaled up until greedy outputs vary.
+is what users bring. Weights are scaled up until greedy outputs vary. Both are imported by the functions that need
+them: it takes five seconds, which every process that imports this module (each rank of a test, too) would pay.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto import CONFIG_MAPPING
 
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
@@ -26,6 +24,9 @@ from lora_engine.peft_format import (
     folder_digests,
     inspect_adapter,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 VOCAB = 512
 _SHAPE: dict[str, Any] = {
@@ -132,6 +133,9 @@ _STORED_AS = {"mlp-r5": torch.float16, "qv-r32": torch.bfloat16}
 
 def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTrainedModel:
     """Write a random model of ``family`` (of another ``shape``) in Hugging Face format; returns it in float32."""
+    from transformers import AutoModelForCausalLM
+    from transformers.models.auto import CONFIG_MAPPING
+
     kind, overrides = FAMILIES[family]
     config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides, **shape})
     config._attn_implementation = "eager"
@@ -182,6 +186,8 @@ def adapter_settings(name: str, model: PreTrainedModel) -> dict[str, Any]:
 
 def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1) -> Path:
     """Write a random adapter of the named variant as PEFT writes it; ``model`` is left as it was."""
+    from peft import LoraConfig, get_peft_model
+
     torch.manual_seed(seed)
     settings = adapter_settings(name, model)
     peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
@@ -205,6 +211,8 @@ def save_scaled_adapter(
     dtype: torch.dtype = torch.float32,
 ) -> Path:
     """Write an adapter of rank 1 with random weights of about ``size``; ``model`` is left as it was."""
+    from peft import LoraConfig, get_peft_model
+
     torch.manual_seed(1)
     config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, r=1, lora_alpha=alpha, target_modules=targets)
     peft_model = get_peft_model(model, config)
