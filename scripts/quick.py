@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from scripts.full_run import NO_SERVICES
+from scripts.full_run import CORES, NO_SERVICES, keeping_bytecode
 from scripts.launch.paths import ROOT
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support", ".")
@@ -106,7 +106,7 @@ def static_checks(changed: Sequence[Path]) -> bool:
     """The whole of `make check` where the console changed; else what concerns Python."""
     python_only = not any(path.parts[0] == "frontend" for path in changed)
     command = [sys.executable, "-m", "scripts.check", *(["--python"] if python_only else [])]
-    return subprocess.call(command, cwd=ROOT) == 0
+    return subprocess.call(command, cwd=ROOT, env=keeping_bytecode(os.environ)) == 0
 
 
 def main() -> int:
@@ -119,9 +119,9 @@ def main() -> int:
     if not tests:
         print("No test imports what changed.")
         return 0
-    env = {**os.environ, "LORIKEET_STOP_AT": str(time.time() + BUDGET_S)}
-    command = ["-m", "pytest", "-n", "2", "--dist", "load", "--maxfail", "10", "-m", NO_SERVICES, *map(str, tests)]
-    code = subprocess.call([sys.executable, *command], cwd=ROOT, env=env)
+    env = {**keeping_bytecode(os.environ), "LORIKEET_STOP_AT": str(time.time() + BUDGET_S)}
+    how = ["-n", str(CORES), "--dist", "load", "--maxfail", "10", "-m", NO_SERVICES]
+    code = subprocess.call([sys.executable, "-m", "pytest", *how, *map(str, tests)], cwd=ROOT, env=env)
     print(f"make quick took {time.monotonic() - started:.0f} s.")
     return 0 if code == 5 else code  # 5: every test of these files is for `make test`
 

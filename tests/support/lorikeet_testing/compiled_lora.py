@@ -42,4 +42,11 @@ def ptx_of(variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.b
 
 
 if __name__ == "__main__":
-    json.dump(ptx_of(KernelVariant[sys.argv[1]], dtype=getattr(torch, sys.argv[2])), sys.stdout)
+    types = {name: getattr(torch, name) for name in sys.argv[1:]}
+    json.dump(
+        {
+            name: {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
+            for name, dtype in types.items()
+        },
+        sys.stdout,
+    )
