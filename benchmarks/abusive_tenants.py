@@ -38,7 +38,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from background_fairness import Client, commit, cpu_name, flood_uploads, flood_webhooks, owner
+from background_fairness import Client, flood_uploads, flood_webhooks, owner
+from cpu_rows import append, machine, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "abusive_tenants.jsonl"
@@ -261,35 +262,18 @@ def p99(values: list[float]) -> float:
 def report(kind: str, found: dict[str, Any], dry: bool) -> None:
     for metric in ("first_token_s", "upload_s"):
         alone, beside = found["alone"][metric], found["beside"][metric]
-        row = {
-            "workload": "abusive tenant",
-            "model": None,
-            "system": "lorikeet",
-            "case": kind,
-            "metric": f"p99_{metric}_beside",
-            "value": round(p99(beside), 4),
-            "unit": "s",
-            "floor": round(p99(alone), 4),
-            "gpu": None,
-            "gpus": 0,
-            "commit": os.environ.get("LORIKEET_COMMIT") or commit(),
-            "date": time.strftime("%Y-%m-%d"),
-            "settings": {
-                "cpu": cpu_name(),
-                "cores": os.cpu_count(),
-                "load_1m": round(os.getloadavg()[0], 1),
-                "samples": [len(alone), len(beside)],
-                "median_alone_s": round(statistics.median(alone), 4),
-                "median_beside_s": round(statistics.median(beside), 4),
-                "times_alone": round(p99(beside) / p99(alone), 2),
-                "abuser_was_answered": found["answers"],
-                "web_process_peak_mib": found["web_mib"],
-            },
+        settings = {
+            **machine(),
+            "samples": [len(alone), len(beside)],
+            "median_alone_s": round(statistics.median(alone), 4),
+            "median_beside_s": round(statistics.median(beside), 4),
+            "times_alone": round(p99(beside) / p99(alone), 2),
+            "abuser_was_answered": found["answers"],
+            "web_process_peak_mib": found["web_mib"],
         }
-        print(json.dumps(row), flush=True)
-        if not dry:
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        name = f"p99_{metric}_beside"
+        one = row("abusive tenant", kind, name, p99(beside), "s", settings, floor=p99(alone), digits=4)
+        append(RESULTS, [one], dry=dry)
 
 
 def main() -> None:

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,10 +28,12 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from cpu_rows import append, machine, row
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", ".")]
@@ -226,9 +226,7 @@ def unfinished(web: WebProcess) -> int:
 def report(flood: str, found: dict[str, Any], dry: bool) -> None:
     alone, beside = (statistics.median(found[name]) for name in ("alone", "beside"))
     settings = {
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "load_1m": round(os.getloadavg()[0], 1),
+        **machine(),
         **{key: value for key, value in found.items() if key not in ("alone", "beside")},
         "each_alone_s": [round(value, 2) for value in found["alone"]],
         "each_beside_s": [round(value, 2) for value in found["beside"]],
@@ -236,39 +234,7 @@ def report(flood: str, found: dict[str, Any], dry: bool) -> None:
         "worst_beside_s": round(max(found["beside"]), 2),
         "times_alone": round(beside / alone, 2),
     }
-    write(f"beside a flood of {flood}", "upload_s", beside, settings, dry)
-
-
-def write(case: str, metric: str, value: float, settings: dict[str, Any], dry: bool) -> None:
-    row = {
-        "workload": "background",
-        "model": None,
-        "system": "lorikeet",
-        "case": case,
-        "metric": metric,
-        "value": round(value, 2),
-        "unit": "s",
-        "floor": None,
-        "gpu": None,
-        "gpus": 0,
-        "commit": os.environ.get("LORIKEET_COMMIT") or commit(),
-        "date": date.today().isoformat(),
-        "settings": settings,
-    }
-    print(json.dumps(row), flush=True)
-    if not dry:
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
+    append(RESULTS, [row("background", f"beside a flood of {flood}", "upload_s", beside, "s", settings)], dry=dry)
 
 
 def main() -> None:

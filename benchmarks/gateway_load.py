@@ -39,9 +39,10 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
+from cpu_rows import append, cpu_name, row  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, Running  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402
-from rest_throughput import commit, cpu_name, cpu_seconds  # noqa: E402
+from rest_throughput import cpu_seconds  # noqa: E402
 
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
@@ -285,12 +286,10 @@ def rows_of(case: str, figures: dict[str, Any], options: argparse.Namespace) -> 
         "streams": options.streams, "steps_per_s": options.steps, "tokens_each": options.tokens,
     }  # fmt: skip
     return [
-        {
-            "workload": "gateway", "model": "scripted", "system": "lorikeet", "case": case, "metric": metric,
-            "value": round(value, 2), "unit": unit, "floor": None, "gpu": None, "gpus": 0, "commit": commit(),
-            "date": time.strftime("%Y-%m-%d"),
-            "settings": {**settings, **({"each_run": [round(one, 2) for one in runs]} if runs else {})},
-        }
+        row(
+            "gateway", case, metric, value, unit,
+            {**settings, **({"each_run": [round(one, 2) for one in runs]} if runs else {})}, model="scripted",
+        )
         for metric, (value, unit, runs) in figures.items()
     ]  # fmt: skip
 
@@ -326,11 +325,7 @@ def main() -> int:
     if options.engine:
         asyncio.run(run_engine(options.engine, options.steps))
     rows = [row for case in options.cases for row in rows_of(case, measure(case, options), options)]
-    for row in rows:
-        print(f"{row['case']:<12} {row['metric']:<24} {row['value']:>10} {row['unit']}", flush=True)
-    if not options.dry:
-        with RESULTS.open("a") as results:
-            results.writelines(json.dumps(row) + "\n" for row in rows)
+    append(RESULTS, rows, dry=options.dry)
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
@@ -27,7 +26,7 @@ import django  # noqa: E402
 
 django.setup()
 
-from rest_throughput import commit, cpu_name  # noqa: E402
+from cpu_rows import append, cpu_name, row  # noqa: E402
 
 from control_plane.gateway.sockets.resume_relay import ResumeRelay  # noqa: E402
 from control_plane.gateway.sockets.session import Send, Sessions  # noqa: E402
@@ -124,19 +123,12 @@ def main() -> int:
     options = parser.parse_args()
     settings = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": round(os.getloadavg()[0], 2)}
     settings |= {"streams": options.streams, "frames_per_s": options.rate, "frames_each": options.frames}
+    case, model = "resumed elsewhere", "scripted"
     rows = [
-        {
-            "workload": "gateway", "model": "scripted", "system": "lorikeet", "case": "resumed elsewhere",
-            "metric": metric, "value": round(value, 2), "unit": "us" if "_us_" in metric else "ms", "floor": None,
-            "gpu": None, "gpus": 0, "commit": commit(), "date": time.strftime("%Y-%m-%d"), "settings": settings,
-        }
+        row("gateway", case, metric, value, "us" if "_us_" in metric else "ms", settings, model=model)
         for metric, value in asyncio.run(run(options)).items()
-    ]  # fmt: skip
-    for row in rows:
-        print(f"{row['case']:<20} {row['metric']:<32} {row['value']:>9} {row['unit']}")
-    if not options.dry:
-        with RESULTS.open("a") as results:
-            results.writelines(json.dumps(row) + "\n" for row in rows)
+    ]
+    append(RESULTS, rows, dry=options.dry)
     return 0
 
 

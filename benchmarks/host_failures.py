@@ -28,13 +28,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from background_fairness import commit, cpu_name
+from cpu_rows import append, machine, row
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", ".")]
 RESULTS = ROOT / "benchmarks" / "results" / "host_failures.jsonl"
 
 import httpx  # noqa: E402
@@ -252,21 +252,10 @@ def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[st
 
 
 def report(case: str, found: dict[str, Any], dry: bool) -> None:
-    print(case, json.dumps(found), flush=True)
-    if dry:
-        return
-    row = {
-        "workload": "host_failures", "model": "lorikeet-demo", "system": "lorikeet", "case": case,
-        "metric": "failed_before_an_answer", "value": found["failed_before_an_answer"], "unit": "requests",
-        "floor": None, "gpu": None, "gpus": 0, "commit": os.environ.get("LORIKEET_COMMIT") or commit(),
-        "date": date.today().isoformat(),
-        "settings": {
-            "cpu": cpu_name(), "cores": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 1), "callers": CALLERS,
-            "drain_s": DRAIN_S, **found,
-        },
-    }  # fmt: skip
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    failed = found["failed_before_an_answer"]
+    settings = {**machine(), "callers": CALLERS, "drain_s": DRAIN_S, **found}
+    one = row("host_failures", case, "failed_before_an_answer", failed, "requests", settings, model="lorikeet-demo")
+    append(RESULTS, [one], dry=dry)
 
 
 def main() -> None:

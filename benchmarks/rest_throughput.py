@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,10 +25,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from cpu_rows import cpu_name, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "rest_cpu.jsonl"
@@ -156,34 +156,18 @@ def rows_of(case: str, runs: list[Run], options: argparse.Namespace) -> list[dic
         per_token = [run.cpu_s[name] / run.tokens * 1e6 for run in runs]
         figures[f"{name}_cpu_us_per_token"] = (statistics.median(per_token), "us")
     each = {"tokens_per_s": [round(run.tokens_per_s, 1) for run in runs]}
-    return [row(case, metric, value, unit, each.get(metric), options) for metric, (value, unit) in figures.items()]
+    return [row_of(case, metric, value, unit, each.get(metric), options) for metric, (value, unit) in figures.items()]
 
 
-def row(
+def row_of(
     case: str, metric: str, value: float, unit: str, runs: list[float] | None, options: argparse.Namespace
 ) -> dict[str, Any]:
-    return {
-        "workload": "rest_cpu", "model": options.base, "system": "lorikeet", "case": case, "metric": metric,
-        "value": round(value, 2), "unit": unit, "floor": None, "gpu": None, "gpus": 0, "commit": commit(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "settings": {
-            "cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": options.load, "runs": options.runs,
-            "max_tokens": options.max_tokens, "streams": options.streams, "python": platform.python_version(),
-            **({"each_run": runs} if runs else {}),
-        },
+    settings = {
+        "cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": options.load, "runs": options.runs,
+        "max_tokens": options.max_tokens, "streams": options.streams, "python": platform.python_version(),
+        **({"each_run": runs} if runs else {}),
     }  # fmt: skip
-
-
-def commit() -> str:
-    describe = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    return row("rest_cpu", case, metric, value, unit, settings, model=options.base)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ import tarfile
 import time
 from pathlib import Path
 
+from cpu_rows import append, row
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "tar_readers.jsonl"
 CPU_S, MEMORY = 20, 4 << 30
@@ -111,19 +113,12 @@ def measure(case: str, reader: str) -> dict[str, object]:
 
 
 def main() -> None:
-    head = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    with RESULTS.open("a") as results:
-        for case in CASES:
-            for reader in READERS:
-                found = measure(case, reader)
-                settings = {"reader": reader, "python": platform.python_version(), "outcome": found["outcome"],
-                            "archive_bytes": found.get("bytes")}  # fmt: skip
-                row = {"workload": "tar_readers", "model": None, "system": reader, "case": case, "metric": "cpu_s",
-                       "value": found["took"], "unit": "s", "floor": None, "gpu": None, "gpus": 0, "commit": commit,
-                       "date": time.strftime("%Y-%m-%d"), "settings": settings}  # fmt: skip
-                results.write(json.dumps(row) + "\n")
-                print(f"{case:12} {reader:8} {found['took']:>8} s  {found['outcome']}")
+    for case in CASES:
+        for reader in READERS:
+            found = measure(case, reader)
+            settings = {"reader": reader, "python": platform.python_version(), "outcome": found["outcome"],
+                        "archive_bytes": found.get("bytes")}  # fmt: skip
+            append(RESULTS, [row("tar_readers", case, "cpu_s", found["took"], "s", settings, system=reader, digits=6)])
 
 
 if __name__ == "__main__":

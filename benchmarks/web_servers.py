@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import statistics
@@ -32,8 +31,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
+from cpu_rows import append, cpu_name, row  # noqa: E402
 from lorikeet_testing.web import free_port  # noqa: E402
-from rest_throughput import commit, cpu_name, cpu_seconds  # noqa: E402
+from rest_throughput import cpu_seconds  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "web_servers.jsonl"
 SERVERS = ("ours", "uvicorn", "uvicorn-h11", "granian", "hypercorn")
@@ -219,19 +219,12 @@ def main() -> int:
             print(f"{name}: not measured: {str(error).strip().splitlines()[-1:]}", flush=True)
             continue
         for case, metric, value, unit, runs in figures:
-            print(f"{name:<12} {case:<16} {metric:<20} {value:>10.3f} {unit}", flush=True)
             settings = {
                 "cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": load, "connections": options.connections,
                 "header_mib": options.header_mib, "each_run": [round(one, 3) for one in runs],
             }  # fmt: skip
-            row = {
-                "workload": "web_servers", "model": None, "system": name, "case": case, "metric": metric,
-                "value": round(value, 3), "unit": unit, "floor": None, "gpu": None, "gpus": 0, "commit": commit(),
-                "date": time.strftime("%Y-%m-%d"), "settings": settings,
-            }  # fmt: skip
-            if not options.dry:
-                with RESULTS.open("a") as results:
-                    results.write(json.dumps(row) + "\n")
+            one = row("web_servers", case, metric, value, unit, settings, system=name, digits=3)
+            append(RESULTS, [one], dry=options.dry)
     return 0
 
 
