@@ -30,6 +30,7 @@ from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.graph_runner import GraphRunner
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
 from lora_engine.model.ops import linear
@@ -188,13 +189,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case; the median counts")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--step-tokens", type=int, default=4096)
+    parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(
-        model=Path("random"), device="cuda", max_context=4096, max_running=256, step_tokens=arguments.step_tokens,
-        pool_mb=arguments.pool_mb, prefix_cache=False,
+        model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
+        step_tokens=arguments.step_tokens,        pool_mb=arguments.pool_mb, prefix_cache=False,
     )  # fmt: skip
     if arguments.lora_off:
         TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: linear(x, weight, bias)  # type: ignore[method-assign]
@@ -204,7 +206,10 @@ def main() -> None:
     run_case(engine, source, Case("warm-up", 4), 32)
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
-    rows = Rows(arguments.out, "W1", arguments.model, requests=arguments.requests, step_tokens=arguments.step_tokens)
+    settings = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
+    rows = Rows(arguments.out, "W1", arguments.model, **settings, max_running=arguments.max_running)
+    if isinstance(engine.runner, GraphRunner):
+        rows.add("decode graphs", "kept", engine.runner.kept_bytes / 2**20, "MiB")
     for what, seconds in engine.runner.start_seconds.items():
         rows.add(what, "seconds", seconds, "s")
     for name in arguments.cases:

@@ -86,7 +86,7 @@ class DecodeGraph:
             self.logits, self.greedy = self._run(runner, size)
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = runner.model.run(runner.input_ids(size), None, self.plan)
+        logits = runner.model.run(runner.input_ids(size), None, self.plan, out=runner.logits[:size])
         return logits, greedy_tokens(logits)
 
 
@@ -112,7 +112,10 @@ class GraphRunner(Runner):
         self._shrunk = ops.shrink_workspace(
             LoraShape(KernelVariant.GROUPED, RANK_CLASSES[-1]), largest
         )  # the variant of most sums
+        # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
+        self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
         self._graphs: dict[GraphShape, DecodeGraph] = {}
+        self.kept_bytes = 0  # of the device, by what ``capture`` captured
 
     @torch.inference_mode()
     def capture(self) -> float:
@@ -120,14 +123,18 @@ class GraphRunner(Runner):
 
         Returns the seconds that it took.
         """
-        started = time.perf_counter()
+        started, free = time.perf_counter(), torch.cuda.mem_get_info()[0]
         for size in reversed(self.sizes):
             self._graph(GraphShape(size))
             for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
                 for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
                     self._graph(GraphShape(size, lora, tiles, groups))
         seconds = time.perf_counter() - started
-        log.info("captured %d decode graphs in %.1f s", len(self._graphs), seconds)
+        self.kept_bytes = free - torch.cuda.mem_get_info()[0]
+        log.info(
+            "captured %d decode graphs in %.1f s; they keep %.0f MiB",
+            len(self._graphs), seconds, self.kept_bytes / 2**20,
+        )  # fmt: skip
         return seconds
 
     def static_plan(self, shape: GraphShape) -> TritonPlan:

@@ -153,8 +153,8 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     with torch.inference_mode():
         model.forward(prefill_batch(tokens, geometry, device), scratch)
     activations = torch.cuda.max_memory_allocated(device) - before
-    # In float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
-    logits = config.max_running * model.config.vocab_size * 4 * 3
+    # What graphs leave; in float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
+    logits = config.max_running * model.config.vocab_size * (model.dtype.itemsize + 4 * 3)
     del scratch
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)

@@ -129,9 +129,11 @@ class TorchOps:
         return (x * scale).mul_(weight)
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """``x [tokens, in]`` times ``weight [out, in]``.
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``x [tokens, in]`` times ``weight [out, in]``, into ``out [tokens, out]`` if it is given.
 
     The same product as ``F.linear``, which on a CPU spends longer on choosing how than one row takes.
     """
-    return torch.mm(x, weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+    return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)

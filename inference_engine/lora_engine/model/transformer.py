@@ -44,8 +44,10 @@ class Transformer:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
         return self.run(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool))
 
-    def run(self, token_ids: torch.Tensor, logit_rows: torch.Tensor | None, plan: Any) -> torch.Tensor:
-        """``forward`` with a plan already made; ``logit_rows`` None means every row.
+    def run(
+        self, token_ids: torch.Tensor, logit_rows: torch.Tensor | None, plan: Any, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """``forward`` with a plan already made; ``logit_rows`` None means every row. ``out`` is where the logits go.
 
         Nothing here looks at the host, so a CUDA graph can capture it.
         """
@@ -63,7 +65,7 @@ class Transformer:
             delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.mlp_norm), plan)
         if logit_rows is not None:
             residual, delta = residual[logit_rows], None if delta is None else delta[logit_rows]
-        return self._logits(self.ops.add_norm(residual, delta, self.weights.final_norm))
+        return self._logits(self.ops.add_norm(residual, delta, self.weights.final_norm), out)
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
@@ -77,8 +79,8 @@ class Transformer:
         out = self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
         return out if layer.mlp_out_norm is None else self.ops.add_norm(out, None, layer.mlp_out_norm)
 
-    def _logits(self, x: torch.Tensor) -> torch.Tensor:
-        logits, cap = linear(x, self.weights.lm_head), self.config.logit_softcap
+    def _logits(self, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        logits, cap = linear(x, self.weights.lm_head, out=out), self.config.logit_softcap
         if self.config.logit_scale != 1.0:
             logits.mul_(self.config.logit_scale)
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
