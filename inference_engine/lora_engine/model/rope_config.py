@@ -11,6 +11,7 @@ from .errors import UnsupportedModel
 from .families import Family, Settings
 
 _WITH_ORIGINAL_LENGTH = ("llama3", "yarn", "longrope")
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 _AGAIN = "copy config.json from the model's source again."
 
 
@@ -72,14 +73,15 @@ def _parameters(settings: Settings, family: Family) -> tuple[dict[str, Any], dic
             raise UnsupportedModel(f"config.json: rope parameters are {value!r}, not an object; {_AGAIN}")
     theta = settings.get("rope_theta", rope.theta)
     if rope.by_layer_type:
-        parameters = parameters or {}
-        full = {**(parameters.get("full_attention") or {}), **(scaling or {})}
+        # In transformers the older name of the kind, "type", does not count over this default.
+        full, sliding = ((parameters or {}).get(kind) or {"rope_type": "default"} for kind in _LAYER_TYPES)
+        full = {**full, **(scaling or {})}
         setting, local = rope.local_theta or ("", theta)
-        sliding = dict(parameters.get("sliding_attention") or {})
-        return {"rope_theta": theta, **full}, {"rope_theta": settings.get(setting, local), **sliding}
+        share = {"partial_rotary_factor": settings.get("partial_rotary_factor", rope.partial_default)}
+        return {"rope_theta": theta, **share, **full}, {"rope_theta": settings.get(setting, local), **share, **sliding}
     # transformers takes rope_scaling, where there is one, for the whole of rope_parameters.
     whole = dict(scaling or parameters or {})
-    nested = [whole.get(name) for name in ("full_attention", "sliding_attention")]
+    nested = [whole.get(name) for name in _LAYER_TYPES]
     if any(isinstance(value, Mapping) for value in nested):
         raise UnsupportedModel(
             f"config.json: rope parameters of {family.model_type} cannot differ by layer type; {_AGAIN}"

@@ -179,9 +179,10 @@ class _Loader:
         """In float32 if it is multiplied in float32."""
         norm = self._config.family.norm
         weight = self._tensors.tensor(name).to(self._device)
-        self._tensors.placed(name, weight)
         weight = weight.float() + norm.offset if norm.offset else weight
-        return weight.to(self._dtype if norm.rounded_first else torch.float32).contiguous()
+        placed = weight.to(self._dtype if norm.rounded_first else torch.float32).contiguous()
+        self._tensors.placed(name, placed)
+        return placed
 
     def layer(self, prefix: str) -> LayerWeights:
         family, config = self._config.family, self._config

@@ -13,5 +13,6 @@ FAMILY = replace(
     },
     rope=Rope(theta=1_000_000.0, local_theta=("rope_local_base_freq", 10_000.0), by_layer_type=True),
     qk_norm="head",
+    attention_softcap="",  # config.json may set one, which transformers does not apply
     layer_types=every_nth_full("sliding_window_pattern", 6),
 )  # fmt: skip
