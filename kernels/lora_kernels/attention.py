@@ -33,7 +33,7 @@ def _attend_block(
     window,
     scale_log2e,
     pool_ptr,
-    table_ptr,
+    block_table_ptr,
     head_offset,
     PAGE_TOKENS: tl.constexpr,
     KV_DIM: tl.constexpr,
@@ -50,7 +50,7 @@ def _attend_block(
     """
     keys = key_start + tl.arange(0, BLOCK_N)
     keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else (keys >= key_first) & (keys < key_stop)
-    page = tl.load(table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
+    page = tl.load(block_table_ptr + keys // PAGE_TOKENS, mask=keys_ok, other=0).to(tl.int64)
     pool_rows = page * (2 * PAGE_TOKENS * KV_DIM) + (keys % PAGE_TOKENS) * KV_DIM + head_offset
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
@@ -77,17 +77,17 @@ def _attend_block(
     return acc, new_best, total * shrink + tl.sum(weights, axis=1)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["block_table_stride"])
 def _decode_kernel(
     q_ptr,
     pool_ptr,
-    table_ptr,
-    lengths_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
     out_ptr,
     partial_ptr,
     stats_ptr,
     q_stride,
-    table_stride,
+    block_table_stride,
     out_stride,
     window,
     scale_log2e,
@@ -106,7 +106,7 @@ def _decode_kernel(
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
-    length = tl.load(lengths_ptr + sequence)
+    length = tl.load(seq_lens_ptr + sequence)
     grid_dependency_wait(PDL)
     rows = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, HEAD_PAD)
@@ -140,7 +140,7 @@ def _decode_kernel(
             window,
             scale_log2e,
             pool_ptr,
-            table_ptr + sequence.to(tl.int64) * table_stride,
+            block_table_ptr + sequence.to(tl.int64) * block_table_stride,
             kv_head * HEAD_DIM,
             PAGE_TOKENS,
             KV_DIM,
@@ -194,15 +194,15 @@ def _merge_kernel(
     )
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["block_table_stride"])
 def _prefill_kernel(
     q_ptr,
     pool_ptr,
-    table_ptr,
+    block_table_ptr,
     tiles_ptr,
     out_ptr,
     q_stride,
-    table_stride,
+    block_table_stride,
     out_stride,
     window,
     scale_log2e,
@@ -236,7 +236,7 @@ def _prefill_kernel(
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     positions = first_position + token
     stop = first_position + length
-    table_ptr += sequence.to(tl.int64) * table_stride
+    block_table_ptr += sequence.to(tl.int64) * block_table_stride
     visible = 0
     whole = (first_position + 1) // BLOCK_N * BLOCK_N  # up to here every query sees every key
     if window > 0:
@@ -245,12 +245,12 @@ def _prefill_kernel(
     start = visible // BLOCK_N * BLOCK_N
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True, SOFTCAP,
         )  # fmt: skip
     for key_start in range(whole, stop, BLOCK_N):
         acc, best, total = _attend_block(
-            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, table_ptr,
+            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
@@ -285,8 +285,8 @@ def decode_splits(sequences: int, kv_heads: int) -> int:
 def paged_decode(
     q: torch.Tensor,
     pool: torch.Tensor,
-    table: torch.Tensor,
-    lengths: torch.Tensor,
+    block_table: torch.Tensor,
+    seq_lens: torch.Tensor,
     out: torch.Tensor,
     workspace: DecodeWorkspace,
     *,
@@ -298,16 +298,21 @@ def paged_decode(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> None:
-    """One query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
+    """Decode attention, one query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
 
-    ``pool [num_pages, page_elems]`` of this layer; ``table [sequences, max pages]`` int32; ``lengths [sequences]``
-    int32, the new token included; a length of 0 writes zeros when unsplit, and must not be split. ``scale`` of the
-    scores, by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it.
+    ``pool [num_pages, page_elems]`` of this layer, in ``q``'s dtype (float32, bfloat16 or float16); ``block_table
+    [sequences, max pages]`` int32; ``seq_lens [sequences]`` int32, the new token included: its key and value are in the
+    pool already. A length of 0 writes zeros with one split, and must not have more. ``splits`` from ``decode_splits``,
+    no more than ``workspace`` was made for. ``window``: tokens that a query sees, 0 for all. ``scale`` of the scores,
+    by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it. Raises ``ValueError`` for shapes that do
+    not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
-    if table.shape[0] < q.shape[0] or lengths.shape[0] < q.shape[0]:
-        raise ValueError(f"{q.shape[0]} queries, but {table.shape[0]} page tables and {lengths.shape[0]} lengths")
+    if block_table.shape[0] < q.shape[0] or seq_lens.shape[0] < q.shape[0]:
+        raise ValueError(
+            f"{q.shape[0]} queries, but {block_table.shape[0]} rows of block_table and {seq_lens.shape[0]} seq_lens"
+        )
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
@@ -317,13 +322,13 @@ def paged_decode(
     _decode_kernel[(q.shape[0], kv_heads, splits)](
         q,
         pool,
-        table,
-        lengths,
+        block_table,
+        seq_lens,
         out,
         workspace.partial,
         workspace.stats,
         q.stride(0),
-        table.stride(0),
+        block_table.stride(0),
         out.stride(0),
         window,
         _scale_log2e(scale, head_dim, softcap),
@@ -357,7 +362,11 @@ def paged_decode(
 
 def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: int, block_m: int = 64) -> torch.Tensor:
     """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 4]`` int32
-    ``(sequence, first row, tokens, first position)`` for ``paged_prefill``."""
+    ``(sequence, first row, tokens, first position)`` for ``paged_prefill``, on the host.
+
+    ``sequence`` is its row of the block table, ``first row`` the first of its rows of ``q``. A tile has at most
+    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head.
+    """
     step = max(1, block_m // (heads // kv_heads))
     tiles = [
         (sequence, row + offset, min(step, tokens - offset), position + offset)
@@ -370,7 +379,7 @@ def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: 
 def paged_prefill(
     q: torch.Tensor,
     pool: torch.Tensor,
-    table: torch.Tensor,
+    block_table: torch.Tensor,
     tiles: torch.Tensor,
     out: torch.Tensor,
     *,
@@ -383,7 +392,11 @@ def paged_prefill(
     block_m: int = 64,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
-    ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool."""
+    ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool.
+
+    Only rows of ``tiles`` are written. ``block_table [sequences, max pages]`` int32; the rest as for ``paged_decode``.
+    Raises ``ValueError`` for shapes that do not fit.
+    """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
     group = heads // kv_heads
@@ -391,15 +404,15 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
-    keys, warps, stages = LONG_CONTEXT if table.shape[1] * page_tokens >= LONG else SHORT_CONTEXT
+    keys, warps, stages = LONG_CONTEXT if block_table.shape[1] * page_tokens >= LONG else SHORT_CONTEXT
     _prefill_kernel[(tiles.shape[0], kv_heads)](
         q,
         pool,
-        table,
+        block_table,
         tiles,
         out,
         q.stride(0),
-        table.stride(0),
+        block_table.stride(0),
         out.stride(0),
         window,
         _scale_log2e(scale, head_dim, softcap),

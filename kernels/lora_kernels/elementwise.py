@@ -67,7 +67,8 @@ def add_norm(
 
     The norm is by root mean square, after taking off the mean if ``centred``. The sum is rounded to the residual's
     dtype before it is normalised, and the norm to ``out``'s before it is multiplied, if ``rounded_first``: as separate
-    steps would. ``out`` may be ``x``.
+    steps would. ``out`` may be ``x``. Rows may be strided; ``weight [size]``. Computed in float32. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     size = x.shape[1]
     if weight.shape != (size,) or out.shape != x.shape:
@@ -200,7 +201,10 @@ def rope_and_write_kv(
     the sine of each pair's first dimension negated; ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``.
 
     Pairs are dimensions i and i + half of the first ``rotary_dim`` (None: all), or 2i and 2i + 1 if ``interleaved``;
-    where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``."""
+    where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``.
+    ``positions [tokens]`` int32; ``pool [num_pages, page_elems]`` of this layer; ``q_norm``, ``k_norm`` ``[head_dim]``,
+    both or neither. Raises ``ValueError`` for shapes that do not fit.
+    """
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
             f"qkv has {qkv.shape[1]} columns, but {heads} + 2 x {kv_heads} heads of {head_dim} need "
@@ -262,7 +266,10 @@ def _gated_activation_kernel(
 
 
 def gated_activation(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -> None:
-    """``out = activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``; "silu", or "gelu_tanh"."""
+    """``out = activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``; "silu", or "gelu_tanh".
+
+    ``out [tokens, inner]``. Computed in float32. Raises ``ValueError`` for shapes that do not fit, or another name.
+    """
     inner = gate_up.shape[1] // 2
     if out.shape != (gate_up.shape[0], inner):
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, so out must be {(gate_up.shape[0], inner)}")
