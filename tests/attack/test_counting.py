@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import Org
 
 from control_plane.refusals import actions as refusals
 from control_plane.refusals.actions import Count, Reason
 from control_plane.refusals.models import DailyRefusals, Refusal
 from control_plane.reports.operator import operator_report
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.sums import last_days

@@ -15,6 +15,7 @@ from django.utils import timezone
 from lorikeet_testing.browser import receive
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import FakeEngineThread, Running
+from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.three_hosts import ThreeHosts, events, id_of, text_of
 from lorikeet_testing.web import eventually
@@ -29,7 +30,6 @@ from control_plane.usage.actions import (
     Counts,
     abandon_attempts,
     forget_abandoned_attempts,
-    record_event,
 )
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.models import AbandonedTry, ApiEndpoint, UsageEvent

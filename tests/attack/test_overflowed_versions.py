@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from lorikeet_testing.ledger import record_event
 
 from control_plane.audit.models import AuditEvent
 from control_plane.usage import request_ids
-from control_plane.usage.actions import record_event, record_events
+from control_plane.usage.actions import record_events
 from control_plane.usage.counters import Counts
 from control_plane.usage.models import ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import _ended

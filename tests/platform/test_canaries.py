@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from lorikeet_testing.ledger import record_event
 from lorikeet_testing.peft_files import adapter_files
 
 from control_plane.access.actor import ActorKind
@@ -19,7 +20,6 @@ from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission import admit
 from control_plane.placements.models import Placement
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import record_event
 from control_plane.usage.counters import Counts
 from control_plane.webhooks.events import FROM_AUDIT
 from control_plane.webhooks.models import EventType

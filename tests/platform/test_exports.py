@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from lorikeet_testing.ledger import record_event
 
 from control_plane.audit.models import AuditEvent
 from control_plane.reports import exports, tasks
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.sums import Span

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 from lorikeet_testing import peft_files
+from lorikeet_testing.ledger import record_event
 
 from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user
@@ -22,7 +23,6 @@ from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.queries import OF_TENANT, limits_of, spending
 from control_plane.tenants.roles import Role
 from control_plane.usage import aggregation
-from control_plane.usage.actions import record_event
 from control_plane.usage.counters import Counts
 from control_plane.webhooks.actions import WebhookSettings, create_endpoint
 from control_plane.webhooks.models import Event

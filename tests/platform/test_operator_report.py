@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 
 from control_plane.prices.models import PriceVersion
@@ -16,7 +17,6 @@ from control_plane.prices.money import micros, tokens_cost
 from control_plane.reports import operator
 from control_plane.reports.operator import operator_report
 from control_plane.tenants.models import Tenant
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.histogram import bucket_of

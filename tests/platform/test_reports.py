@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lorikeet_testing.ledger import record_event
 from rest_framework.test import APIClient
 
 from control_plane.access.actor import SYSTEM
@@ -24,7 +25,6 @@ from control_plane.prices.periods import periods
 from control_plane.reports.models import Grain
 from control_plane.reports.usage_csv import PAGE, UsageTable
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.models import StorageDay

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from lorikeet_testing.ledger import record_event
 from rest_framework.test import APIClient
 
 from control_plane.access.actor import SYSTEM
@@ -16,7 +17,6 @@ from control_plane.slo.actions import set_objective
 from control_plane.slo.queries import Targets, attainment, targets_of
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Role
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 

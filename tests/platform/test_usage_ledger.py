@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from lorikeet_testing.ledger import record_event
 from rest_framework.utils.encoders import JSONEncoder
 
-from control_plane.usage.actions import Ended, record_event, record_events
+from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.models import UsageEvent

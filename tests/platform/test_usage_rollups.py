@@ -17,10 +17,9 @@ from django.db.models import Count, F, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lorikeet_testing.concurrent import while_another_commits
-from lorikeet_testing.ledger import fill
+from lorikeet_testing.ledger import fill, record_event
 
 from control_plane.usage import storage
-from control_plane.usage.actions import record_event
 from control_plane.usage.aggregation import LEAST_US, SUMMED, aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within

@@ -1,5 +1,5 @@
 /** The server's error envelope: what happened, what to do, and the number to quote. */
-export interface ErrorDetail {
+interface ErrorDetail {
   code: string;
   message: string;
   fix: string;

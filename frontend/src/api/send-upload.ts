@@ -18,7 +18,7 @@ export interface UploadInput {
   files: File[];
 }
 
-export interface UploadCallbacks {
+interface UploadCallbacks {
   onProgress: (progress: Progress) => void;
   /** The connection was lost; the upload is retried automatically. */
   onRetry: () => void;

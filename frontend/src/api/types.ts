@@ -36,7 +36,6 @@ export type Export = Schemas["Export"];
 export type ExportSchedule = Schemas["ExportSchedule"];
 export type Webhook = Schemas["Webhook"];
 export type WebhookSettings = Schemas["WebhookSettingsRequest"];
-export type WebhookWithSecret = Schemas["WebhookWithSecret"];
 export type Delivery = Schemas["Delivery"];
 export type EventType = Schemas["EventType"];
 export type Pool = Schemas["Pool"];

@@ -15,7 +15,7 @@ const SIZES = {
   icon: "size-8 rounded-lg justify-center",
 } as const;
 
-export interface ButtonProps extends ComponentProps<"button"> {
+interface ButtonProps extends ComponentProps<"button"> {
   variant?: keyof typeof VARIANTS;
   size?: keyof typeof SIZES;
   /** Put the look on the child (a link) instead of a button. */

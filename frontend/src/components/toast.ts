@@ -1,6 +1,6 @@
 import { asApiError } from "@/api/errors";
 
-export interface Note {
+interface Note {
   id: number;
   tone: "good" | "bad";
   title: string;

@@ -7,7 +7,7 @@ export interface LiveEvent {
   data: unknown;
 }
 
-export interface EventStreamListener {
+interface EventStreamListener {
   onEvent: (event: LiveEvent) => void;
   /** Events were lost for good; whatever is cached may be stale. */
   onLost: () => void;

@@ -4,7 +4,7 @@ export const TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up
 export type Target = (typeof TARGETS)[number];
 
 /** The server's ceiling on rank; it stays the judge, this only saves a wasted upload. */
-export const MAX_RANK = 256;
+const MAX_RANK = 256;
 
 export interface Finding {
   level: "error" | "warning";

@@ -1,6 +1,6 @@
 export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
 
-export interface SocketListener {
+interface SocketListener {
   onOpen?: () => void;
   onMessage: (message: Record<string, unknown>) => void;
   /** The connection was lost. It is retried unless `closed` is true. */

@@ -28,7 +28,7 @@ export class HeaderError extends Error {
 }
 
 /** Same ceiling as the server's own parser. */
-export const MAX_HEADER_BYTES = 16 * 1024 * 1024;
+const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 
 const DTYPE_BYTES: Record<string, number> = {
   BOOL: 1, U8: 1, I8: 1, F8_E4M3: 1, F8_E5M2: 1,

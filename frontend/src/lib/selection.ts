@@ -3,8 +3,8 @@ import { ByteReader } from "./byte-reader";
 import { type AdapterConfig, type Finding, type Inspection, inspectAdapter } from "./peft";
 import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
 
-export const CONFIG_FILE = "adapter_config.json";
-export const WEIGHTS_FILE = "adapter_model.safetensors";
+const CONFIG_FILE = "adapter_config.json";
+const WEIGHTS_FILE = "adapter_model.safetensors";
 const MAX_CONFIG_BYTES = 1024 * 1024;
 
 /** What the user chose, reduced to what will be sent and what the browser learned about it. */

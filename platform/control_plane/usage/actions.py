@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -84,8 +83,3 @@ def abandon_attempts(engine_ids: Sequence[str]) -> None:
 def forget_abandoned_attempts() -> int:
     """Delete what no journal can bring up any more. Returns how many rows."""
     return AbandonedTry.objects.filter(created_at__lt=timezone.now() - ABANDONED_KEPT).delete()[0]
-
-
-def record_event(**ended: Any) -> bool:
-    """`record_events` for one, with the fields of `Ended`. Whether it was new."""
-    return record_events([Ended(**ended)]) == 1

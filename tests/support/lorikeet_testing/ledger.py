@@ -1,4 +1,4 @@
-"""Ledger rows by the million, made by the database itself: spread over 90 days."""
+"""Ledger rows for tests: one as a request ends, or millions made by the database itself, spread over 90 days."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from datetime import date
 from typing import Any
 
 from django.db import connection
+
+from control_plane.usage.actions import Ended, record_events
 
 FIRST_DAY = date(2026, 2, 1)
 DAYS = 90
@@ -40,3 +42,8 @@ def fill(count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any
             f" i %% 30000, 0, i %% 100000, {moment} FROM ({numbers}) numbers",
             [prefix, *ids, count],
         )
+
+
+def record_event(**ended: Any) -> bool:
+    """`record_events` for one, with the fields of `Ended`. Whether it was new."""
+    return record_events([Ended(**ended)]) == 1

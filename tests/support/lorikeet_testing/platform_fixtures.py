@@ -50,13 +50,13 @@ from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 from control_plane.transcripts.actions import Taken, set_recording, store
-from control_plane.usage.actions import record_event
 from control_plane.usage.counters import Counts
 from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import WebhookSettings, create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
+from lorikeet_testing.ledger import record_event
 
 PASSWORD = "correct horse battery"
 QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

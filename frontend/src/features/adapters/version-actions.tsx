@@ -16,7 +16,7 @@ interface VersionActionsProps {
 }
 
 /** What keeps a version from being archived: "support@live points at it". */
-export function usersOf(adapter: Adapter, version: number): string[] {
+function usersOf(adapter: Adapter, version: number): string[] {
   return adapter.aliases.flatMap((alias) => {
     const name = `${adapter.name}@${alias.name}`;
     if (alias.version === version) return [`${name} points at it`];

@@ -14,7 +14,7 @@ export const invitationsQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/invitations", { params: { path: { tenant } } })),
   });
 
-export interface NewInvitation {
+interface NewInvitation {
   email: string;
   role: Role;
 }

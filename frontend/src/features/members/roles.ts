@@ -2,7 +2,7 @@ import type { Role } from "@/api/types";
 import type { Tone } from "@/components/badge";
 
 /** From the most to the least; each may do what the next may, and more. */
-export const ROLES: { role: Role; tone: Tone; can: string }[] = [
+const ROLES: { role: Role; tone: Tone; can: string }[] = [
   { role: "owner", tone: "green", can: "Everything, including the tenant itself" },
   { role: "admin", tone: "blue", can: "Members, webhooks and audit log besides" },
   { role: "developer", tone: "neutral", can: "Keys, adapters, exports and inference" },

@@ -1,6 +1,6 @@
 import type { ErrorBody, Finish } from "@/lib/inference-socket";
 
-export type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
+type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
 
 export interface Answer {
   model: string;

@@ -3,7 +3,7 @@ import { type Segment, StackedBar } from "@/components/bars";
 import { cn } from "@/lib/cn";
 import { milliseconds } from "@/lib/format";
 
-export type Times = Pick<RequestRecord, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
+type Times = Pick<RequestRecord, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
 
 export const totalMs = (times: Times) => times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
 

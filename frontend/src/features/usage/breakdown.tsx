@@ -5,7 +5,7 @@ import { Card, CardHeader } from "@/components/card";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { deviceTime, money, number, percent } from "@/lib/format";
 
-export interface BreakdownRow extends UsageTotals {
+interface BreakdownRow extends UsageTotals {
   id: string;
   label: ReactNode;
 }

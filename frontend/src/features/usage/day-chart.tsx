@@ -8,7 +8,7 @@ type Day = UsageReport["by_day"][number];
 const tokens = (row: Day) => row.prompt_tokens + row.completion_tokens;
 
 /** The next round number at or above: 1, 2 or 5 times a power of ten. */
-export function niceCeiling(value: number): number {
+function niceCeiling(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return ([1, 2, 5, 10].find((step) => step * power >= value) ?? 10) * power;
