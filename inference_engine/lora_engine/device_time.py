@@ -9,15 +9,13 @@ from .scheduling.sequence import Chunk, RequestState
 
 
 class DeviceTime:
-    """Splits each step's time among its requests: ``attributed + unattributed`` is all the device was busy.
+    """Splits each step's time among its requests. The share of a request that has ended is charged to none.
 
     Steps follow one another on the device. One that was launched while another ran begins when that
     one ends; otherwise it begins with its launch. Times are seconds of the engine's clock.
     """
 
     def __init__(self) -> None:
-        self.attributed = 0.0
-        self.unattributed = 0.0  # for requests whose usage was closed while their last step was still running
         self._last_end = 0.0
         self._launched: deque[tuple[float, list[tuple[RequestState, int]]]] = deque()
 
@@ -35,10 +33,6 @@ class DeviceTime:
         self._last_end = at
         tokens = sum(count for _, count in shares)
         for state, count in shares:
-            share = busy * count / tokens
-            if state.usage.finished_unix:
-                self.unattributed += share
-            else:
-                self.attributed += share
-                state.device_s += share
+            if not state.ended:
+                state.device_s += busy * count / tokens
         return busy

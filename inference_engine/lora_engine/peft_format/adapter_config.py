@@ -117,15 +117,14 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
     _check_kind(raw, findings)
     for name, (what, fix) in _UNSUPPORTED.items():
         if raw.get(name):
-            _refuse(findings, name, f"the adapter uses {what} ({name})", fix)
+            _refuse(findings, f"the adapter uses {what} ({name})", fix)
     bias = raw.get("bias", "none")
     if bias != "none":
-        _refuse(findings, "bias", f'the adapter trains biases (bias="{printable(bias)}")', 'Train with bias="none".')
+        _refuse(findings, f'the adapter trains biases (bias="{printable(bias)}")', 'Train with bias="none".')
     init = raw.get("init_lora_weights")
     if isinstance(init, str) and init.lower().startswith(_MUTATING_INITS):
         _refuse(
             findings,
-            "init_lora_weights",
             f"init_lora_weights={printable(init)!r} changed the base model's weights, so this adapter only fits "
             "that changed base",
             "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...).",
@@ -134,7 +133,6 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
         if _could_change_the_model(raw[name]):
             _refuse(
                 findings,
-                name,
                 f"adapter_config.json sets {printable(name)}, which this version does not know",
                 "If training did not depend on it, delete the key from adapter_config.json; otherwise train without.",
             )
@@ -256,7 +254,6 @@ def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
     if kind != "LORA":
         _refuse(
             findings,
-            "peft_type",
             "adapter_config.json names no peft_type" if kind is None else f"the adapter is {printable(kind)}, not LORA",
             "Only LoRA adapters can be served; train with peft.LoraConfig.",
         )
@@ -264,13 +261,12 @@ def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
     if task not in (None, "CAUSAL_LM"):
         _refuse(
             findings,
-            "task_type",
             f"the adapter was trained for {printable(task)}, but this server generates text",
             'Train with task_type="CAUSAL_LM" on AutoModelForCausalLM.',
         )
 
 
-def _refuse(findings: Findings, feature: str, message: str, fix: str) -> None:
+def _refuse(findings: Findings, message: str, fix: str) -> None:
     findings.add("unsupported_feature", f"{message[0].upper()}{message[1:]}; it cannot be served.", fix)
 
 
