@@ -6,13 +6,14 @@ import pytest
 import torch
 from lorikeet_testing.compiled import compiler_process
 from lorikeet_testing.compiled_shapes import launches
-from lorikeet_testing.model_shapes import SHAPES
+from lorikeet_testing.model_shapes import SHAPES, family_of
 
 from lora_kernels import reference
 from lora_kernels.elementwise import add_norm
 
 GPU = torch.cuda.is_available()
 WIDTHS = sorted({shape.hidden for shape in SHAPES.values()})
+ONE_OF_EACH = {family_of(name): name for name in SHAPES}.values()
 
 
 def is_power_of_two(number: int) -> bool:
@@ -32,6 +33,13 @@ def test_norms_compile_for_every_width() -> None:
     *faults, count = compiler_process("compiled_shapes", "bfloat16", "norms", *SHAPES).splitlines()
     assert not faults
     assert int(count) == 2 * len(WIDTHS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_what_families_differ_in_compiles(dtype: str) -> None:
+    *faults, _count = compiler_process("compiled_shapes", dtype, "family", *ONE_OF_EACH, timeout=600).splitlines()
+    assert not faults
 
 
 @pytest.mark.long

@@ -92,6 +92,11 @@ def build_transformer(
         return model, None
     if backend not in ("triton", "flashinfer"):
         raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
+    if model.shape.kv_heads * model.shape.head_dim % 16:
+        raise ValueError(
+            f"the GPU kernels need keys of a multiple of 16 elements, and this model has {model.shape.kv_heads} "
+            f"key-value heads of {model.shape.head_dim}; choose --backend torch"
+        )
     # These need triton, which a CPU engine does not.
     from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps

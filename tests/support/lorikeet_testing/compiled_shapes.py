@@ -12,6 +12,7 @@ from itertools import product
 
 import torch
 
+from lora_engine.model.families import FAMILIES
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
 from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
@@ -23,7 +24,7 @@ from lora_kernels.tables import SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .compiled import Launch, compiling
-from .model_shapes import SHAPES, Shape
+from .model_shapes import SHAPES, Shape, family_of
 
 SHARED_BYTES = 227 * 2**10  # of a multiprocessor, for one program
 PAGE_TOKENS = 16
@@ -54,7 +55,7 @@ def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
         )  # fmt: skip
 
 
-def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
+def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype, softcap: float = 0.0) -> None:
     q = elements(tokens, shape.heads * shape.head_dim, dtype=dtype)
     table, lengths = elements(tokens, LENGTH // PAGE_TOKENS, dtype=torch.int32), elements(tokens, dtype=torch.int32)
     sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": PAGE_TOKENS}
@@ -62,10 +63,10 @@ def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     splits = decode_splits(tokens, shape.kv_heads)
     pool = pool_of(shape, dtype)
     for window in (0, 1024):
-        paged_decode(q, pool, table, lengths, q, workspace, splits=splits, window=window, **sizes)
+        paged_decode(q, pool, table, lengths, q, workspace, splits=splits, window=window, softcap=softcap, **sizes)
         for width in (LENGTH // PAGE_TOKENS, 1):
             tiles = elements(4, 4, dtype=torch.int32)
-            paged_prefill(q, pool, table[:, :width], tiles, q, window=window, **sizes)
+            paged_prefill(q, pool, table[:, :width], tiles, q, window=window, softcap=softcap, **sizes)
 
 
 def launch_lora(shape: Shape, variant: KernelVariant, tokens: int, rank: int, dtype: torch.dtype) -> None:
@@ -100,9 +101,39 @@ def launch_everything(shape: Shape, dtype: torch.dtype) -> None:
     launch_sampling(shape, dtype)
 
 
-PARTS: dict[str, Callable[[Shape, torch.dtype], None]] = {
-    "norms": lambda shape, dtype: launch_norms(shape, 256, dtype),
-    "everything": launch_everything,
+def launch_family(name: str, dtype: torch.dtype) -> None:
+    """The kernels in which a model's family differs from Llama, as it launches them."""
+    shape, family, tokens = SHAPES[name], FAMILIES[family_of(name)], 64
+    norm, rope = family.norm, family.rope
+    x = elements(tokens, shape.hidden, dtype=dtype)
+    weight_dtype = dtype if norm.rounded_first else torch.float32
+    weight = elements(shape.hidden, dtype=weight_dtype)
+    for residual in (None, x):
+        add_norm(
+            x, residual, weight, 1e-5, x, scale=0.5 if family.residual_scale else 1.0, centred=norm.centred,
+            rounded_first=norm.rounded_first,
+        )  # fmt: skip
+    for activation in ("silu", "gelu_tanh"):
+        gate_up = elements(tokens, 2 * shape.inner, dtype=dtype)
+        gated_activation(gate_up, elements(tokens, shape.inner, dtype=dtype), activation)
+    qkv = elements(tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, dtype=dtype)
+    table, positions = elements(LENGTH, shape.head_dim, dtype=dtype), elements(tokens, dtype=torch.int32)
+    head_norm = elements(shape.head_dim, dtype=weight_dtype) if family.qk_norm == "head" else None
+    rope_and_write_kv(
+        qkv, table, table, positions, positions, pool_of(shape, dtype), heads=shape.heads, kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim, page_tokens=PAGE_TOKENS, q_norm=head_norm, k_norm=head_norm, eps=1e-6,
+        rounded_first=norm.rounded_first, rotary_dim=shape.head_dim * 3 // 4 if rope.partial else shape.head_dim,
+        interleaved=rope.interleaved,
+    )  # fmt: skip
+    softcap = 50.0 if family.attention_softcap else 0.0
+    for sequences in (1, 256):
+        launch_attention(shape, sequences, dtype, softcap)
+
+
+PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
+    "norms": lambda name, dtype: launch_norms(SHAPES[name], 256, dtype),
+    "family": launch_family,
+    "everything": lambda name, dtype: launch_everything(SHAPES[name], dtype),
 }
 
 
@@ -110,7 +141,7 @@ def launches(name: str, part: str, dtype: torch.dtype) -> list[Launch]:
     """What steps of the model launch."""
     found: list[Launch] = []
     with compiling(found.append):
-        PARTS[part](SHAPES[name], dtype)
+        PARTS[part](name, dtype)
     return found
 
 
