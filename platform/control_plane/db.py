@@ -1,4 +1,4 @@
-"""The database from async code.
+"""Runs database work from async code.
 
 Django's ORM is synchronous. Its own adapters run it on one shared thread, which would make every stream wait for
 every other's query; here a small pool of threads runs it, and each call gives its connection back.

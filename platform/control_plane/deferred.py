@@ -1,4 +1,4 @@
-"""What should have followed a write and could not, because Redis was away: tried again until it is done.
+"""Effects of a write that failed because Redis was unavailable: retried until they succeed.
 
 In this process's memory, so a process that ends loses it. Nothing may rely on that alone: reconcilers find in the
 database what was never queued, only later.

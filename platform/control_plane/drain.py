@@ -1,4 +1,4 @@
-"""Stopping without cutting anybody off.
+"""Graceful shutdown: drains running requests and sockets.
 
 On SIGTERM a web process first says that it is not ready, tells its sockets to move, and lets generations on sockets
 end for up to ``LORIKEET_DRAIN_S``; then the server stops as it would have at once. Answers over HTTP are waited for by

@@ -1,4 +1,4 @@
-"""What follows a write, once it is committed."""
+"""Effects of a write after its commit."""
 
 from __future__ import annotations
 

@@ -566,7 +566,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description End a standing order; what it exported stays. */
+        /** @description Delete an export schedule; its exports stay. */
         delete: operations["delete_export_schedule"];
         options?: never;
         head?: never;
@@ -1857,7 +1857,7 @@ export interface components {
             lines: number;
             /** Format: date-time */
             ready_at: string | null;
-            /** @description Made by a standing order. */
+            /** @description Made by a schedule. */
             scheduled: boolean;
             state: components["schemas"]["ExportState"];
         };

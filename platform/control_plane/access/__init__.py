@@ -1,1 +1,1 @@
-"""Who calls, in which tenant, and what they may do there; the views that ask for it."""
+"""The caller of a request, its tenant and its capabilities; base classes of views that check them."""

@@ -1,4 +1,4 @@
-"""Who is named in an audit row."""
+"""The actor of an audit row: a user, an API key or the system."""
 
 from __future__ import annotations
 

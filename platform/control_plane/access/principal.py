@@ -1,4 +1,4 @@
-"""Who is calling, for which tenant, and what they may do there."""
+"""The authenticated caller: user or API key, tenant, capabilities."""
 
 from __future__ import annotations
 

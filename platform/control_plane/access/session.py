@@ -1,4 +1,4 @@
-"""Who is signed in."""
+"""The user of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tenant a caller may enter."""
+"""Authorisation of a caller for a tenant."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""People: users who log in by e-mail, and their sessions."""
+"""Users, who sign in by e-mail address, and their sessions."""

@@ -1,4 +1,4 @@
-"""How often somebody may try: to sign in, to guess a password, to have mails sent.
+"""Limits on attempts: to sign in, to guess a password, to have e-mail sent.
 
 Attempts are counted by address and by account, each in one atomic step: of forty that come at once, only as many pass
 as the rate says. Nothing that was refused is counted. An account is counted by the address that was typed, whether

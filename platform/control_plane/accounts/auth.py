@@ -1,4 +1,4 @@
-"""Session login for the console: who is behind the cookie, and the CSRF check that goes with it."""
+"""Session authentication for the console: the user of the cookie, and the CSRF check."""
 
 from __future__ import annotations
 

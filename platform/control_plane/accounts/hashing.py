@@ -1,4 +1,4 @@
-"""Password hashes, a few at once.
+"""Password hashing, with a bound on how many run at once.
 
 One takes 100 MiB and all that a core can do, which is its purpose. So that strangers who try to sign in cannot take the
 machine's memory, each process makes `LORIKEET_PASSWORD_HASHES` at a time; a few more wait for a moment, and who comes

@@ -1,4 +1,4 @@
-"""From what a provider says to an account here.
+"""Maps the claims of an OpenID Connect provider to an account.
 
 A person is known by the provider's subject, never by the address alone. An address leads to an account only the first
 time, only if the provider says that it proved it, and then the account's own password ends if nobody ever proved the

@@ -1,4 +1,4 @@
-"""What is remembered of a browser that is not signed in: signed cookies, so that strangers write nothing here."""
+"""State of a browser that is not signed in: kept in signed cookies, so that strangers write no rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenID Connect side: sending people to the provider and believing only what it signed.
+"""The OpenID Connect client: redirects to the provider and verifies what it signed.
 
 Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, 3.1; RFC 7636). What it takes to come back
 is kept in a signed cookie of the browser, so that an answer that was asked for elsewhere is worth nothing here.

@@ -1,4 +1,4 @@
-"""Sign-in with the organisation's provider: two pages that a browser is led through."""
+"""Sign-in with the organisation's provider: the redirect to it, and its callback."""
 
 from __future__ import annotations
 

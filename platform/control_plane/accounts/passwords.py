@@ -1,4 +1,4 @@
-"""Changing a password, and getting in again without one."""
+"""Changing a password, and resetting a forgotten one."""
 
 from __future__ import annotations
 

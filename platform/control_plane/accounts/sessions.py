@@ -1,4 +1,4 @@
-"""A session beyond the request that began it: websockets ask whether it still holds."""
+"""Validity of a session after the request that opened a websocket: sockets check it again."""
 
 from __future__ import annotations
 

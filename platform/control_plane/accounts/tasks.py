@@ -1,4 +1,4 @@
-"""Mails to people about their accounts; sessions that expired. Tokens are made here: the queue never holds one."""
+"""Sends e-mail about accounts and deletes expired sessions. Tokens are made here, so that the queue never holds one."""
 
 from celery import shared_task
 from django.core.management import call_command

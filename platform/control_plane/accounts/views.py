@@ -1,4 +1,4 @@
-"""The session, and one's own password."""
+"""The session, and the user's own password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aliases beyond promotion: canaries by weight, stepping back, removal."""
+"""Aliases besides promotion: canaries by weight, rollback, removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking versions and adapters out of use: archived for a while, in which they can be restored, then deleted.
+"""Archiving versions and adapters, restoring them within the retention period, and deleting them.
 
 What is archived cannot be called, is on no host and counts against no limit. What is deleted stays as a row, to which
 the ledger refers; its files go as soon as nothing else has the same content.

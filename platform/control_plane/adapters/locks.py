@@ -1,4 +1,4 @@
-"""Rows as they are now, locked until the transaction ends."""
+"""Reads rows under a lock that is held until the transaction ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of adapters and uploads for live events: what the REST API would answer at this moment."""
+"""The JSON of adapters and uploads in live events, the same as in the REST API."""
 
 from __future__ import annotations
 

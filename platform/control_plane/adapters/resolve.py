@@ -1,4 +1,4 @@
-"""From the `model` of a request to the content that answers it. Authorisation is part of the query."""
+"""Resolves the `model` of a request to the digest of a version. Authorisation is part of the query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What placements do for adapters: this package imports nobody above it. Sent in the transaction of the change."""
+"""Signals that `placements` receives, so that adapters import no package above them; sent within the transaction."""
 
 from django.dispatch import Signal
 

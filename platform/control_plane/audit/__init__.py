@@ -1,1 +1,1 @@
-"""Who changed what: one row for each write."""
+"""The audit log: one row for each write."""

@@ -1,1 +1,1 @@
-"""Canaries: what their requests came to, and when that ends them."""
+"""Canaries: statistics of their requests, and when they are ended."""

@@ -1,7 +1,7 @@
-"""Judging canaries by what their requests came to: error rate and latency beside the alias's own version.
+"""Judges canaries by error rate and latency, compared with the alias's own version in the same window.
 
-Only requests of the same window count, so that a slow hour of the whole fleet is held against nobody. Times leave out
-the adapter's load: a new version is cold at first, which says nothing of it.
+Only requests of the same window are compared, so that a slow hour of the whole fleet does not end a canary. Times
+exclude adapter loading, since a new version is cold at first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judging canaries, as beat runs it."""
+"""The periodic task that judges canaries."""
 
 from celery import shared_task
 

@@ -1,4 +1,4 @@
-"""Telling open websockets that what their holder may do has changed.
+"""Notifies open websockets that the permissions of their caller changed.
 
 A socket joins the group of its person or key. It is not told what changed: it looks again at the database, with the
 same code that let it in. The message may be lost; every socket also looks again by itself (``RECHECK_S``).

@@ -1,4 +1,4 @@
-"""The last events of each tenant, numbered without gaps, so that a console that missed some can catch up.
+"""A ring of the last events of each tenant, numbered without gaps, for replay after a reconnect.
 
 Numbers begin at the wall clock in milliseconds: a ring that was lost with its process starts beyond every number it
 ever gave out, and a client that asks for older ones is told to start over.

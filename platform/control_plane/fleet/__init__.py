@@ -1,1 +1,1 @@
-"""Engine hosts and which adapter version is on which of them."""
+"""Engine hosts, and the connections to them."""

@@ -1,4 +1,4 @@
-"""What can go wrong between a request and an engine host."""
+"""Errors between a request and an engine host."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which ready host gets a request."""
+"""Chooses the host of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts come to, for whoever is interested: this package imports nobody above it."""
+"""Signals about hosts, so that this package imports none above it."""
 
 from django.dispatch import Signal
 

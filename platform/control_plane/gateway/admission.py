@@ -1,4 +1,4 @@
-"""The database work of a request: who asks, what for, where it can run. `admission_cache.py` remembers the answers."""
+"""The database work of a request: caller, model, hosts. `admission_cache.py` caches the results."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from control_plane.transcripts.queries import keeps_text
 class AdmissionCache:
     def __init__(self) -> None:
         self._callers: SingleFlightCache[Principal] = SingleFlightCache(still_good=_key_is_usable)
-        # That no host is ready may be over at any moment, and nobody tells.
+        # A host may become ready at any moment, without a signal.
         self._admissions: SingleFlightCache[Admission] = SingleFlightCache(lambda admission: bool(admission.hosts))
         self._recording: SingleFlightCache[bool] = SingleFlightCache()
 
@@ -41,7 +41,7 @@ class AdmissionCache:
         return await self._admissions.get(key, lambda: admit(principal, model))
 
     async def keeps_text(self, tenant: Tenant) -> bool:
-        """Whether the tenant wants its requests' text kept."""
+        """Whether the tenant records transcripts."""
         return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))
 
 

@@ -96,8 +96,8 @@ class Dispatch:
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
         self._began = False  # something was handed out
-        self._stopping = False  # the caller wants no more
-        self._settled = False  # the ledger knows, or will not be told
+        self._stopping = False  # the caller stopped or disconnected
+        self._settled = False  # the ledger has it, or must not get it
 
     async def begin(self) -> None:
         """Send it to a first host. Raises ``HostError`` if none takes it."""
@@ -133,7 +133,7 @@ class Dispatch:
     def close(self) -> None:
         """The caller is gone. Idempotent; needs no await."""
         if not self._stopping and (failure := self._now.failure) is not None:
-            self._fail(failure)  # it had failed, and nobody has read that
+            self._fail(failure)  # it had failed, which was not read yet
         self._stopping = True
         self._now.close()
 
@@ -168,7 +168,7 @@ class Dispatch:
         return chunks
 
     def _require_answer(self) -> None:
-        """An engine that stops ends what it runs early although nobody asked for that."""
+        """An engine that stops ends its requests early, unasked."""
         if not self._stopping and (failure := self._now.failure) is not None:
             raise failure
 

@@ -103,7 +103,7 @@ class ApiError(Exception):
 
 
 def of(error: Exception) -> ApiError:
-    """What a client is told of any error; one that nobody foresaw is logged."""
+    """The response to any error; an unexpected one is logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HostError):

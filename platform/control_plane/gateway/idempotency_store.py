@@ -48,7 +48,7 @@ class AnswerStore(Protocol):
         """Store for so long if there is nothing; else what is there."""
 
     async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
-        """Hold on to what was claimed, also if it was lost meanwhile and nobody else has it."""
+        """Renew the claim; take it again if it expired and no other request has it."""
 
     async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
         """The answer, unless the key is another's by now."""

@@ -1,4 +1,4 @@
-"""Limits as clients of /v1 meet them: what a request sets aside, the refusal, and the headers that tell the rest."""
+"""Limits at /v1: the reservation of a request, the refusal, and the rate limit headers."""
 
 from __future__ import annotations
 

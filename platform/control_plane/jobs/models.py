@@ -1,4 +1,4 @@
-"""Whose turn it is in each queue, and what every row has that a worker can claim."""
+"""Fair queue positions of tenants, and the columns of rows that a worker can claim."""
 
 from django.db import models
 

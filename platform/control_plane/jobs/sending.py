@@ -1,4 +1,4 @@
-"""Queueing tasks by their names, so that who asks for work need not import who does it."""
+"""Enqueues tasks by name, so that the sender does not import the task."""
 
 from __future__ import annotations
 

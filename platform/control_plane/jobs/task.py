@@ -1,4 +1,4 @@
-"""What all tasks have in common: one that meets an outage of the database is run again when that is over.
+"""The base class of all tasks: a task that fails because the database is unavailable is retried.
 
 Every task may run at any time and any number of times, so nothing is lost by that, and nobody waits for a reconciler.
 """

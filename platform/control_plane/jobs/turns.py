@@ -1,4 +1,4 @@
-"""Fair dispatch: whose job a worker takes next.
+"""Fair dispatch: the tenant whose job a worker takes next.
 
 A task in a queue is a slot, not a job: it carries no id. When a worker runs it, it takes the next job from the
 database, of the tenant that has the fewest running; among equals, of the one that waited longest since its last turn.

@@ -1,4 +1,4 @@
-"""From a secret to the caller it stands for."""
+"""Authenticates an API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tenants have a console open somewhere: nobody else needs heartbeats."""
+"""Which tenants have a console open: only they receive heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What binds a caller, and what the ledger says was used of them."""
+"""The limits of a caller, and their usage by the ledger."""
 
 from __future__ import annotations
 

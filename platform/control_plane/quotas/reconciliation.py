@@ -1,4 +1,4 @@
-"""The ledger is right: counters that lost something are lifted to it, and tenants are told when a budget runs out.
+"""Reconciles counters with the ledger, which is authoritative, and notifies tenants whose budget runs out.
 
 What makes a counter lag: Redis lost its data, or a host ended without a word and its journal was collected later.
 """

@@ -133,7 +133,7 @@ class Reservations:
         self._settle_if_over(reservation)
 
     def ended(self, request_id: str, tokens: int | None) -> None:
-        """By the engine's count; None if nobody knows it here. The ledger learns it from the host's journal then."""
+        """By the engine's count; None if unknown here: the ledger then gets it from the host's journal."""
         reservation = self._by_request.pop(request_id, None)
         if reservation is None:
             return

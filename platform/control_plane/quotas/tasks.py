@@ -1,4 +1,4 @@
-"""What workers do about quotas."""
+"""Celery tasks of quotas."""
 
 from celery import shared_task
 

@@ -1,4 +1,4 @@
-"""Where a tenant and its keys stand against their limits, for pages."""
+"""The current usage of a tenant and its keys against their limits."""
 
 from __future__ import annotations
 

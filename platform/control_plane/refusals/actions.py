@@ -1,4 +1,4 @@
-"""Adding to the counts, and forgetting old ones."""
+"""Adds to the counts, and deletes old ones."""
 
 from __future__ import annotations
 

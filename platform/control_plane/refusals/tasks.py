@@ -1,4 +1,4 @@
-"""Forgetting, as beat runs it."""
+"""The periodic task that deletes old rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports and standing orders over HTTP."""
+"""Exports and export schedules over HTTP."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class ScheduleView(TenantView):
         operation_id="delete_export_schedule", responses={204: None, 404: ErrorResponseSerializer}, tags=["usage"]
     )
     def delete(self, request: Request, tenant: str, schedule_id: UUID) -> Response:
-        """End a standing order; what it exported stays."""
+        """Delete an export schedule; its exports stay."""
         own = ExportSchedule.objects.for_tenant(self.principal.tenant)
         schedule = own.filter(pk=schedule_id).first()
         if schedule is None:

@@ -1,4 +1,4 @@
-"""Every change to exports and standing orders, and the job that writes one."""
+"""Every change to exports and export schedules, and the job that writes an export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports: a table of usage that a job writes, to be downloaded later; and standing orders for them."""
+"""Exports: a table of usage that a job writes for download; and schedules of exports."""
 
 import uuid
 
@@ -17,7 +17,7 @@ class Grain(models.TextChoices):
 
 
 class Cadence(models.TextChoices):
-    """For which time past a standing order asks."""
+    """The period that a schedule exports."""
 
     WEEK = "week"
     MONTH = "month"

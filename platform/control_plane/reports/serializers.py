@@ -72,7 +72,7 @@ class ExportSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ExportState.choices)
     lines = serializers.IntegerField()
     bytes = serializers.IntegerField()
-    scheduled = serializers.BooleanField(help_text="Made by a standing order.")
+    scheduled = serializers.BooleanField(help_text="Made by a schedule.")
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()

@@ -1,4 +1,4 @@
-"""Exports as workers write them, and standing orders as beat looks at them."""
+"""Tasks that write exports and run export schedules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def write_next() -> None:
 
 @shared_task(name="reports.tend_exports")
 def tend_exports() -> None:
-    """Order what standing orders ask for, forget what is old."""
+    """Request the exports of due schedules; delete old exports."""
     exports.run_schedules()
     exports.forget()

@@ -1,1 +1,1 @@
-"""What a tenant wants of latency, what it weighs beside others, and how often it got it."""
+"""Latency objectives of tenants, their weights, and attainment."""

@@ -1,4 +1,4 @@
-"""Choosing what is kept, keeping it, and forgetting it."""
+"""The recording setting; storing and deleting transcripts."""
 
 from __future__ import annotations
 

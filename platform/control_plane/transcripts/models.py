@@ -1,4 +1,4 @@
-"""What a tenant wants kept of its requests' text, and what is kept.
+"""The recording setting of a tenant, and its transcripts.
 
 Apart from the usage ledger, which never holds text and is never deleted from.
 """

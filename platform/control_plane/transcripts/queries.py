@@ -1,4 +1,4 @@
-"""What is kept, and for whom."""
+"""Reads transcripts."""
 
 from __future__ import annotations
 

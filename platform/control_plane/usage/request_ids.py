@@ -1,4 +1,4 @@
-"""Ids of inference requests, unique for ever, that also say who asked and how.
+"""Ids of inference requests: unique, with the caller, the endpoint and the mode encoded in them.
 
 The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
 the engine's journal can still charge it to the right key or member, because the id says which.

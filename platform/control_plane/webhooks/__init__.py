@@ -1,1 +1,1 @@
-"""Telling a tenant's own servers what happened: signed, retried, and never inside our own network."""
+"""Webhooks: signed, retried, and never sent into our own network."""

@@ -1,4 +1,4 @@
-"""Signatures, so that a receiver can tell our messages from anybody else's.
+"""Signatures of webhook messages, as in Standard Webhooks.
 
 Version 2 is Standard Webhooks (https://www.standardwebhooks.com): the headers `webhook-id`, `webhook-timestamp` and
 `webhook-signature`, a list of `v1,<base64>` of HMAC-SHA256 over `<id>.<timestamp>.<body>`. The key is what stands in

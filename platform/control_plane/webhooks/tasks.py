@@ -1,4 +1,4 @@
-"""Messages to endpoints, as workers send them."""
+"""The tasks that send webhook messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which content the artifact store must keep, and removing the rest without racing an upload.
+"""Garbage collection of the artifact store: deletes unreferenced content without racing an upload.
 
 Every digest in the store has a row here. Whoever is about to store content first writes its digest into the upload,
 holding the row; whoever removes content holds the row too, until the files are gone. So an upload either is seen by

@@ -1,4 +1,4 @@
-"""The artifact store in a bucket of Amazon S3, or of whatever else speaks its protocol.
+"""The artifact store in a bucket of Amazon S3 or a compatible server.
 
 Objects are `<prefix>/sha256/<hex[:2]>/<hex>/<file>`. A single object appears whole or not at all; of the two files the
 configuration is written last and removed first, so a digest whose configuration is there is complete. Address,

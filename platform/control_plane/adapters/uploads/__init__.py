@@ -1,1 +1,1 @@
-"""Uploads: how files arrive, are checked, and become a version."""
+"""Uploads: receiving files, validating them, and making a version of them."""

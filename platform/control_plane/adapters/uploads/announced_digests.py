@@ -1,4 +1,4 @@
-"""What senders say of their files, in the lines that `sha256sum` prints."""
+"""Checksums that an uploader announces, in the format of `sha256sum`."""
 
 from __future__ import annotations
 

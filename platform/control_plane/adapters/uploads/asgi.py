@@ -1,4 +1,4 @@
-"""Django's ASGI handler with bodies spooled where uploads belong."""
+"""Django's ASGI handler, which spools upload bodies to the artifact file system."""
 
 from __future__ import annotations
 

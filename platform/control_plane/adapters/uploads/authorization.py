@@ -1,4 +1,4 @@
-"""Who uploads, known from the headers alone: before a body is read."""
+"""Authorises an upload from its headers, before a body is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders of uploads that are not decided yet, on the artifact file system so that moving in is a rename."""
+"""Folders of uploads that are not validated yet, on the artifact file system so that accepting one is a rename."""
 
 from __future__ import annotations
 

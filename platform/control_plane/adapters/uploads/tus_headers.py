@@ -1,4 +1,4 @@
-"""What tus 1.0.0 says in headers, read and written. https://tus.io/protocols/resumable-upload"""
+"""Parses and writes the headers of tus 1.0.0. https://tus.io/protocols/resumable-upload"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validating one upload: run the child process, then decide."""
+"""Validates one upload in a child process and records the result."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""/v1 as clients of OpenAI know it: requests, answers, server-sent events."""
+"""The OpenAI-compatible API at /v1: requests, responses, server-sent events."""

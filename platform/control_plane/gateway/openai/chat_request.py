@@ -1,4 +1,4 @@
-"""``/v1/chat/completions``: the request's form."""
+"""The request body of ``/v1/chat/completions``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streamed answer on its way to the client."""
+"""Streams a response to the client as server-sent events."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is written behind the requests: usage, refusals, transcripts."""
+"""Background writers of usage, refusals and transcripts."""

@@ -1,4 +1,4 @@
-"""Refused requests on their way to the tenant's log: counted in memory, written every two seconds.
+"""Counts refused requests in memory and writes the counts every two seconds.
 
 A refusal costs a look into a dictionary, and a flood of them no more memory and no more rows than its kinds: what
 clients make up themselves (names of models and parameters) is kept of the last one only. What it costs to read a

@@ -1,4 +1,4 @@
-"""The text of requests on its way to the database, for tenants that want it kept; nothing of it for all others.
+"""Writes the text of requests to the database, for tenants that record transcripts only.
 
 Text is never logged: an error of the database is named by its type, because its message may quote the row.
 """

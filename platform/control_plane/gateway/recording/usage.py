@@ -1,4 +1,4 @@
-"""The engine's counts into the ledger: one writer for the event loop, in batches, off the loop.
+"""Writes the engine's counts to the ledger: one writer for each event loop, in batches, on a thread.
 
 The engine keeps each record until it is acknowledged, and that happens only after the commit. What this process
 cannot store, or dies with, is collected from the engine's journal later; the ledger takes each request once.
@@ -32,7 +32,7 @@ MOST_WAITING = 20_000
 
 @dataclass(frozen=True)
 class RequestContext:
-    """What the ledger wants to know of a request beside the engine's count."""
+    """What the ledger records of a request besides the engine's count."""
 
     principal: Principal
     model: ResolvedModel
