@@ -64,7 +64,15 @@ def run_rank(rank: int, world: int, folder: Path, model: Path, adapters: dict[st
 
 
 @pytest.mark.parametrize(
-    ("family", "world"), [("llama2-mha", 2), ("llama2-mha", 4), ("llama-biases", 2), ("qwen2-qkv-bias", 2)]
+    ("family", "world"),
+    [
+        ("llama2-mha", 2),
+        ("llama2-mha", 4),
+        ("llama-biases", 2),
+        ("qwen2-qkv-bias", 2),
+        pytest.param("gemma3-two-ropes", 2, marks=pytest.mark.long),
+        pytest.param("cohere2-parallel", 2, marks=pytest.mark.long),
+    ],
 )
 def test_ranks_give_the_tokens_of_one(tmp_path: Path, family: str, world: int) -> None:
     reference = save_model(family, tmp_path / "model", intermediate_size=152)
@@ -81,3 +89,10 @@ def test_a_model_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
     save_model("llama2-mha", tmp_path / "model")
     with pytest.raises(ValueError, match="cannot be split over 3 tensor-parallel ranks"):
         load_model(EngineConfig(model=tmp_path / "model", pool_mb=2), Parallel(0, 3))
+
+
+@pytest.mark.parametrize("family", ["phi3-fused", "glm-partial-interleaved", "olmo2-norms-after"])
+def test_families_that_cannot_be_split_are_refused(tmp_path: Path, family: str) -> None:
+    save_model(family, tmp_path / "model", intermediate_size=152)
+    with pytest.raises(ValueError, match="cannot be split over tensor-parallel ranks"):
+        load_model(EngineConfig(model=tmp_path / "model", pool_mb=2), Parallel(0, 2))

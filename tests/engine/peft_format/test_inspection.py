@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import struct
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from lorikeet_testing import peft_files
 
 from lora_engine.peft_format import AdapterLimits, FormatError, SafetensorsFile, adapter_digest, inspect_adapter
 
@@ -57,6 +59,27 @@ def test_another_bases_adapter_is_named_as_such(tmp_path, geometry, tensors, sav
     assert problem.tensor == Q0_A
     assert problem.fix
     assert report.manifest is None
+
+
+def test_a_base_with_fused_projections_has_other_targets(tmp_path):
+    geometry = replace(peft_files.GEOMETRY, fused_qkv=1, fused_gate_up=1)
+    assert geometry.targets == ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+
+    def report(*targets):
+        folder = tmp_path / "_".join(targets)
+        folder.mkdir()
+        of = {
+            name.replace("self_attn.gate_up_proj", "mlp.gate_up_proj"): value
+            for name, value in peft_files.tensors(4, targets, geometry).items()
+        }
+        (folder / "adapter_model.safetensors").write_bytes(peft_files.safetensors_bytes(of))
+        (folder / "adapter_config.json").write_bytes(peft_files.config_bytes(4, targets))
+        return inspect_adapter(folder, geometry)
+
+    accepted = report("qkv_proj", "gate_up_proj", "o_proj")
+    assert accepted.ok, accepted.problems
+    refused = report("q_proj", "v_proj")
+    assert "LoRA is served on qkv_proj, o_proj, gate_up_proj, down_proj" in refused.problems[0].fix
 
 
 def test_many_misfits_are_summed_up_first(tmp_path, geometry, tensors, save):
