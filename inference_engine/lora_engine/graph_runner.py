@@ -130,6 +130,7 @@ class GraphRunner(Runner):
                 for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
                     self._graph(GraphShape(size, lora, tiles, groups))
         seconds = time.perf_counter() - started
+        torch.cuda.empty_cache()  # what the runs before each capture needed
         self.kept_bytes = free - torch.cuda.mem_get_info()[0]
         log.info(
             "captured %d decode graphs in %.1f s; they keep %.0f MiB",
