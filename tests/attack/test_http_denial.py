@@ -369,6 +369,21 @@ async def test_bodies_of_strangers_that_nobody_reads_count_as_requests(served: S
     client.writer.close()
 
 
+async def test_what_strangers_who_wait_send_is_not_held(served: Served) -> None:
+    """Also when the application waits for the body, and asks for more of it."""
+    served.table.rate = StrangerRate(per_s=1)
+    client = await served.connect()
+    client.send(post("/read", f"Content-Length: {8 << 20}"))
+    await eventually(lambda: len(served.scopes) == 1)
+    served.table.rate.spend(("address", "127.0.0.1"), 100)
+    client.send(b"x" * (8 << 20))
+    (connection,) = served.state.connections
+    await eventually(lambda: len(connection._delayed) > 0)
+    await asyncio.sleep(0.1)
+    assert len(connection._delayed) <= 1 << 20
+    client.writer.close()
+
+
 async def test_who_shows_a_key_does_not_wait_with_strangers(served: Served) -> None:
     served.table.rate = StrangerRate(per_s=0.001)
     served.table.rate.spend(("address", "127.0.0.1"), -1)

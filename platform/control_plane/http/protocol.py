@@ -162,6 +162,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._ask()
         if self._must_wait():
             self._delayed += data
+            self.flow.pause_reading()  # again, if the application has asked for more of a body
         else:
             self._take_up(data)
 
@@ -174,14 +175,13 @@ class BoundedHttp(HttpToolsProtocol):
         if self._delay is None and self._slot is not None:
             wait_s = self._slot.wait_s()
             if wait_s:
-                self.flow.pause_reading()
                 self._delay = self.loop.call_later(wait_s, self._go_on)
         return self._delay is not None
 
     def _go_on(self) -> None:
         self._delay = None
         if self._is_over() or self._must_wait():
-            return
+            return  # still paused
         data, self._delayed = bytes(self._delayed), bytearray()
         self.flow.resume_reading()
         self._take_up(data)
