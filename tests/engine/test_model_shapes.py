@@ -33,6 +33,13 @@ for _name, _shape in SHAPES.items():
 QUICK = ("Qwen2.5-7B", "Phi-2", "Gemma-3-1B")
 
 
+# Settings whose defaults no published model has.
+PUBLISHED = {
+    "granite": {
+        "attention_multiplier": 1 / 128, "embedding_multiplier": 12.0, "logits_scaling": 16.0,
+        "residual_multiplier": 0.22,
+    },
+}  # fmt: skip
 # In float32 too, each kernel compiled once more: what differs most.
 IN_FLOAT32 = (
     "SmolLM-135M", "Qwen2.5-0.5B", "Qwen2.5-7B", "Llama-2-13B", "Phi-2", "Phi-3-mini", "Gemma-2-2B", "Gemma-3-1B",
@@ -49,6 +56,7 @@ def configuration(name: str, shape: Shape, layers: int) -> ModelConfig:
             "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim, "vocab_size": shape.vocab,
             "max_position_embeddings": 1024, "tie_word_embeddings": True,
             "sliding_window": 48,
+            **PUBLISHED.get(family_of(name), {}),
         }
     )  # fmt: skip
 
