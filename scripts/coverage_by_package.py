@@ -40,7 +40,9 @@ def run(tree: Path, data: Path, tests: list[str], deselect: str) -> NoReturn:
     path = os.pathsep.join(str(tree / root) for root in SOURCE_ROOTS)
     environment = {**os.environ, "PYTHONPATH": path, "COVERAGE_FILE": str(data / "coverage")}
     coverage = [sys.executable, "-m", "coverage", "run", "--branch", "--parallel-mode", f"--source={sources}"]
-    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKS, "--timeout=120", *tests]
+    # Without --strict-markers: an older commit does not know all marks.
+    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--timeout=120"]
+    pytest = ["-m", "pytest", *options, "-m", MARKS, *tests]
     if deselect:
         pytest += ["-k", f"not ({deselect})"]
     command = [*coverage, f"--omit={NOT_COUNTED}", *pytest]
