@@ -35,8 +35,8 @@ END_TO_END = "e2e and not gpu and not long and not alone"
 END_TO_END_ALONE = "e2e and not gpu and not long and alone"
 BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engine", "tests/kernels")
 PLATFORM = ("tests/platform", "tests/attack")
-# Each worker has its own database, platform and connections; more than eight would be more than PostgreSQL lets in.
-CORES = min(max(os.cpu_count() or 2, 2), 8)
+# Each worker has a database and processes of its own, on one PostgreSQL of 200 connections: more were never tried.
+CORES = min(max(os.cpu_count() or 2, 2), 4)
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
 STEALING = ("-n", str(CORES), "--dist", "worksteal")
 # With half as many again: these wait for PostgreSQL, Redis and processes for half of their time.

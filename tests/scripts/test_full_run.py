@@ -114,7 +114,7 @@ def test_a_test_runs_in_the_stages_of_its_marks_and_in_one_at_least() -> None:
 
 def test_files_with_a_mark_are_found() -> None:
     """All of those that pytest would find, in whatever folder."""
-    assert "tests/attack/test_http_denial.py" in full_run.files_naming("mark.e2e", "tests")
-    assert "tests/e2e/test_run_local.py" in full_run.files_naming("mark.alone", "tests")
+    assert "tests/attack/test_http_denial.py" in full_run.files_naming("e2e", "tests/attack")
+    assert "tests/e2e/test_run_local.py" in full_run.files_naming("alone", "tests/e2e")
     assert "tests/platform/test_embedded.py" in full_run.files_naming("embedded", *full_run.PLATFORM)
     assert "tests/platform/test_schema_fuzz.py" not in full_run.files_naming("embedded", *full_run.PLATFORM)
