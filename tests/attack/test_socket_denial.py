@@ -230,16 +230,24 @@ async def test_messages_that_take_long_to_parse_are_charged_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_protocol, "_tenants", {})
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_PER_S", 0.001)
     _, writer, _ = await upgrade(served.port, "/tenant")
     consumer = InferenceConsumer()
     while "a tenant" not in websocket_protocol._tenants:
         await asyncio.sleep(0.005)
     consumer.scope = served.scopes[0]
-    names = {f"{number:x}": 0 for number in range(60_000)}
-    with pytest.raises(JsonError):
-        consumer.parse(json.dumps({"type": "resume", "after": names}))
     allowance = websocket_protocol._tenants["a tenant"]
-    assert allowance.level < websocket_protocol.TENANT_FRAMES_AT_ONCE - 20  # a millisecond
+    names = json.dumps({"type": "resume", "after": {f"{number:x}": 0 for number in range(60_000)}})
+    prose = json.dumps({"type": "ping", "of": "x" * 90_000})
+    writer.write(frame(TEXT, prose.encode()))
+    while not served.messages:
+        await asyncio.sleep(0.005)
+    assert allowance.level < websocket_protocol.TENANT_FRAMES_AT_ONCE - 40
+    consumer.parse(prose)  # the deposit comes back
+    assert allowance.level > websocket_protocol.TENANT_FRAMES_AT_ONCE - 30
+    with pytest.raises(JsonError):
+        consumer.parse(names)
+    assert allowance.level < websocket_protocol.TENANT_FRAMES_AT_ONCE - 50
     writer.close()
 
 

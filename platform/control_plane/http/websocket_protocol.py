@@ -24,10 +24,11 @@ FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
 """Of one websocket. A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
 FRAME_BYTES = 16 << 10
 TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE = 400.0, 1000.0
-"""Of all websockets of a tenant in this process. A frame with data counts one, another one for every `FRAME_BYTES` of
-what arrives, and another one for every `FRAME_CPU_S` that it takes to parse: 650 KB of JSON with 60,000 names take
-20 ms, in which the event loop serves nobody."""
+"""Of all websockets of a tenant in this process. A frame with data counts one, and another one for every `FRAME_CPU_S`
+that it takes to parse: 650 KB of JSON with 60,000 names take 20 ms, in which the event loop serves nobody. Until that
+is known, one for every `DEPOSIT_BYTES`, or each of many sockets would bring such a message at once."""
 FRAME_CPU_S = 50e-6
+DEPOSIT_BYTES = 2 << 10
 STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
 FRAGMENTS = 1024
 """Of one message."""
@@ -48,6 +49,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._held = bytearray()
         self._allowance = Allowance.full(STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, self.loop.time())
         self._tenant: Allowance | None = None
+        self._deposit = 0.0
         self._taken_up = 0
         self._wanted = False
         self._failed = False
@@ -61,9 +63,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._read()
 
     def charge(self, cpu_s: float) -> None:
-        """For the processor time that a message took."""
+        """For the processor time that the message took, instead of for its size."""
         if self._tenant is not None:
-            self._tenant.spend(cpu_s / FRAME_CPU_S)
+            self._tenant.spend(cpu_s / FRAME_CPU_S - self._deposit)
+            self._deposit = 0.0
 
     @property
     def _stranger(self) -> bool:
@@ -171,7 +174,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             del self._held[:PIECE]
             self._allowance.spend(len(piece) / FRAME_BYTES)
             if self._tenant is not None:
-                self._tenant.spend(len(piece) / FRAME_BYTES)
+                self._tenant.spend(len(piece) / DEPOSIT_BYTES)
+                self._deposit += len(piece) / DEPOSIT_BYTES
             self._taken_up += len(piece)
             super().data_received(piece)
             if self._stranger and self._taken_up > STRANGER_BYTES and not self.close_sent:
