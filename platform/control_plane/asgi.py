@@ -27,6 +27,7 @@ from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.errors import from_platform  # noqa: E402
 from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter  # noqa: E402
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
+from control_plane.http.caller_turns import CallerTurns  # noqa: E402
 from control_plane.http.edge import Edge  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
@@ -59,9 +60,8 @@ sockets = [
 ]
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_http = PathRouter(
-    gateway=GatewayHandler(), site=ResumableUploads(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
-)
+_site = CallerTurns(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
+_http = PathRouter(gateway=GatewayHandler(), site=ResumableUploads(_site))
 
 _no_socket = re_path("", cast(Any, no_socket))
 _routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _no_socket])})

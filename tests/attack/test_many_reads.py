@@ -1,0 +1,66 @@
+"""One caller's reads of the API beside everybody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from control_plane.http import caller_turns
+from control_plane.http.caller_turns import AT_ONCE, CallerTurns, caller_of
+
+
+class Site:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.working: list[str] = []
+        self.go = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.working.append(scope["path"])
+        await self.go.wait()
+
+
+def scope(path: str, key: str = "", method: str = "GET") -> dict[str, Any]:
+    headers = [(b"authorization", key.encode())] if key else []
+    return {"type": "http", "method": method, "path": path, "headers": headers, "client": ("192.0.2.1", 1)}
+
+
+async def test_a_caller_has_so_many_reads_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen long lists at once doubled the time to others' first tokens."""
+    site = Site()
+    turns: Any = CallerTurns(site)
+    many = [asyncio.ensure_future(turns(scope(f"/{number}", "Bearer a"), None, None)) for number in range(10)]
+    await asyncio.sleep(0)
+    assert len(site.working) == AT_ONCE
+    others = [("/other", "Bearer b", "GET"), ("/stranger", "", "GET"), ("/write", "Bearer a", "POST")]
+    asked = [asyncio.ensure_future(turns(scope(*other), None, None)) for other in others]
+    await asyncio.sleep(0)
+    assert site.working[AT_ONCE:] == ["/other", "/stranger", "/write"]
+    many[-1].cancel()  # who goes away while waiting takes nobody's turn
+    site.go.set()
+    await asyncio.gather(*many, *asked, return_exceptions=True)
+    assert len(site.working) == 12
+    assert not turns._turns
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads that are read slowly keep their turns."""
+    monkeypatch.setattr(caller_turns, "WAIT_S", 0.01)
+    site = Site()
+    turns: Any = CallerTurns(site)
+    many = [asyncio.ensure_future(turns(scope("/", "Bearer a"), None, None)) for _ in range(AT_ONCE + 1)]
+    async with asyncio.timeout(10):
+        while len(site.working) <= AT_ONCE:
+            await asyncio.sleep(0.001)
+    site.go.set()
+    await asyncio.gather(*many)
+    assert not turns._turns
+
+
+def test_strangers_are_told_apart_by_network() -> None:
+    one, other = scope("/"), {**scope("/"), "client": ("192.0.2.2", 1)}
+    assert caller_of(one) != caller_of(other)
+    assert caller_of({**one, "client": None}) is None
