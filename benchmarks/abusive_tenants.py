@@ -35,7 +35,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from background_fairness import Client, flood_uploads, flood_webhooks, owner
@@ -46,7 +48,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "abusive_tenants.jsonl"
 
 import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread  # noqa: E402
-from lorikeet_testing.web import WebProcess  # noqa: E402
+from lorikeet_testing.web import TenantAccess, WebProcess  # noqa: E402
 
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 2.0
 WARM_UP_S = 3.0
@@ -137,11 +139,17 @@ BY_THREADS: dict[str, tuple[Callable[[Abuser, int], None], int]] = {
 BY_JOBS = {"webhooks": flood_webhooks, "uploads": flood_uploads}
 
 
-def abuse(kind: str, url: str, key: str) -> None:
+def abuse(kind: str, url: str, access: TenantAccess) -> None:
     """The abuser's process: until its standard input ends; then it prints how it was answered."""
     take_lowest_priority()
+    if kind in BY_JOBS:
+        web: Any = SimpleNamespace(url=url, tenants={"acme": access})
+        found = BY_JOBS[kind](owner(web, "acme"), 20)
+        sys.stdin.read()
+        print(json.dumps(found), flush=True)
+        os._exit(0)
     act, threads = BY_THREADS[kind]
-    abuser, over = Abuser(url, key), threading.Event()
+    abuser, over = Abuser(url, access.key), threading.Event()
 
     def go_on(index: int) -> None:
         while not over.wait(PAUSE_S):
@@ -234,15 +242,8 @@ def measure(kind: str, seconds: float) -> dict[str, Any]:
 
 
 def beside_abuse(kind: str, web: WebProcess, good: Good, seconds: float) -> tuple[dict[str, list[float]], Any]:
-    if kind in BY_JOBS:
-        answers: dict[str, Any] = {}
-        flooding = threading.Thread(target=lambda: answers.update(BY_JOBS[kind](owner(web, "acme"), 20)))
-        flooding.start()
-        time.sleep(WARM_UP_S)
-        beside = good.measure(seconds)
-        flooding.join()
-        return beside, answers
-    command = [sys.executable, __file__, "--abuse", kind, "--url", web.url, "--key", web.tenants["acme"].key]
+    access = json.dumps(asdict(web.tenants["acme"]))
+    command = [sys.executable, __file__, "--abuse", kind, "--url", web.url, "--access", access]
     abuser = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(WARM_UP_S)
     beside = good.measure(seconds)
@@ -281,12 +282,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
     parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
     parser.add_argument("--dry", action="store_true", help="print only")
-    parser.add_argument("--abuse", choices=list(BY_THREADS), help=argparse.SUPPRESS)
+    parser.add_argument("--abuse", choices=[*BY_THREADS, *BY_JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
-    parser.add_argument("--key", help=argparse.SUPPRESS)
+    parser.add_argument("--access", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.abuse:
-        abuse(asked.abuse, asked.url, asked.key)
+        abuse(asked.abuse, asked.url, TenantAccess(**json.loads(asked.access)))
     for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
         report(kind, measure(kind, asked.seconds), asked.dry)
 
