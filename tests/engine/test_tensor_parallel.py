@@ -59,6 +59,7 @@ def run_rank(rank: int, world: int, folder: Path, model: Path, adapters: dict[st
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{world}", rank=rank, world_size=world)
     try:
         torch.save(generate(model, adapters, Parallel(rank, world, dist.group.WORLD)), folder / f"{world}-{rank}.pt")
+        dist.barrier()  # gloo aborts a process whose peer ends while they still talk
     finally:
         dist.destroy_process_group()
 

@@ -88,7 +88,7 @@ def caller() -> Any:
 
 def send(acting: Any, name: str, seed: int) -> Any:
     """An accepted version with the content of that seed."""
-    from control_plane.adapters.models import Upload
+    from control_plane.adapters.models import Upload, UploadState
     from control_plane.adapters.uploads import actions as uploads
     from control_plane.adapters.uploads import validation_job
     from control_plane.adapters.uploads.spool import SpooledFile
@@ -101,8 +101,12 @@ def send(acting: Any, name: str, seed: int) -> Any:
         spooled.flush()
         files.append(spooled)
     received = uploads.receive_upload(acting=acting, name=name, description="", files=list(files))
-    validation_job.validate_next()
-    decided = Upload.objects.select_related("version").get(pk=received.pk)
+    decided, end = received, time.monotonic() + LONGEST_S
+    while decided.state not in (UploadState.ACCEPTED, UploadState.REFUSED):
+        assert time.monotonic() < end, f"the upload stayed {decided.state}"
+        if not validation_job.validate_next():  # the other process may have taken it
+            time.sleep(0.01)
+        decided = Upload.objects.select_related("version").get(pk=received.pk)
     assert decided.version is not None, decided.reason
     return decided.version
 
