@@ -141,7 +141,7 @@ def send(org: Any, committing: Any, seed: int = 0) -> str:
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_tenants_second_check_at_once_is_nice(
+def test_the_checks_of_a_tenant_with_many_uploads_are_nice(
     acme: Any, globex: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two cores, another tenant's first check has one to itself."""
@@ -150,11 +150,23 @@ def test_a_tenants_second_check_at_once_is_nice(
     monkeypatch.setattr(validation_job, "_read", lambda *_: validation_job.Verdict(problem=uploads.GIVEN_UP))
     for org in (acme, acme, globex):
         send(org, committing)
-    first, theirs, second = uploads.claim_next(), uploads.claim_next(), uploads.claim_next()
-    assert first is not None and second is not None and theirs is not None
-    for claimed in (second, theirs):
+    first, theirs = uploads.claim_next(), uploads.claim_next()
+    assert first is not None and theirs is not None
+    for claimed in (first, theirs):  # another of the first one's waits
         validation_job.decide(*claimed)
-    assert asked == [validation_job.FURTHER_NICE, 0]
+    second = uploads.claim_next()
+    assert second is not None
+    validation_job.decide(*second)
+    assert asked == [validation_job.FURTHER_NICE, validation_job.NICE, validation_job.NICE]
+
+
+def test_a_check_has_its_priority_among_sessions_too() -> None:
+    """It is a session of its own, among which Linux shares the processor before it looks at `nice`."""
+    code = "from control_plane.adapters.uploads.validation_sandbox import lower_priority; lower_priority(7); "
+    code += "import os, pathlib; group = pathlib.Path('/proc/self/autogroup'); "
+    code += "print(os.nice(0), group.read_text() if group.exists() else 'nice 7')"
+    child = subprocess.run([sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True)
+    assert child.stdout.startswith("7 ") and child.stdout.rstrip().endswith("nice 7"), child.stderr
 
 
 @pytest.mark.usefixtures("queue")

@@ -170,9 +170,10 @@ def _validating() -> QuerySet[Upload]:
     return Upload.objects.filter(claims.claimed(), state=UploadState.VALIDATING)
 
 
-def has_others_running(upload: Upload) -> bool:
-    """Whether more of its tenant's are checked at this moment."""
-    return _validating().filter(tenant=upload.tenant_id).exclude(pk=upload.pk).exists()
+def has_others_undecided(upload: Upload) -> bool:
+    """Whether more of its tenant's are checked at this moment, or wait to be."""
+    undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
+    return undecided.filter(tenant=upload.tenant_id).exclude(pk=upload.pk).exists()
 
 
 def return_upload(upload: Upload) -> None:

@@ -32,8 +32,9 @@ from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import AdapterLimits
 
 logger = logging.getLogger(__name__)
-# A tenant's second check at once gets little processor time while another tenant's first wants it.
-FURTHER_NICE = 10
+# Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
+# one that has many.
+NICE, FURTHER_NICE = 5, 15
 CHILD = "control_plane.adapters.uploads.validation_sandbox"
 
 
@@ -106,7 +107,7 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
         "limits": asdict(limits_for(base, upload.tenant)),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
-        "nice": FURTHER_NICE if uploads.has_others_running(upload) else 0,
+        "nice": FURTHER_NICE if uploads.has_others_undecided(upload) else NICE,
     }
     try:
         child = _run(json.dumps(request), settings.validate_wall_s)
