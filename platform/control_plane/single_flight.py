@@ -1,17 +1,20 @@
 """Answers of the database that are remembered for a second, and longer while it is away.
 
-A write in this process forgets everything at once; one in another process counts after ``FRESH_S``. Refusals are not
-remembered. Concurrent questions share one look.
+A write in this process forgets what its tenant is told at once, one of the platform what all are; one in another
+process counts after ``FRESH_S``. Refusals are not remembered. Concurrent questions share one look.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from django.db import transaction
 
@@ -30,30 +33,51 @@ HURRY_FOR_S = 5.0
 HURRIED_S = 0.2
 MOST_KEPT = 10_000
 
-_writes = itertools.count(1)
-_last_write = 0
-_last_decision = 0
 _slow_at = float("-inf")
+
+
+@dataclass
+class _Writes:
+    """The writes of one kind: the number of the last one, and of the last that concerns each tenant."""
+
+    last: int = 0
+    of_tenant: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict(int))
+    of_all: int = 0
+    """The platform's."""
+
+    def note(self, tenant: UUID | None, number: int) -> None:
+        self.last = number
+        if tenant is None:
+            self.of_all = number
+        else:
+            self.of_tenant[tenant] = number
+
+    def last_for(self, tenant: UUID | None) -> int:
+        """For what is no tenant's, any write counts."""
+        return self.last if tenant is None else max(self.of_all, self.of_tenant.get(tenant, 0))
+
+
+_writes, _decisions, _lock = _Writes(), _Writes(), threading.Lock()
 
 
 def forget_after_commit(row: AuditEvent) -> None:
     """A listener of the audit log: every write has a row there."""
     # What the system does by itself takes nobody's access away.
     decided = row.actor_kind != ActorKind.SYSTEM
-    transaction.on_commit(forget if decided else look_again, robust=True)
+    transaction.on_commit(partial(forget if decided else look_again, row.tenant_id), robust=True)
 
 
-def look_again() -> None:
-    """What was remembered until now may be old."""
-    global _last_write
-    _last_write = next(_writes)
+def look_again(tenant: UUID | None = None) -> None:
+    """What was remembered until now of the tenant, or of all, may be old."""
+    with _lock:
+        _writes.note(tenant, _writes.last + 1)
 
 
-def forget() -> None:
-    """What was remembered until now counts no more, not even while the database is away."""
-    global _last_decision
-    look_again()
-    _last_decision = _last_write
+def forget(tenant: UUID | None = None) -> None:
+    """What was remembered until now of the tenant, or of all, counts no more, not even while the database is away."""
+    with _lock:
+        _writes.note(tenant, _writes.last + 1)
+        _decisions.note(tenant, _writes.last)
 
 
 @dataclass(frozen=True)
@@ -63,6 +87,7 @@ class _Known(Generic[T]):
     """The last one before the database was asked."""
     at: float
     """When it was asked, on the monotonic clock."""
+    tenant: UUID | None
 
     def is_younger_than(self, seconds: float) -> bool:
         return time.monotonic() <= self.at + seconds
@@ -86,18 +111,22 @@ class SingleFlightCache(Generic[T]):
 
     Those that are not ``worth_keeping`` are looked up anew by the next who asks. While the database is away or slow,
     older ones stand in for its answer, up to ``LORIKEET_DATABASE_GRACE_S`` and as long as they are ``still_good``.
+    tenant_of: whose writes make an answer old, by its key and itself; None for everybody's.
     """
 
     def __init__(
-        self, worth_keeping: Callable[[T], bool] = lambda _: True, still_good: Callable[[T], bool] = lambda _: True
+        self,
+        worth_keeping: Callable[[T], bool] = lambda _: True,
+        still_good: Callable[[T], bool] = lambda _: True,
+        tenant_of: Callable[[object, T], UUID | None] = lambda *_: None,
     ) -> None:
-        self._worth_keeping, self._still_good = worth_keeping, still_good
+        self._worth_keeping, self._still_good, self._tenant_of = worth_keeping, still_good, tenant_of
         self._known: dict[object, _Known[T]] = {}
         self._looks: dict[tuple[object, int], _Look[T]] = {}
 
     def peek(self, key: object) -> T | None:
         known = self._known.get(key)
-        if known is None or known.write != _last_write or not known.is_younger_than(FRESH_S):
+        if known is None or known.write < _writes.last_for(known.tenant) or not known.is_younger_than(FRESH_S):
             return None
         return known.answer
 
@@ -105,7 +134,7 @@ class SingleFlightCache(Generic[T]):
         """`look` runs on a database thread if the answer is not known."""
         if (known := self.peek(key)) is not None:
             return known
-        write = _last_write  # what is read from here on may be older than a later write
+        write = _writes.last  # what is read from here on may be older than a later write
         running = self._looks.get((key, write))
         if running is None:
             future = asyncio.ensure_future(self._ask(key, write, look))
@@ -131,7 +160,11 @@ class SingleFlightCache(Generic[T]):
 
     def _stand_in(self, key: object) -> _Known[T] | None:
         known = self._known.get(key)
-        if known is None or known.write < _last_decision or not known.is_younger_than(current().database_grace_s):
+        if (
+            known is None
+            or known.write < _decisions.last_for(known.tenant)
+            or not known.is_younger_than(current().database_grace_s)
+        ):
             return None
         return known if self._still_good(known.answer) else None
 
@@ -149,7 +182,7 @@ class SingleFlightCache(Generic[T]):
         if self._worth_keeping(answer):
             if len(self._known) >= MOST_KEPT:
                 del self._known[next(iter(self._known))]  # the one that was looked up longest ago
-            self._known[key] = _Known(answer, write, asked_at)
+            self._known[key] = _Known(answer, write, asked_at, self._tenant_of(key, answer))
         return answer
 
 

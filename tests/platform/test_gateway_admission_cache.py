@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -73,6 +74,23 @@ async def test_a_write_forgets_also_what_is_being_read() -> None:
     assert await fresh.get("k", look_while_somebody_writes) == "stale"
     assert fresh.peek("k") is None
     assert await fresh.get("k", Looks(["new"])) == "new"
+
+
+async def test_a_tenants_write_forgets_what_its_tenant_is_told() -> None:
+    """Another tenant's 150 uploads made every request wait for the database."""
+    ours, theirs = uuid4(), uuid4()
+    fresh: SingleFlightCache[str] = SingleFlightCache(tenant_of=lambda *_: ours)
+    look = Looks(["first", "second", "third"])
+    assert await fresh.get("k", look) == "first"
+    fresh_module.forget(theirs)
+    fresh_module.look_again(theirs)
+    assert fresh.peek("k") == "first"
+    fresh_module.forget(ours)
+    assert fresh.peek("k") is None
+    assert await fresh.get("k", look) == "second"
+    fresh_module.look_again()  # the platform's
+    assert fresh.peek("k") is None
+    assert await fresh.get("k", look) == "third"
 
 
 async def test_errors_are_not_remembered() -> None:

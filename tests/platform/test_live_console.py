@@ -12,7 +12,7 @@ import httpx
 import pytest
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.web import WebProcess
+from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection
 
 
@@ -136,10 +136,14 @@ async def test_ping_and_mistakes(web: WebProcess, people: dict[str, Signed]) -> 
 
 
 async def test_the_hosts_page(web: WebProcess) -> None:
-    answer = httpx.get(
-        f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["acme"].bearer, trust_env=False, timeout=30
-    )
-    (host,) = answer.json()
+    def host_with_both() -> Any:
+        answer = httpx.get(
+            f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["acme"].bearer, trust_env=False, timeout=30
+        )
+        (host,) = answer.json()
+        return host if len(host["adapters"]) == 2 else None
+
+    host = eventually(host_with_both, what="both adapters on the host's card")
     assert host["name"] == "local"
     assert host["state"] == "online"
     assert host["model"] == "fake-base"

@@ -6,6 +6,8 @@ revoked one is refused everywhere within a second; by a process that cannot reac
 from __future__ import annotations
 
 import hashlib
+from typing import cast
+from uuid import UUID
 
 from control_plane.access.principal import Principal
 from control_plane.gateway.admission import Admission, admit, authenticate
@@ -17,10 +19,14 @@ from control_plane.transcripts.queries import keeps_text
 
 class AdmissionCache:
     def __init__(self) -> None:
-        self._callers: SingleFlightCache[Principal] = SingleFlightCache(still_good=_key_is_usable)
+        self._callers: SingleFlightCache[Principal] = SingleFlightCache(
+            still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
+        )
         # A host may become ready at any moment, without a signal.
-        self._admissions: SingleFlightCache[Admission] = SingleFlightCache(lambda admission: bool(admission.hosts))
-        self._recording: SingleFlightCache[bool] = SingleFlightCache()
+        self._admissions: SingleFlightCache[Admission] = SingleFlightCache(
+            lambda admission: bool(admission.hosts), tenant_of=lambda _, admission: admission.principal.tenant.pk
+        )
+        self._recording: SingleFlightCache[bool] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
 
     async def caller(self, token: str | None) -> Principal:
         """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""

@@ -220,7 +220,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def access_recheck(self, message: dict[str, Any]) -> None:
         """From the channel layer: what the holder may do has changed."""
         assert self.caller is not None
-        forget()
+        forget(self.principal.tenant.pk if self.principal is not None else None)
         await self._look(run_db(self.caller.principal))
 
     async def cut(self, error: LorikeetError) -> None:
