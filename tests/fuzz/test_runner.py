@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -51,10 +52,24 @@ def test_a_slow_case_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         fuzz("slow", st.just(b""), lambda case: time.sleep(0.02))
 
 
+GROWS = "while input() == 'grow': held = b'x' * (256 << 20); print('grew', flush=True)"
+
+
 def test_growth_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a new process: the peak of this one may be higher than what a case adds."""
     monkeypatch.setattr(fuzzing, "GROWTH_BYTES", 64 << 20)
-    with pytest.raises(AssertionError, match="grew"):
-        fuzz("growth", st.just(b""), lambda case: len(b"x" * (256 << 20)) > 0)
+    with subprocess.Popen([sys.executable, "-c", GROWS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def run(case: bytes) -> None:
+            child.stdin.write(b"grow\n")  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+            child.stdout.readline()  # type: ignore[union-attr]
+
+        with pytest.raises(AssertionError, match="grew"):
+            fuzz("growth", st.just(b""), run, processes=[child.pid])
+        child.kill()
 
 
 def test_a_process_that_ends_fails() -> None:
