@@ -1,10 +1,10 @@
 """The reference pages of the documentation, made from the code each time the site is built (a hook of MkDocs).
 
-    API          frontend/openapi.json, which `make schema` keeps current
-    command line the argument parsers of `lorikeet` and of the engine
-    errors       every call in the sources that gives a code, a message and a fix
-    metrics      what the web process and an engine show to Prometheus, with nothing counted yet
-    settings     the fields of `control_plane/config.py`; what each is for, as docs/operations.md says it
+API          frontend/openapi.json, which `make schema` keeps current
+command line the argument parsers of `lorikeet` and of the engine
+errors       every call in the sources that gives a code, a message and a fix
+metrics      what the web process and an engine show to Prometheus, with nothing counted yet
+settings     the fields of `control_plane/config.py`; what each is for, as docs/operations.md says it
 """
 
 from __future__ import annotations

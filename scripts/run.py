@@ -14,7 +14,7 @@ BANNER = """
 
     Console    {url}
     Login      {email}  ·  {password}
-    API key    {key}
+    API key    {key}  ·  of the tenant {tenant}
     Logs       {logs}
 
   Try it:

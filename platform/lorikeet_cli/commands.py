@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,20 @@ def login(asked: Namespace) -> None:
     say(f"Logged in to {made.url} as {'a key' if made.key else 'a member'} of {made.tenant}. Kept in {where}.")
 
 
+def version() -> str:
+    try:
+        return metadata.version("lorikeet")
+    except metadata.PackageNotFoundError:
+        return "of a source tree"
+
+
+def _secret(prompt: str) -> str:
+    """Typed without echo, or the first line of what is piped in."""
+    return getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+
+
 def _with_key(url: str, asked: Namespace) -> Profile:
-    key = asked.key or os.environ.get("LORIKEET_KEY") or getpass.getpass("API key: ")
+    key = asked.key or os.environ.get("LORIKEET_KEY") or _secret("API key: ")
     if not asked.tenant:
         raise CliError("A key does not say which tenant it is of.", "Add --tenant with the tenant's short name.")
     return Profile(url, asked.tenant, key=key.strip())
@@ -43,7 +56,7 @@ def _with_key(url: str, asked: Namespace) -> Profile:
 
 def _with_password(url: str, asked: Namespace) -> Profile:
     email = asked.email or input("E-mail: ")
-    password = os.environ.get("LORIKEET_PASSWORD") or getpass.getpass("Password: ")
+    password = os.environ.get("LORIKEET_PASSWORD") or _secret("Password: ")
     session, tenants = log_in(url, email, password)
     if not asked.tenant and len(tenants) != 1:
         raise CliError(f"You are in {', '.join(tenants) or 'no tenant'}.", "Choose one with --tenant.")

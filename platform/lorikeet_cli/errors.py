@@ -8,9 +8,9 @@ from typing import Any
 class CliError(Exception):
     """What happened, and what to do."""
 
-    def __init__(self, message: str, fix: str = "", request_id: str = "", code: str = "") -> None:
+    def __init__(self, message: str, fix: str = "", request_id: str = "", code: str = "", param: str = "") -> None:
         super().__init__(message)
-        self.message, self.fix, self.request_id, self.code = message, fix, request_id, code
+        self.message, self.fix, self.request_id, self.code, self.param = message, fix, request_id, code, param
 
     @classmethod
     def of_answer(cls, status: int, body: Any) -> CliError:
@@ -23,4 +23,5 @@ class CliError(Exception):
             str(error.get("fix", "")),
             str(error.get("request_id") or ""),
             str(error.get("code", "")),
+            str(error.get("param") or ""),
         )

@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
         description="Adapters, keys and usage of a Lorikeet server. LORIKEET_URL, LORIKEET_TENANT and LORIKEET_KEY "
         "in the environment stand in for `login`.",
     )
+    top.add_argument("--version", action="version", version=f"lorikeet {commands.version()}")
     verbs = top.add_subparsers(required=True, metavar="command")
 
     def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
@@ -52,6 +53,7 @@ def _upload(verb: argparse.ArgumentParser) -> None:
 
 def _keys(verb: argparse.ArgumentParser) -> None:
     actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="list them, as without an action")
     create = actions.add_parser("create", help="make a key; its secret is printed once")
     create.add_argument("name")
     create.add_argument("--scope", action="append", help="again for each; by default all that keys may have")
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asked.run(asked)
     except CliError as error:
-        commands.say("\n".join(filter(None, [error.message, error.fix, _request(error)])))
+        commands.say("\n".join(filter(None, [error.message, error.fix, _field(error), _request(error)])))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -82,6 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # `lorikeet usage | head` has read enough
         return 0
     return 0
+
+
+def _field(error: CliError) -> str:
+    """Which field the server means, where its words do not name it."""
+    return f"(field {error.param})" if error.param and error.param not in error.message else ""
 
 
 def _request(error: CliError) -> str:

@@ -90,6 +90,7 @@ def test_keys(member: Run, access: Access) -> None:
     with httpx.Client(base_url=access.url, headers=bearer, timeout=60, trust_env=False) as robot:
         assert robot.get("/v1/models").status_code == 200
         assert "for a robot" in member("keys").stdout
+        assert "for a robot" in member("keys", "list").stdout
         member("keys", "revoke", "for a robot")
         assert robot.get("/v1/models").status_code == 401
     assert "0 active keys" in member("keys", "revoke", "for a robot", fails=True).stderr

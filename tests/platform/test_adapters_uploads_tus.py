@@ -30,6 +30,8 @@ from control_plane.db import run_db
 from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
 @pytest.fixture
 def archive() -> bytes:
     return tar_of(adapter_files())
@@ -78,6 +80,19 @@ async def test_creation_with_upload(acme: Any, key: str, queue: Any, archive: by
     answer = await ask("POST", acme.path("uploads/resumable"), headers, archive, key=key)
     assert (answer.status, answer.headers["upload-offset"]) == (201, str(len(archive)))
     assert queue.names() == ["validate_next"]
+
+
+async def test_extensions_that_are_not_served_are_refused_by_name(acme: Any, key: str) -> None:
+    for header, value in (("Upload-Concat", "partial"), ("Upload-Defer-Length", "1")):
+        answer = await ask("POST", acme.path("uploads/resumable"), {**creation(9), header.lower(): value}, key=key)
+        assert (answer.status, answer.code) == (400, "extension_not_served")
+        assert header in str(answer.body)
+    assert not await run_db(Upload.objects.exists)
+
+
+async def test_wrong_methods_say_which_are_right(acme: Any, key: str) -> None:
+    answer = await ask("PATCH", acme.path("uploads/resumable"), TUS, key=key)
+    assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
 
 
 async def test_dropped_connection(acme: Any, key: str, queue: Any, archive: bytes) -> None:

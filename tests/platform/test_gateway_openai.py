@@ -384,6 +384,7 @@ def test_unknown_addresses_and_methods(web: WebProcess) -> None:
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_url")
     wrong = httpx.get(f"{web.url}/v1/chat/completions", headers=headers, trust_env=False, timeout=30)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert wrong.headers["allow"] == "POST"
 
 
 # -- going away ----------------------------------------------------------------------

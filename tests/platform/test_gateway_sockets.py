@@ -160,6 +160,8 @@ async def test_mistakes_leave_the_socket_open(socket: ClientConnection) -> None:
     await socket.send(b"\x00\x01")
     assert (await receive(socket))["error"]["code"] == "malformed_message"
     await socket.send(json.dumps({"type": "cancel", "id": "nobody"}))
+    unknown = await receive(socket)
+    assert (unknown["type"], unknown["id"], unknown["error"]["code"]) == ("error", "nobody", "unknown_generation")
     await socket.send(json.dumps({"type": "ping"}))
     assert (await receive(socket))["type"] == "pong"
 

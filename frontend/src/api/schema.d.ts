@@ -1269,8 +1269,7 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         AcceptInvitationRequest: {
-            /** @default  */
-            name: string;
+            name?: string;
             /** @description For a new account. */
             password?: string;
             token: string;
@@ -1587,8 +1586,8 @@ export interface components {
             service_tier?: unknown;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
-            /** @default false */
-            stream: boolean;
+            /** @description By default false. */
+            stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             temperature?: number | null;
             top_k?: number | null;
@@ -1617,23 +1616,14 @@ export interface components {
         /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
         ChatMessage: {
             annotations?: unknown[] | null;
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            audio: null;
+            /** @enum {unknown|null} */
+            audio?: null;
             content: string | components["schemas"]["ContentPartText"][];
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            function_call: null;
+            /** @enum {unknown|null} */
+            function_call?: null;
             name?: string | null;
-            /**
-             * @default null
-             * @enum {unknown|null}
-             */
-            refusal: null;
+            /** @enum {unknown|null} */
+            refusal?: null;
             /** @enum {string} */
             role: "system" | "developer" | "user" | "assistant";
             tool_calls?: unknown[] | null;
@@ -1681,8 +1671,8 @@ export interface components {
             service_tier?: unknown;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
-            /** @default false */
-            stream: boolean;
+            /** @description By default false. */
+            stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             temperature?: number | null;
             top_k?: number | null;
@@ -2088,10 +2078,9 @@ export interface components {
             inter_token_ms?: number | null;
             /**
              * Format: double
-             * @description Share of requests that should meet each.
-             * @default 0.99
+             * @description Share of requests that should meet each. By default 0.99.
              */
-            target: number;
+            target?: number;
         };
         LoginRequest: {
             /** Format: email */
@@ -2154,11 +2143,8 @@ export interface components {
         NewBaseModelRequest: {
             /** @description The base model that this host serves at the moment. */
             host: string;
-            /**
-             * @description Adapters of the base model so far are right for this one: the same, saved anew.
-             * @default false
-             */
-            keep_adapters: boolean;
+            /** @description Adapters of the base model so far are right for this one: the same, saved anew. By default false. */
+            keep_adapters?: boolean;
         };
         /** @description `from` and `to`, or the last `days`. */
         NewExportRequest: {
@@ -2171,8 +2157,8 @@ export interface components {
         };
         NewExportScheduleRequest: {
             cadence: components["schemas"]["Cadence"];
-            /** @default day */
-            grain: components["schemas"]["Grain"];
+            /** @description By default day. */
+            grain?: components["schemas"]["Grain"];
         };
         NewInvitationRequest: {
             /** Format: email */
@@ -2195,17 +2181,13 @@ export interface components {
         };
         /** @description The multipart form of a new upload. */
         NewUploadRequest: {
-            /** @default  */
-            description: string;
+            description?: string;
             /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
             files: string[];
             /** @description The adapter; made if there is none. */
             name: string;
-            /**
-             * @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused.
-             * @default
-             */
-            sha256: string;
+            /** @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused. */
+            sha256?: string;
         };
         /** @description An engine host by its last heartbeat, with every tenant's adapters. */
         OperatorHost: {
@@ -2448,11 +2430,8 @@ export interface components {
          */
         Role: "owner" | "admin" | "developer" | "viewer";
         RotateApiKeyRequest: {
-            /**
-             * @description Seconds for which the old secret is still accepted.
-             * @default 86400
-             */
-            grace_s: number;
+            /** @description Seconds for which the old secret is still accepted. By default 86400. */
+            grace_s?: number;
         };
         Session: {
             authenticated: boolean;
@@ -2574,10 +2553,10 @@ export interface components {
             limit_bytes: number | null;
         };
         StreamOptions: {
-            /** @default false */
-            include_obfuscation: boolean;
-            /** @default false */
-            include_usage: boolean;
+            /** @description By default false. */
+            include_obfuscation?: boolean;
+            /** @description By default false. */
+            include_usage?: boolean;
         };
         /** @description Of one key. The tenant's limits hold besides. */
         TenantLimits: {
@@ -2940,10 +2919,9 @@ export interface components {
             url: string;
         };
         WebhookSettingsRequest: {
-            /** @default true */
-            active: boolean;
-            /** @default  */
-            description: string;
+            /** @description By default true. */
+            active?: boolean;
+            description?: string;
             /** @description Which types to send; empty = all. */
             events?: components["schemas"]["EventType"][];
             /** @description https only, at a public address. */
@@ -2974,7 +2952,17 @@ export interface components {
             url: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description What happened, and what to do. */
+        Error: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorResponse"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -3011,6 +2999,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3035,6 +3024,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3043,6 +3034,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_invitation: {
@@ -3066,6 +3059,9 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationDetails"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3074,6 +3070,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3082,6 +3080,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_operator_audit: {
@@ -3114,6 +3114,11 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_operator_audit_csv: {
@@ -3152,6 +3157,10 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_base_model: {
@@ -3171,6 +3180,9 @@ export interface operations {
                     "application/json": components["schemas"]["BaseModel"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3179,6 +3191,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_base_model: {
@@ -3210,6 +3224,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3226,6 +3242,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3234,6 +3253,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            507: components["responses"]["Error"];
         };
     };
     list_all_hosts: {
@@ -3253,6 +3273,11 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorHost"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_operator_prices: {
@@ -3272,6 +3297,11 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     publish_prices: {
@@ -3303,6 +3333,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3311,6 +3343,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_operator_report: {
@@ -3335,6 +3372,8 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorReport"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3343,6 +3382,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_tenant_statement: {
@@ -3375,6 +3416,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3383,6 +3426,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_tenant_limits: {
@@ -3404,6 +3449,9 @@ export interface operations {
                     "application/json": components["schemas"]["TenantLimits"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3412,6 +3460,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_tenant_limits: {
@@ -3445,6 +3495,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3453,6 +3505,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     set_tenant_weight: {
@@ -3486,6 +3543,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3494,6 +3553,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_operator_csv: {
@@ -3527,6 +3591,10 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     change_password: {
@@ -3558,6 +3626,10 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3566,6 +3638,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     forgot_password: {
@@ -3588,6 +3662,11 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3596,6 +3675,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     reset_password: {
@@ -3626,6 +3707,10 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3634,6 +3719,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_session: {
@@ -3653,6 +3740,11 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     log_in: {
@@ -3676,6 +3768,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            400: components["responses"]["Error"];
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3684,6 +3777,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            403: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3692,6 +3788,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     log_out: {
@@ -3711,6 +3809,12 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_adapters: {
@@ -3732,6 +3836,12 @@ export interface operations {
                     "application/json": components["schemas"]["AdapterSummary"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_adapter: {
@@ -3754,6 +3864,9 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3762,6 +3875,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     archive_adapter: {
@@ -3783,6 +3898,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3791,6 +3909,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     set_alias: {
@@ -3826,6 +3947,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3842,6 +3965,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     remove_alias: {
@@ -3864,6 +3992,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3880,6 +4011,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_canary: {
@@ -3903,6 +4037,9 @@ export interface operations {
                     "application/json": components["schemas"]["CanaryComparison"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3911,6 +4048,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_canary: {
@@ -3946,6 +4085,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3962,6 +4103,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     stop_canary: {
@@ -3984,6 +4130,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3992,6 +4141,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     roll_back_alias: {
@@ -4015,6 +4167,9 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4031,6 +4186,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_version: {
@@ -4054,6 +4212,9 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4062,6 +4223,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     delete_version: {
@@ -4084,6 +4247,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4100,6 +4266,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     archive_version: {
@@ -4123,6 +4292,9 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4139,6 +4311,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     promote_version: {
@@ -4162,6 +4337,9 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4178,6 +4356,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     restage_version: {
@@ -4201,6 +4382,9 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4217,6 +4401,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     restore_version: {
@@ -4240,6 +4427,8 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4264,6 +4453,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_archived_adapters: {
@@ -4285,6 +4477,12 @@ export interface operations {
                     "application/json": components["schemas"]["ArchivedAdapter"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     delete_archived_adapter: {
@@ -4306,6 +4504,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4314,6 +4515,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     restore_adapter: {
@@ -4336,6 +4540,8 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4360,6 +4566,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_audit: {
@@ -4392,6 +4601,12 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_audit_csv: {
@@ -4430,6 +4645,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_export_schedules: {
@@ -4451,6 +4671,12 @@ export interface operations {
                     "application/json": components["schemas"]["ExportSchedule"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     add_export_schedule: {
@@ -4484,6 +4710,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     delete_export_schedule: {
@@ -4505,6 +4739,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4513,6 +4750,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_exports: {
@@ -4534,6 +4774,12 @@ export interface operations {
                     "application/json": components["schemas"]["Export"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     request_export: {
@@ -4567,6 +4813,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4575,6 +4824,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_export: {
@@ -4597,6 +4851,9 @@ export interface operations {
                     "application/json": components["schemas"]["Export"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4605,6 +4862,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     download_export: {
@@ -4627,6 +4886,9 @@ export interface operations {
                     "application/gzip": string;
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4643,6 +4905,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_hosts: {
@@ -4664,6 +4928,12 @@ export interface operations {
                     "application/json": components["schemas"]["Host"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_invitations: {
@@ -4685,6 +4955,12 @@ export interface operations {
                     "application/json": components["schemas"]["Invitation"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     invite: {
@@ -4710,6 +4986,8 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedInvitation"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4734,6 +5012,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     revoke_invitation: {
@@ -4755,6 +5038,8 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4779,6 +5064,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_keys: {
@@ -4800,6 +5088,12 @@ export interface operations {
                     "application/json": components["schemas"]["ApiKey"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     create_key: {
@@ -4833,6 +5127,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     revoke_key: {
@@ -4854,6 +5156,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4862,6 +5167,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     change_key: {
@@ -4896,6 +5204,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4920,6 +5229,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     set_key_limits: {
@@ -4954,6 +5268,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4962,6 +5278,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     rotate_key: {
@@ -4996,6 +5317,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5020,6 +5342,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_limits: {
@@ -5041,6 +5368,12 @@ export interface operations {
                     "application/json": components["schemas"]["UsageAgainstLimits"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_members: {
@@ -5062,6 +5395,12 @@ export interface operations {
                     "application/json": components["schemas"]["Member"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     remove_member: {
@@ -5083,6 +5422,8 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5107,6 +5448,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     change_role: {
@@ -5133,6 +5477,8 @@ export interface operations {
                     "application/json": components["schemas"]["Member"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5157,6 +5503,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     leave_tenant: {
@@ -5177,6 +5528,10 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5185,6 +5540,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_models: {
@@ -5206,6 +5564,12 @@ export interface operations {
                     "application/json": components["schemas"]["Model"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_overview: {
@@ -5227,6 +5591,12 @@ export interface operations {
                     "application/json": components["schemas"]["Overview"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_prices: {
@@ -5248,6 +5618,12 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_recording: {
@@ -5269,6 +5645,12 @@ export interface operations {
                     "application/json": components["schemas"]["Recording"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_recording: {
@@ -5302,6 +5684,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_refusals: {
@@ -5326,6 +5716,12 @@ export interface operations {
                     "application/json": components["schemas"]["RefusalPage"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_requests: {
@@ -5350,6 +5746,12 @@ export interface operations {
                     "application/json": components["schemas"]["RequestPage"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_transcript: {
@@ -5372,6 +5774,9 @@ export interface operations {
                     "application/json": components["schemas"]["Transcript"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5380,6 +5785,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_slo: {
@@ -5411,6 +5818,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_slo: {
@@ -5444,6 +5856,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     make_socket_ticket: {
@@ -5465,6 +5885,13 @@ export interface operations {
                     "application/json": components["schemas"]["SocketTicket"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_statement: {
@@ -5497,6 +5924,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_storage: {
@@ -5518,6 +5950,12 @@ export interface operations {
                     "application/json": components["schemas"]["Storage"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     delete_transcripts: {
@@ -5538,6 +5976,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_uploads: {
@@ -5559,6 +6004,12 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     create_upload: {
@@ -5592,6 +6043,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -5600,6 +6054,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            415: components["responses"]["Error"];
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5608,6 +6063,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_upload: {
@@ -5630,6 +6087,9 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5638,6 +6098,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_usage: {
@@ -5661,6 +6123,12 @@ export interface operations {
                     "application/json": components["schemas"]["UsageReport"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_usage_csv: {
@@ -5696,6 +6164,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_webhooks: {
@@ -5717,6 +6190,12 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     create_webhook: {
@@ -5750,6 +6229,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5758,6 +6240,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_webhook: {
@@ -5780,6 +6267,9 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5788,6 +6278,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     change_webhook: {
@@ -5822,6 +6314,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5830,6 +6324,11 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     delete_webhook: {
@@ -5851,6 +6350,9 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5859,6 +6361,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_deliveries: {
@@ -5881,6 +6386,9 @@ export interface operations {
                     "application/json": components["schemas"]["Delivery"][];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5889,6 +6397,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     replay_delivery: {
@@ -5912,6 +6422,9 @@ export interface operations {
                     "application/json": components["schemas"]["Delivery"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5928,6 +6441,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     rotate_webhook_secret: {
@@ -5950,6 +6465,9 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookWithSecret"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5958,6 +6476,9 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     test_webhook: {
@@ -5980,6 +6501,9 @@ export interface operations {
                     "application/json": components["schemas"]["Delivery"];
                 };
             };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5996,6 +6520,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     create_chat_completion: {
@@ -6052,7 +6578,31 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6068,7 +6618,23 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6132,7 +6698,31 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6148,7 +6738,23 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6175,6 +6781,14 @@ export interface operations {
                     "application/json": components["schemas"]["ModelList"];
                 };
             };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6192,6 +6806,22 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6220,6 +6850,14 @@ export interface operations {
                     "application/json": components["schemas"]["ModelCard"];
                 };
             };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6237,6 +6875,22 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -33,11 +33,22 @@ class TenantNotFoundError(NotFoundError):
         )
 
 
+class KeyOfAnotherTenantError(NotFoundError):
+    """The same, to a key: it has no session, and may know the name of its own tenant."""
+
+    def __init__(self, slug: str, own: str) -> None:
+        super().__init__(
+            f'This API key belongs to no tenant called "{slug}".',
+            f'It is a key of "{own}": use that name in the address, or a key of the tenant that you mean.',
+            code="tenant_not_found",
+        )
+
+
 def enter(slug: str, *, user: User | None, key_principal: Principal | None) -> Principal:
     """The caller within tenant `slug`. Raises NotAuthenticatedError (401) or TenantNotFoundError (404)."""
     if key_principal is not None:
         if key_principal.tenant.slug != slug:
-            raise TenantNotFoundError(slug)
+            raise KeyOfAnotherTenantError(slug, key_principal.tenant.slug)
         return key_principal
     if user is None:
         raise NotAuthenticatedError

@@ -37,11 +37,17 @@ class AuditPageSerializer(serializers.Serializer[Any]):
 
 class AuditMatchSerializer(serializers.Serializer[Any]):
     action = serializers.CharField(
-        required=False, max_length=64, default="", help_text='"key.create", or "key" for all of that noun.'
+        required=False,
+        max_length=64,
+        allow_blank=True,
+        default="",
+        help_text='"key.create", or "key" for all of that noun.',
     )
-    actor = serializers.CharField(required=False, max_length=254, default="", help_text="Part of who did it.")
+    actor = serializers.CharField(
+        required=False, max_length=254, allow_blank=True, default="", help_text="Part of who did it."
+    )
     target = serializers.CharField(
-        required=False, max_length=200, default="", help_text="Part of the subject's name, or its id."
+        required=False, max_length=200, allow_blank=True, default="", help_text="Part of the subject's name, or its id."
     )
     since = serializers.DateTimeField(required=False, default=None)
     until = serializers.DateTimeField(required=False, default=None)
@@ -49,7 +55,11 @@ class AuditMatchSerializer(serializers.Serializer[Any]):
 
 class _OfAnyTenant(serializers.Serializer[Any]):
     tenant = serializers.CharField(
-        required=False, max_length=48, default="", help_text='A tenant\'s short name; "-" for what belongs to none.'
+        required=False,
+        max_length=48,
+        allow_blank=True,
+        default="",
+        help_text='A tenant\'s short name; "-" for what belongs to none.',
     )
 
 

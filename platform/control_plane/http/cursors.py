@@ -14,12 +14,21 @@ from rest_framework import serializers
 from control_plane.errors import LorikeetError
 
 M = TypeVar("M", bound=models.Model)
-PAGE_PARAMETERS = [OpenApiParameter("limit", int, default=50), OpenApiParameter("cursor", str)]
+MOST_ROWS = 200
+LONGEST_CURSOR = 64
+PAGE_PARAMETERS = [
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}),
+    OpenApiParameter("cursor", {"type": "string", "minLength": 1, "maxLength": LONGEST_CURSOR}),
+]
+
+
+def days_parameter(most: int) -> OpenApiParameter:
+    return OpenApiParameter("days", {"type": "integer", "minimum": 1, "maximum": most, "default": 30})
 
 
 class PageQuery(serializers.Serializer[dict[str, object]]):
-    limit = serializers.IntegerField(min_value=1, max_value=200, default=50)
-    cursor = serializers.CharField(max_length=64, required=False, default=None, allow_null=True)
+    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, default=50)
+    cursor = serializers.CharField(max_length=LONGEST_CURSOR, required=False, default=None, allow_null=True)
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,26 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.csv_files import CSV, csv_answer
+from control_plane.http.cursors import days_parameter
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.reports.operator import operator_report
-from control_plane.reports.requests import read_span
+from control_plane.reports.requests import LONGEST_DAYS, read_span
 from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.reports.statements import statement
 from control_plane.reports.usage_csv import UsageTable
 from control_plane.usage.sums import today
 
 SPAN = [
-    OpenApiParameter("days", int, default=30),
+    days_parameter(LONGEST_DAYS),
     OpenApiParameter("from", date, description="With `to`, instead of `days`."),
     OpenApiParameter("to", date),
 ]
 GRAIN = OpenApiParameter("grain", str, enum=["day", "hour"], default="day")
-MONTH = OpenApiParameter("month", str, description="Like 2026-05; by default the present month (UTC).")
+MONTH = OpenApiParameter(
+    "month",
+    {"type": "string", "pattern": r"^\d{4}-\d{2}$"},
+    description="Like 2026-05; by default the present month (UTC).",
+)
 
 
 def month_asked(request: Request) -> str:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
+from control_plane.http.cursors import days_parameter
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.slo.actions import set_objective, set_weight
 from control_plane.slo.queries import attainment
 from control_plane.slo.serializers import LatencyObjectivesSerializer, SloReportSerializer, TenantWeightSerializer
 from control_plane.tenants.roles import Capability
 
+MOST_DAYS = 90
+
 
 class _DaysQuery(serializers.Serializer[dict[str, int]]):
-    days = serializers.IntegerField(min_value=1, max_value=90, default=30)
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
 
 
 class SloView(TenantView):
@@ -27,7 +30,7 @@ class SloView(TenantView):
 
     @extend_schema(
         operation_id="read_slo",
-        parameters=[OpenApiParameter("days", int, default=30)],
+        parameters=[days_parameter(MOST_DAYS)],
         responses={200: SloReportSerializer, 400: ErrorResponseSerializer},
         tags=["slo"],
     )

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
-from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
+from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
 from control_plane.http.serializers import validated
 from control_plane.usage import queries
 from control_plane.usage.serializers import RequestPageSerializer, UsageReportSerializer
 
+MOST_DAYS = 366
+
 
 class _UsageQuery(serializers.Serializer[dict[str, int]]):
-    days = serializers.IntegerField(min_value=1, max_value=366, default=30)
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
 
 
 class UsageView(TenantView):
     @extend_schema(
         operation_id="read_usage",
-        parameters=[OpenApiParameter("days", int, default=30)],
+        parameters=[days_parameter(MOST_DAYS)],
         responses=UsageReportSerializer,
         tags=["usage"],
     )

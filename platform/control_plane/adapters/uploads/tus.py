@@ -85,6 +85,14 @@ class BeyondLengthError(TusError):
         )
 
 
+class WrongMethodError(TusError):
+    def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(
+            "method_not_allowed", f"{method} is not allowed here.", f"Send {', '.join(allowed)}.", status=405
+        )
+        self.allowed = ", ".join(allowed)
+
+
 @dataclass(frozen=True)
 class Call:
     """One request: who asks, and its two ends."""
@@ -136,6 +144,8 @@ async def _refuse(scope: Scope, send: Send, error: LorikeetError, request_id: st
     own = {"tus_version": tus_headers.VERSION} if error.status == 412 else {}
     if isinstance(error, OffsetConflictError):
         own = {"upload_offset": str(error.offset)}
+    if isinstance(error, WrongMethodError):
+        own = {"allow": error.allowed}
     close = scope["method"] in ("POST", "PATCH") and (declared is None or declared > DRAIN_BYTES)
     await send_refusal(send, error, request_id, close=close, headers=_encoded(own))
 
@@ -143,13 +153,12 @@ async def _refuse(scope: Scope, send: Send, error: LorikeetError, request_id: st
 def _handler(method: str, upload_id: UUID | None) -> Callable[[Call], Awaitable[None]]:
     handlers = {"POST": _create} if upload_id is None else {"HEAD": _head, "PATCH": _patch, "DELETE": _delete}
     if method not in handlers:
-        raise TusError(
-            "method_not_allowed", f"{method} is not allowed here.", f"Send {', '.join(handlers)}.", status=405
-        )
+        raise WrongMethodError(method, (*handlers, "OPTIONS"))
     return handlers[method]
 
 
 async def _create(call: Call) -> None:
+    tus_headers.refuse_unserved(call.headers)
     length, limit = tus_headers.number(call.headers, "Upload-Length"), current().upload_max_bytes + MULTIPART_OVERHEAD
     if length > limit:
         raise BodyTooLargeError(limit, upload=True)

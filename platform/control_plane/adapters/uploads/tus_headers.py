@@ -91,6 +91,25 @@ def number(headers: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
+_UNSERVED = {
+    "upload-concat": ("concatenation", "Send the archive as one upload; it may be sent in any number of pieces."),
+    "upload-defer-length": ("creation-defer-length", "Say the archive's size in Upload-Length."),
+}
+
+
+def refuse_unserved(headers: Mapping[str, str]) -> None:
+    """Raises TusError (400) for the header of an extension that would change what the upload is."""
+    for name, (extension, fix) in _UNSERVED.items():
+        if name in headers:
+            title = name.title()
+            raise TusError(
+                "extension_not_served",
+                f"{title} belongs to tus's extension {extension}, which is not served here.",
+                fix,
+                param=title,
+            )
+
+
 def require_version(headers: Mapping[str, str]) -> None:
     """Raises TusError (412)."""
     if headers.get("tus-resumable") != VERSION:

@@ -148,6 +148,11 @@ def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
     return {"token": entry.token, "logprob": entry.logprob, "bytes": list(entry.token_bytes)}
 
 
+def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
+    """Of a choice's next tokens, by themselves: for a socket."""
+    return shape._details(entries) if isinstance(shape, ChatShape) else shape._details(index, entries)
+
+
 async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str, Any]:
     """Wait for the end. Raises the ``HostError`` it ended with."""
     grown = [Choice() for _ in range(choices)]

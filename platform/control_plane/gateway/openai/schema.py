@@ -24,6 +24,12 @@ STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "Wit
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
+# Whatever is asked; and of what an engine answers: a client too slow, an Idempotency-Key in use or used for something
+# else, an adapter that overflows, an engine that failed, a deadline that passed.
+_ANY = ("400", "401", "403", "404", "429", "503")
+_GENERATES = ("408", "409", "413", "422", "500", "504")
+
+
 def add_inference(result: Json, **_of_the_generator: object) -> Json:
     """A post-processing hook of drf-spectacular, which knows views of its own kind only."""
     schemas: Json = result["components"]["schemas"]
@@ -54,7 +60,7 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
 def _operation(
     schemas: Json, name: str, description: str, answer: type[BaseModel], asked: type[BaseModel] | None = None
 ) -> Json:
-    statuses = ("400", "401", "403", "404", "413", "429", "503") if asked else ("401", "403", "404")
+    statuses = (*_ANY, *_GENERATES) if asked else _ANY
     content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked else {})}
     error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
     operation: Json = {

@@ -56,7 +56,13 @@ def endpoint(*methods: str) -> Callable[[View], View]:
 
 def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
     allowed = " or ".join(methods)
-    return ApiError(405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}.")
+    return ApiError(
+        405,
+        "method_not_allowed",
+        f"{request.method} is not allowed here.",
+        f"Send {allowed}.",
+        headers={"Allow": ", ".join(methods)},
+    )
 
 
 @endpoint("POST")

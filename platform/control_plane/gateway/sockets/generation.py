@@ -17,7 +17,7 @@ from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
-from control_plane.gateway.openai.response_writers import usage_json
+from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, logprobs_json, usage_json
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
@@ -113,8 +113,9 @@ class SocketGeneration:
             await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
             if self._cancelled:
                 generation.abort()
+            shape = _shape(asked)
             async for chunks in generation:
-                await self._deltas(chunks)
+                await self._deltas(chunks, shape)
             await self._done(generation, asked.total_choices)
 
     def _read(self) -> ChatCompletionRequest | CompletionRequest:
@@ -122,11 +123,13 @@ class SocketGeneration:
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
         return read_parameters(_kind(body), body)
 
-    async def _deltas(self, chunks: Sequence[Chunk]) -> None:
+    async def _deltas(self, chunks: Sequence[Chunk], shape: ChatShape | CompletionShape) -> None:
         for chunk in chunks:
             if chunk.finish_reason:
                 self._reasons[chunk.choice] = chunk.finish_reason
-            logprobs = f',"logprobs":{encode(_logprobs(chunk.logprobs))}' if chunk.logprobs else ""
+            logprobs = (
+                f',"logprobs":{encode(logprobs_json(shape, chunk.choice, chunk.logprobs))}' if chunk.logprobs else ""
+            )
             await self._send_numbered(
                 "delta",
                 f'"choice":{chunk.choice},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}',
@@ -172,6 +175,13 @@ def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionReq
     return CompletionRequest if "prompt" in body else ChatCompletionRequest
 
 
+def _shape(asked: ChatCompletionRequest | CompletionRequest) -> ChatShape | CompletionShape:
+    """How log-probabilities are written: as OpenAI does for the same body."""
+    if isinstance(asked, ChatCompletionRequest):
+        return ChatShape(logprobs=True)
+    return CompletionShape(logprobs=True, echoes=asked.echoes())
+
+
 def undispatched(principal: Principal, body: object) -> Undispatched:
     """A generation that no engine has yet, whatever its body is."""
     asked = body if isinstance(body, dict) else {}
@@ -184,14 +194,3 @@ def undispatched(principal: Principal, body: object) -> Undispatched:
 def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
     """Milliseconds by the engine's clock; the longest of several prompts."""
     return {name: max((getattr(record, name) for record in records), default=0) for name in TIMES}
-
-
-def _logprobs(entries: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:
-    return [
-        {
-            "token": entry.token,
-            "logprob": entry.logprob,
-            "top": [{"token": top.token, "logprob": top.logprob} for top in entry.top],
-        }
-        for entry in entries
-    ]

@@ -176,16 +176,24 @@ class InferenceConsumer(AuthenticatedSocket):
         await self._send({"type": "hello", "session": self._own.name, "resume_s": RESUME_S})
 
     async def _cancel(self, message: dict[str, Any]) -> None:
-        """Its ``done`` tells the client. A generation that is over or unknown needs no answer."""
+        """Its ``done`` tells the client. Raises ``ApiError`` (404) if none of that id is known."""
         name = message.get("id")
         if not isinstance(name, str):
-            return
-        for session in self._sessions():
-            if (generation := session.generations.get(name)) is not None:
-                generation.cancel()
-        for remote in self._remotes:
-            if name in remote.ids:
-                await remote.cancel(name)
+            raise invalid("cancel needs an id.", "Send that of the generation.", "id", "malformed_message")
+        generations = [found for session in self._sessions() if (found := session.generations.get(name)) is not None]
+        remotes = [remote for remote in self._remotes if name in remote.ids]
+        if not generations and not remotes:
+            raise ApiError(
+                404,
+                "unknown_generation",
+                "No generation of this id runs on this socket.",
+                "It has ended, or never began: wait for nothing more of it.",
+                "id",
+            )
+        for generation in generations:
+            generation.cancel()
+        for remote in remotes:
+            await remote.cancel(name)
 
     def _generate(self, message: dict[str, Any]) -> None:
         assert self.principal is not None  # else the message was refused
