@@ -6,21 +6,27 @@
 
 The platform's tests run on PostgreSQL and Redis; those of what SQLite and the memory of one process do
 differently (marks `embedded` and `also_embedded`) run there too.
+
+The platform's tests and those end to end wait for other processes a third of their time. What only computes and bounds
+no time (the checks, the console's units, the kernels in the interpreter) runs beside them with what they leave of the
+processor, and says what it found when it is done.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.launch.console import node_bin_dir
+from scripts.launch.console import install_console_packages, node_bin_dir
 from scripts.launch.paths import FRONTEND, ROOT
 from scripts.launch.progress import Progress, Stop
 from scripts.launch.system import chromium, install_test_programs
@@ -33,8 +39,10 @@ ON_SERVICES = f"{ORDINARY} and not embedded"
 ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
 END_TO_END = "e2e and not gpu and not long and not alone"
 END_TO_END_ALONE = "e2e and not gpu and not long and alone"
-BESIDES_PLATFORM = ("tests/scripts", "tests/contract", "tests/fuzz", "tests/engine", "tests/kernels")
+COMPUTING = ("tests/contract", "tests/kernels")
+BESIDES_PLATFORM = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack")
+LOWEST_PRIORITY = ROOT / "scripts" / "lowest_priority.py"
 # Each worker has a database and processes of its own, on one PostgreSQL of 200 connections: more were never tried.
 CORES = min(max(os.cpu_count() or 2, 2), 4)
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
@@ -71,13 +79,17 @@ class Stage:
     cwd: Path = ROOT
     env: Mapping[str, str] = field(default_factory=dict)
     junit: Path | None = None
+    beside: bool = False
+    """Runs beside the others, at the lowest priority."""
 
 
-def pytest_stage(name: str, *arguments: str, env: Mapping[str, str] | None = None, reports: Path) -> Stage:
+def pytest_stage(
+    name: str, *arguments: str, env: Mapping[str, str] | None = None, reports: Path, beside: bool = False
+) -> Stage:
     junit = reports / f"{name.replace(' ', '-')}.xml"
     # What a second try may excuse, and what not: FewSecondTries in tests/conftest.py.
     command = [sys.executable, "-m", "pytest", "--reruns=1", f"--junitxml={junit}", *arguments]
-    return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit)
+    return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit, beside=beside)
 
 
 def files_naming(mark: str, *folders: str) -> list[str]:
@@ -87,7 +99,7 @@ def files_naming(mark: str, *folders: str) -> list[str]:
 
 
 def stages(running: Services, reports: Path) -> list[Stage]:
-    """What `make test` is made of, quickest to say no first."""
+    """What `make test` is made of. The last one has the machine to itself."""
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
     on_services = running.environment()
@@ -99,8 +111,9 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         return pytest_stage(name, *workers, "-m", marks, *folders, env=env, reports=reports)
 
     return [
-        Stage("checks", [sys.executable, "-m", "scripts.check"]),
-        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path),
+        Stage("checks", [sys.executable, "-m", "scripts.check"], beside=True),
+        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, beside=True),
+        pytest_stage("kernels", *STEALING, "-m", NO_SERVICES, *COMPUTING, reports=reports, beside=True),
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
         tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services, workers=WAITING),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
@@ -128,20 +141,75 @@ def keeping_bytecode(env: Mapping[str, str]) -> dict[str, str]:
 def run_stage(stage: Stage, progress: Progress) -> bool:
     progress.say(f"\n━━ {stage.name} ━━")
     started = time.monotonic()
-    env = {**keeping_bytecode(os.environ), **stage.env}
-    code = subprocess.call(stage.command, cwd=stage.cwd, env=env, stdin=subprocess.DEVNULL)
+    code = subprocess.call(stage.command, cwd=stage.cwd, env=environment(stage), stdin=subprocess.DEVNULL)
+    return finished(stage, code, started, progress)
+
+
+def environment(stage: Stage) -> dict[str, str]:
+    return {**keeping_bytecode(os.environ), **stage.env}
+
+
+def finished(stage: Stage, code: int, started: float, progress: Progress) -> bool:
     progress.say(f"{'✓' if code == 0 else '✗'} {stage.name}: {time.monotonic() - started:.0f} s")
     return code == 0
 
 
+class Beside:
+    """Stages one after the other with what the processor has left; what each says is printed when it is done."""
+
+    def __init__(self, stages: Sequence[Stage], progress: Progress) -> None:
+        self.failed: list[str] = []
+        self._stages, self._progress = stages, progress
+        self._running: subprocess.Popen[str] | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def __exit__(self, *_: object) -> None:
+        """Where a person gave up, nothing goes on behind them."""
+        self._stopped = True
+        running = self._running
+        if running is not None and running.poll() is None:
+            os.killpg(running.pid, signal.SIGTERM)
+        self._thread.join()
+
+    def _run(self) -> None:
+        for stage in self._stages:
+            if self._stopped:
+                return
+            started = time.monotonic()
+            self._running = subprocess.Popen(
+                [sys.executable, "-P", str(LOWEST_PRIORITY), *stage.command],
+                cwd=stage.cwd, env=environment(stage), text=True, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            said = self._running.communicate()[0]
+            self._progress.say(f"\n━━ {stage.name}, beside ━━\n{said.rstrip()}")
+            if not finished(stage, self._running.returncode, started, self._progress):
+                self.failed.append(stage.name)
+
+
 def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Stage]]) -> int:
     install_test_programs(progress)
+    install_console_packages()
     started = time.monotonic()
     counts, failed = Counts(), []
     with services() as running, tempfile.TemporaryDirectory() as folder:
-        for stage in make_stages(running, Path(folder)):
-            if not run_stage(stage, progress):
-                failed.append(stage.name)
+        every = make_stages(running, Path(folder))
+        *first, last = [stage for stage in every if not stage.beside]
+        with Beside([stage for stage in every if stage.beside], progress) as beside:
+            failed += [stage.name for stage in first if not run_stage(stage, progress)]
+            beside.wait()
+        failed += beside.failed
+        if not run_stage(last, progress):
+            failed.append(last.name)
+        for stage in every:
             if stage.junit is not None:
                 counts.add(stage.junit)
     seconds = time.monotonic() - started

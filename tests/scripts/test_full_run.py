@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from scripts import full_run
+from scripts.launch.progress import Progress
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -110,6 +113,34 @@ def test_a_test_runs_in_the_stages_of_its_marks_and_in_one_at_least() -> None:
         elif not (marks["services"] and marks["embedded"]):  # who needs and must not have services runs nowhere
             assert chosen["ON_SERVICES"] or chosen["ON_EMBEDDED_DEFAULTS"], marks
             assert not (chosen["END_TO_END"] or chosen["END_TO_END_ALONE"]), marks
+
+
+def beside(name: str, code: str) -> full_run.Stage:
+    return full_run.Stage(name, [sys.executable, "-c", code], beside=True)
+
+
+def test_a_stage_beside_the_others_is_told_when_it_is_done() -> None:
+    stages = [
+        beside("first", "import os; print('at', os.nice(0))"),
+        beside("second", "print('bad'); raise SystemExit(3)"),
+    ]
+    out = io.StringIO()
+    with full_run.Beside(stages, Progress(out)) as running:
+        running.wait()
+    said = out.getvalue()
+    assert "at 19" in said
+    assert said.index("✓ first") < said.index("bad") < said.index("✗ second")
+    assert running.failed == ["second"]
+
+
+def test_who_gives_up_leaves_nothing_running(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    endless = beside("endless", f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)")
+    with pytest.raises(KeyboardInterrupt), full_run.Beside([endless, endless], Progress()) as running:
+        while not started.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert running.failed == ["endless"]  # the second did not begin
 
 
 def test_files_with_a_mark_are_found() -> None:

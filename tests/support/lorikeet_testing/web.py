@@ -152,11 +152,11 @@ class WebProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.tenants: dict[str, TenantAccess] = {}
 
-    def seed(self) -> None:
+    def seed(self, *, adapters: bool = True) -> None:
+        """Two tenants. Their adapters have no files: without them where the engine is a real one."""
         self.var.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "lorikeet_testing.seed"], env=self.env, cwd=ROOT, capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "lorikeet_testing.seed", *([] if adapters else ["--without-adapters"])]
+        done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(done.stdout).items()}
 
