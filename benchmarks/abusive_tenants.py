@@ -1,10 +1,11 @@
 """One tenant, or stranger, that abuses the platform beside one that behaves: first tokens and uploads of the latter.
 
     python benchmarks/abusive_tenants.py [--dry] [--seconds 30] [--only heads --only reads]
+    taskset -c 0-2 python benchmarks/abusive_tenants.py --machine-of-its-own
 
 A web process over SQLite with its workers inside, as `make run` has it, with a scripted engine of 64 places and 50
 steps a second. The well-behaved tenant streams a short chat, 20 times a second at most, on a connection that it keeps,
-and uploads a small adapter every two seconds: first alone, then while one of these goes on:
+and uploads a small adapter every second: first alone, then while one of these goes on:
 
     heads      200 connections that send headers without end
     bodies     100 connections that post 4 MiB to /v1 without a key, and 40 that send 8 MiB to /api/session
@@ -14,9 +15,10 @@ and uploads a small adapter every two seconds: first alone, then while one of th
     webhooks, uploads    as in background_fairness.py
 
 Each of the abuser's connections is tried again half a second after its end. The abuser is another process at the
-lowest priority, because in earnest it would have a machine of its own. It tells how often it was answered, and how, so
-that a flood that never came is seen. Floods of chats are not here: the scripted engine serves in order of arrival, and
-what they meet in earnest is the engine's fairness between tenants.
+lowest priority, because in earnest it would have a machine of its own; with `--machine-of-its-own` it has the last of
+this process's processors for itself, and the platform and the well-behaved tenant have the others. It tells how often
+it was answered, and how, so that a flood that never came is seen. Floods of chats are not here: the scripted engine
+serves in order of arrival, and what they meet in earnest is the engine's fairness between tenants.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread  # noqa: E402
 from lorikeet_testing.web import TenantAccess, WebProcess  # noqa: E402
 
-CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 2.0
+CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 1.0
 WARM_UP_S = 3.0
 PAUSE_S = 0.5
 """Before each of the abuser's threads tries again."""
@@ -220,7 +222,7 @@ def _every(pause_s: float, until: float, act: Callable[[], float], found: list[f
         time.sleep(max(0.0, began + pause_s - time.monotonic()))
 
 
-def measure(kind: str, seconds: float) -> dict[str, Any]:
+def measure(kind: str, seconds: float, abusers_cpu: int | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         address = f"unix:{name}/engine.sock"
         engine = FakeEngineThread(address, Behaviour(steps_per_second=50))
@@ -234,16 +236,20 @@ def measure(kind: str, seconds: float) -> dict[str, Any]:
             good = Good(web)
             good.measure(WARM_UP_S)
             alone = good.measure(seconds)
-            beside, answers = beside_abuse(kind, web, good, seconds)
+            beside, answers = beside_abuse(kind, web, good, seconds, abusers_cpu)
             return {"alone": alone, "beside": beside, "answers": answers, "web_mib": peak_mib(web)}
         finally:
             web.kill()
             engine.close()
 
 
-def beside_abuse(kind: str, web: WebProcess, good: Good, seconds: float) -> tuple[dict[str, list[float]], Any]:
+def beside_abuse(
+    kind: str, web: WebProcess, good: Good, seconds: float, abusers_cpu: int | None
+) -> tuple[dict[str, list[float]], Any]:
     access = json.dumps(asdict(web.tenants["acme"]))
     command = [sys.executable, __file__, "--abuse", kind, "--url", web.url, "--access", access]
+    if abusers_cpu is not None:
+        command = ["taskset", "-c", str(abusers_cpu), *command]
     abuser = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(WARM_UP_S)
     beside = good.measure(seconds)
@@ -265,6 +271,7 @@ def report(kind: str, found: dict[str, Any], dry: bool) -> None:
         alone, beside = found["alone"][metric], found["beside"][metric]
         settings = {
             **machine(),
+            "processors": sorted(os.sched_getaffinity(0)),
             "samples": [len(alone), len(beside)],
             "median_alone_s": round(statistics.median(alone), 4),
             "median_beside_s": round(statistics.median(beside), 4),
@@ -281,6 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
     parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
+    parser.add_argument("--machine-of-its-own", action="store_true", help="the abuser gets a processor for itself")
     parser.add_argument("--dry", action="store_true", help="print only")
     parser.add_argument("--abuse", choices=[*BY_THREADS, *BY_JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -288,8 +296,12 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.abuse:
         abuse(asked.abuse, asked.url, TenantAccess(**json.loads(asked.access)))
+    abusers_cpu = None
+    if asked.machine_of_its_own:
+        *ours, abusers_cpu = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, ours)
     for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
-        report(kind, measure(kind, asked.seconds), asked.dry)
+        report(kind, measure(kind, asked.seconds, abusers_cpu), asked.dry)
 
 
 if __name__ == "__main__":

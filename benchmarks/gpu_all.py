@@ -83,8 +83,10 @@ class Run:
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(
-                [*(str(ROOT / name) for name in ("platform", "inference_engine", "kernels", "tests/support")),
-                 *filter(None, [os.environ.get("PYTHONPATH")])]
+                [
+                    *(str(ROOT / name) for name in ("platform", "inference_engine", "kernels", "tests/support")),
+                    *filter(None, [os.environ.get("PYTHONPATH")]),
+                ]
             ),
             "PYTHONUNBUFFERED": "1",
             "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR", str(out.resolve() / "triton")),
