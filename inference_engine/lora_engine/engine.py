@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 
@@ -20,7 +21,9 @@ from .memory import PagePool, PoolStats
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .request import (
+    MAX_TOP_LOGPROBS,
     GenerationRequest,
+    PromptLogprobs,
     RequestError,
     RequestFinished,
     RequestUsage,
@@ -197,7 +200,7 @@ class Engine:
         launched_at = self._clock()
         try:
             applied = self.core.choose_merged(plan)
-            launched = self.runner.launch(plan.chunks.values(), self.core.merged.slot)
+            launched = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads=bool(plan.reads))
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
             self._fail(plan.chunks, error)
@@ -212,7 +215,7 @@ class Engine:
         if launched is None:
             return
         try:
-            sampled = launched.collect()
+            sampled, reads = launched.collect(), launched.collect_reads()
         except Exception as error:
             log.exception("a step failed on the device")
             self.device_time.ended(self._clock())
@@ -221,6 +224,7 @@ class Engine:
             return
         now = self._clock()
         self.core.measured(self.device_time.ended(now))
+        output.deltas += self._prompt_deltas(reads)
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)
@@ -231,6 +235,9 @@ class Engine:
     def _token_delta(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
         """What a token adds to the answer; ends the sequence if it is its last."""
         params = sequence.request.sampling
+        if sequence.request.prompt_only:  # the token only says that the prompt is processed
+            self.core.finish(sequence)
+            return TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "length")
         ended_by_token = token in params.stop_token_ids or (
             not params.ignore_eos and token in self.tokenizer.eos_token_ids
         )
@@ -246,6 +253,13 @@ class Engine:
         return TokenDelta(
             sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
         )
+
+    def _prompt_deltas(self, reads: Iterable[tuple[Sequence, PromptLogprobs]]) -> Iterable[TokenDelta]:
+        for sequence, logprobs in reads:
+            if not all(map(math.isfinite, logprobs.logprobs)):
+                self._overflowed(sequence)
+            if sequence.state is not State.FINISHED:
+                yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", logprobs)
 
     def _overflowed(self, sequence: Sequence) -> None:
         """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""
@@ -284,14 +298,16 @@ class Engine:
             )
         params.validate(self.model_config.vocab_size)
         self._check_prompt(request.prompt_token_ids)
+        self._check_prompt_logprobs(request)
         room = self.max_context - prompt
-        if room < 1 or params.max_tokens > room:
+        wanted = 0 if request.prompt_only else params.max_tokens or 1
+        if wanted > room:
             raise RequestError(
                 "context_length_exceeded",
                 f"This model's context is {self.max_context} tokens, but the request needs "
-                f"{prompt + max(params.max_tokens, 1)} ({prompt} in the prompt, {params.max_tokens or 1} to generate).",
+                f"{prompt + wanted} ({prompt} in the prompt, {wanted} to generate).",
                 f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
-                param="messages" if room < 1 else "max_tokens",
+                param="messages" if room < min(1, wanted) else "max_tokens",
             )
         if len(self.core.queue) + params.n > self.config.max_waiting:
             raise RequestError(
@@ -301,7 +317,7 @@ class Engine:
                 retry_after_ms=1000,
             )
         packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
-        max_tokens = params.max_tokens or room
+        max_tokens = 1 if request.prompt_only else params.max_tokens or room
         if not self.core.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
             raise too_large_for_host()
         return max_tokens
@@ -317,6 +333,27 @@ class Engine:
                 "invalid_value",
                 f"The prompt holds a token id outside 0 to {vocab - 1}.",
                 "Tokenise the prompt with this model's tokenizer.",
+                param="prompt",
+            )
+
+    def _check_prompt_logprobs(self, request: GenerationRequest) -> None:
+        top, prompt, most = request.prompt_logprobs, len(request.prompt_token_ids), request.most_prompt_logprobs
+        if top is None:
+            return
+        if not 0 <= top <= MAX_TOP_LOGPROBS:
+            raise RequestError(
+                "invalid_value",
+                f"prompt_logprobs is {top}, but must be between 0 and {MAX_TOP_LOGPROBS}.",
+                f"Send a number from 0 to {MAX_TOP_LOGPROBS}.",
+                param="prompt_logprobs",
+            )
+        asked = prompt * (1 + top)
+        if most and asked > most:
+            raise RequestError(
+                "invalid_value",
+                f"The prompt has {prompt} tokens; with the {top} most likely ones for each that is {asked} "
+                f"log-probabilities, and {most} is the most for one prompt of this request.",
+                "Ask for fewer of the most likely tokens, or send a shorter prompt or fewer prompts in one request.",
                 param="prompt",
             )
 

@@ -131,6 +131,9 @@ class GenerationRequest:
     ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``
     says that the output continues the prompt's own text (a completion, not a chat turn), so that
     a leading space belongs to it.
+
+    With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
+    tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
     """
 
     request_id: str
@@ -140,6 +143,9 @@ class GenerationRequest:
     tenant: str = ""
     slo: Slo = Slo()
     continues_text: bool = False
+    prompt_only: bool = False
+    prompt_logprobs: int | None = None
+    most_prompt_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,21 @@ class TokenLogprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of consecutive tokens of a prompt, before temperature.
+
+    ``ranks`` counts from 1, the most likely token; 0 is the prompt's first token, which nothing predicts. For every
+    other one, ``top_ids`` and ``top_logprobs`` have as many of the most likely tokens as were asked for.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    ranks: list[int]
+    top_ids: list[list[int]]
+    top_logprobs: list[list[float]]
 
 
 @dataclass(slots=True)
@@ -161,6 +182,7 @@ class TokenDelta:
     token_ids: list[int]
     logprobs: list[TokenLogprob]
     finish_reason: str = ""
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from .device_copies import to_device
 from .memory import PagePool
 from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
-from .request import TokenLogprob
+from .prompt_reads import PromptReads
+from .request import PromptLogprobs, TokenLogprob
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk, Sequence
 
@@ -25,10 +26,13 @@ Sampled = tuple[Sequence, int, TokenLogprob | None]
 class InFlight:
     """A step that was launched. ``collect`` waits for its tokens, and for nothing else of the device."""
 
-    def __init__(self, sequences: list[Sequence], rows: list[SamplingRow], samples: Samples) -> None:
+    def __init__(
+        self, sequences: list[Sequence], rows: list[SamplingRow], samples: Samples, reads: PromptReads | None = None
+    ) -> None:
         self._sequences = sequences
         self._rows = rows
         self._samples = samples
+        self._reads = reads  # whose copies were begun before those of the tokens
         self._tokens, self._arrived = _to_host(samples.tokens)
 
     def collect(self) -> list[Sampled]:
@@ -38,6 +42,10 @@ class InFlight:
         tokens = self._tokens.tolist()
         logprobs = self._samples.logprobs(tokens, self._rows)
         return list(zip(self._sequences, tokens, logprobs, strict=True))
+
+    def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs]]:
+        """What was read of prompts; after ``collect``."""
+        return [] if self._reads is None else self._reads.collect()
 
 
 class Runner:
@@ -56,23 +64,41 @@ class Runner:
         self._last_row: dict[Sequence, int] = {}
 
     @torch.inference_mode()
-    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> InFlight:
+    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> InFlight:
         """Process every chunk; sequences whose chunk reaches their end sample a token.
 
-        ``merged`` is the adapter that is merged into the weights to run on, None for the base's own.
+        ``merged`` is the adapter that is merged into the weights to run on, None for the base's own. ``reads`` says
+        that some sequence reads hidden states of its prompt.
         """
         ordered = order_chunks(chunks)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         rows = [sequence.sampling_row() for sequence in sampling]
-        samples = self._execute(ordered, rows, merged)
+        prompts = self._prompt_reads(ordered) if reads else None
+        samples = (
+            self._execute(ordered, rows, merged) if prompts is None else self._read(ordered, rows, merged, prompts)
+        )
         # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
         torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples)
+        return InFlight(sampling, rows, samples, prompts)
 
     def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
         """Run the model over ordered chunks and sample; must not wait for the device."""
         return sample(self.model.forward(self._batch(chunks, merged), self.pool), rows)
+
+    def _prompt_reads(self, chunks: list[Chunk]) -> PromptReads:
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
+        return PromptReads(chunks, starts.tolist(), self.pool.data.device)
+
+    def _read(
+        self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None, prompts: PromptReads
+    ) -> Samples:
+        """``_execute`` for a step in which hidden states of prompts are read."""
+        batch = self._batch(chunks, merged)
+        wanted = torch.cat((batch.logit_rows, prompts.rows))
+        hidden = self.model.hidden(batch.token_ids, wanted, self.model.ops.plan(batch, self.pool))
+        prompts.take(hidden[len(rows) :], self.model)
+        return sample(self.model.logits(hidden[: len(rows)]), rows)
 
     def _sources(self, chunks: list[Chunk]) -> list[int]:
         """For each chunk, the row of ``last_tokens`` that holds its token; -1 if the host knows it."""

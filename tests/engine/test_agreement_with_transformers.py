@@ -30,7 +30,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
-from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.request import GenerationRequest, PromptLogprobs, RequestError, SamplingParams
 from lora_engine.sampling import sample
 
 NEW_TOKENS = 16
@@ -301,6 +301,169 @@ def test_long_prompts_of_a_model_with_two_sets_of_rotary_factors(families: Calla
     tokens, _ = run_all(build_engine(family, max_context=512), requests)
     for request in requests:
         assert tokens[request.request_id] == family.greedy(request.prompt_token_ids, "")
+
+
+def score_all(engine: Engine, requests: list[GenerationRequest]) -> tuple[dict[str, PromptLogprobs], dict[str, Any]]:
+    """The log-probabilities of each request's prompt, joined, and the usage. Checks the pool after every step."""
+    for request in requests:
+        engine.add_request(request)
+    found = {request.request_id: PromptLogprobs([], [], [], [], []) for request in requests}
+    usages = {}
+    while engine.has_work():
+        output = engine.step()
+        engine.core.check()
+        for delta in output.deltas:
+            if delta.prompt_logprobs is not None:
+                for field in dataclasses.fields(PromptLogprobs):
+                    getattr(found[delta.request_id], field.name).extend(getattr(delta.prompt_logprobs, field.name))
+        for end in output.finished:
+            assert end.error is None
+            usages[end.request_id] = end.usage
+    return found, usages
+
+
+def scored(requests: list[GenerationRequest], top: int = 3, every: int = 1) -> list[GenerationRequest]:
+    """Every so many of them ask for their prompt's log-probabilities, and every second of those for nothing else."""
+    return [
+        dataclasses.replace(request, prompt_logprobs=top, prompt_only=bool(index % (2 * every)))
+        if index % every == 0
+        else request
+        for index, request in enumerate(requests)
+    ]
+
+
+def check_scores(family: Family, request: GenerationRequest, adapter: str, found: PromptLogprobs) -> None:
+    prompt = request.prompt_token_ids
+    want = family.logits(prompt, adapter).log_softmax(dim=-1)
+    assert found.token_ids == prompt
+    assert (found.ranks[0], found.top_ids[0]) == (0, [])
+    for position in range(1, len(prompt)):
+        row, token = want[position - 1], prompt[position]
+        assert found.logprobs[position] == pytest.approx(float(row[token]), abs=1e-4)
+        surely, at_most = int((row > row[token] + 1e-5).sum()), int((row > row[token] - 1e-5).sum())
+        assert 1 + surely <= found.ranks[position] <= max(1, at_most)  # equal but for ties within float32's rounding
+        best = row.topk(request.prompt_logprobs or 0)
+        assert found.top_logprobs[position] == pytest.approx(best.values.tolist(), abs=1e-4)
+        assert [float(row[i]) for i in found.top_ids[position]] == pytest.approx(best.values.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "step_tokens"), [("llama2-mha", 1), ("llama2-mha", 37), ("gemma2-soft-caps", 64), ("granite-scales", 2048)]
+)
+def test_log_probabilities_of_prompts(families: Callable[[str], Family], name: str, step_tokens: int) -> None:
+    """In mixed batches with requests that ask for none, by adapters and the base, in chunks of any size."""
+    family = families(name)
+    requests, adapters = workload(family, 18, seed=step_tokens)
+    requests = scored(requests, every=2)
+    found, usages = score_all(build_engine(family, step_tokens=step_tokens), requests)
+    for request in requests[::2]:
+        check_scores(family, request, adapters[request.request_id], found[request.request_id])
+        assert usages[request.request_id].completion_tokens == (0 if request.prompt_only else NEW_TOKENS)
+    assert not any(found[request.request_id].token_ids for request in requests[1::2])
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_log_probabilities_of_prompts_survive_preemption(families: Callable[[str], Family], prefix_cache: bool) -> None:
+    """Each token's comes once, whatever is computed again."""
+    family = families("llama3-scaled-rope-tied")
+    requests, adapters = workload(family, 9, seed=5)
+    requests = [
+        dataclasses.replace(request, prompt_token_ids=request.prompt_token_ids * 2) for request in scored(requests)
+    ]
+    engine = build_engine(family, step_tokens=40, prefix_cache=prefix_cache)
+    step, preempted = engine.step, 0
+
+    def step_and_preempt() -> Any:
+        nonlocal preempted
+        output = step()
+        halfway = [s for s in engine.core.scheduler.running if 0 < s.read_from < s.read_until]
+        if halfway and preempted < 10:
+            engine.core.scheduler._preempt(halfway[0])
+            preempted += 1
+        return output
+
+    engine.step = step_and_preempt  # type: ignore[method-assign]
+    found, usages = score_all(engine, requests)
+    assert preempted == sum(usage.preemptions for usage in usages.values()) > 2
+    for request in requests:
+        check_scores(family, request, adapters[request.request_id], found[request.request_id])
+
+
+def test_a_cached_prefix_is_not_used_for_what_is_scored(families: Callable[[str], Family]) -> None:
+    family = families("llama2-mha")
+    engine = build_engine(family)
+    prompt = [random.Random(2).randrange(VOCAB) for _ in range(50)]
+    plain = GenerationRequest("plain", prompt, SamplingParams(max_tokens=2))
+    asking = dataclasses.replace(plain, request_id="asking", prompt_logprobs=1, prompt_only=True)
+    again = dataclasses.replace(plain, request_id="again")
+    score_all(engine, [plain])
+    found, usages = score_all(engine, [asking])
+    check_scores(family, asking, "", found["asking"])
+    assert usages["asking"].cached_prompt_tokens == 0
+    assert score_all(engine, [again])[1]["again"].cached_prompt_tokens == 48
+
+
+def test_logits_of_prompts_are_made_in_slices(
+    families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = families("llama2-mha")
+    engine, rows = build_engine(family), []
+    monkeypatch.setattr("lora_engine.prompt_reads._LOGITS_AT_ONCE", 7 * VOCAB)
+    original = engine.loaded.model.logits
+
+    def spy(hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        rows.append(len(hidden))
+        return original(hidden, out)
+
+    monkeypatch.setattr(engine.loaded.model, "logits", spy)
+    prompt = [random.Random(3).randrange(VOCAB) for _ in range(50)]
+    request = GenerationRequest("long", prompt, prompt_only=True, prompt_logprobs=2)
+    found, _ = score_all(engine, [request])
+    check_scores(family, request, "", found["long"])
+    assert rows == [7] * 7 + [1, 1]
+
+
+def test_a_prompt_as_long_as_the_context_can_be_scored(families: Callable[[str], Family]) -> None:
+    family = families("llama2-mha")
+    engine = build_engine(family, max_context=64)
+    prompt = [random.Random(4).randrange(VOCAB) for _ in range(65)]
+    request = GenerationRequest("whole", prompt[:64], prompt_only=True, prompt_logprobs=0)
+    found, _ = score_all(engine, [request])
+    check_scores(family, request, "", found["whole"])
+    with pytest.raises(RequestError, match="64 tokens, but the request needs 65"):
+        engine.add_request(dataclasses.replace(request, prompt_token_ids=prompt))
+
+
+@pytest.mark.parametrize(("top", "most", "problem"), [(21, 0, "between 0 and 20"), (3, 39, "40 log-probabilities")])
+def test_too_many_log_probabilities_of_a_prompt(
+    families: Callable[[str], Family], top: int, most: int, problem: str
+) -> None:
+    engine = build_engine(families("llama2-mha"))
+    request = GenerationRequest("a", [1] * 10, prompt_only=True, prompt_logprobs=top, most_prompt_logprobs=most)
+    with pytest.raises(RequestError, match=problem):
+        engine.add_request(request)
+
+
+def test_log_probabilities_of_prompts_by_the_triton_backend(families: Callable[[str], Family]) -> None:
+    family = families("qwen3-qk-norm")
+    requests, adapters = workload(family, 9, seed=4)
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=1)) for r in scored(requests[1:6:2])]
+    engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32", cuda_graphs=False)
+    found, _ = score_all(engine, requests)
+    for request in requests:
+        check_scores(family, request, adapters[request.request_id], found[request.request_id])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False])
+def test_gpu_log_probabilities_of_prompts(families: Callable[[str], Family], graphs: bool) -> None:
+    family = families("qwen3-qk-norm")
+    requests, adapters = workload(family, 18, seed=6)
+    requests = scored(requests, every=2)
+    engine = build_engine(family, device="cuda", dtype="float32", step_tokens=64, max_running=24, cuda_graphs=graphs)
+    found, _ = score_all(engine, requests)
+    for request in requests[::2]:
+        check_scores(family, request, adapters[request.request_id], found[request.request_id])
 
 
 class RunAgain:

@@ -51,6 +51,10 @@ class Transformer:
 
         Nothing here looks at the host, so a CUDA graph can capture it.
         """
+        return self.logits(self.hidden(token_ids, logit_rows, plan), out)
+
+    def hidden(self, token_ids: torch.Tensor, rows: torch.Tensor | None, plan: Any) -> torch.Tensor:
+        """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
         residual = F.embedding(token_ids, self.weights.embedding)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
@@ -63,9 +67,16 @@ class Transformer:
                 delta = self._mlp(index, layer, x, plan).add_(delta)
                 continue
             delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.mlp_norm), plan)
-        if logit_rows is not None:
-            residual, delta = residual[logit_rows], None if delta is None else delta[logit_rows]
-        return self._logits(self.ops.add_norm(residual, delta, self.weights.final_norm), out)
+        if rows is not None:
+            residual, delta = residual[rows], None if delta is None else delta[rows]
+        return self.ops.add_norm(residual, delta, self.weights.final_norm)
+
+    def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Of hidden states after the last norm, ``[rows, vocab]``."""
+        logits, cap = linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap
+        if self.config.logit_scale != 1.0:
+            logits.mul_(self.config.logit_scale)
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
     def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
@@ -78,9 +89,3 @@ class Transformer:
         inner = self.ops.activate(gate_up)
         out = self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
         return out if layer.mlp_out_norm is None else self.ops.add_norm(out, None, layer.mlp_out_norm)
-
-    def _logits(self, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        logits, cap = linear(x, self.weights.lm_head, out=out), self.config.logit_softcap
-        if self.config.logit_scale != 1.0:
-            logits.mul_(self.config.logit_scale)
-        return logits.div_(cap).tanh_().mul_(cap) if cap else logits

@@ -116,7 +116,8 @@ class SchedulingCore:
     def finish(self, sequence: Sequence) -> None:
         """A sequence has all its tokens; with the last of its request's, the request ends."""
         self.scheduler.finish(sequence)
-        self.forecast.finished(sequence)
+        if not sequence.request.prompt_only:
+            self.forecast.finished(sequence)
         state = sequence.parent
         state.unfinished -= 1
         if not state.unfinished:
@@ -163,6 +164,8 @@ class SchedulingCore:
             chunk.sequence.advance(chunk.tokens)
             if completes_prefill:
                 self.scheduler.cache_prefix(chunk.sequence)  # others may share it at once
+        for sequence in plan.reads:
+            sequence.was_read()
 
     def measured(self, seconds: float) -> None:
         """The oldest launched step took the device ``seconds``."""
@@ -179,7 +182,7 @@ class SchedulingCore:
         """The oldest pending token of a sequence is known."""
         sequence.resolve(token)
         state = sequence.parent
-        state.usage.completion_tokens += 1
+        state.usage.completion_tokens += not state.request.prompt_only
         if state.timeline.first_token is None:
             state.timeline.first_token = now
             self.forecast.first_token(state, now - state.timeline.submitted)

@@ -38,16 +38,21 @@ class StepPlan:
     chunks: dict[Sequence, Chunk] = field(default_factory=dict)
     failed: list[tuple[Sequence, RequestError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
+    reads: list[Sequence] = field(default_factory=list)  # of whose prompts hidden states are read
 
     def add(self, sequence: Sequence, tokens: int) -> Chunk:
         chunk = self.chunks[sequence] = Chunk(sequence, tokens)
         self.work.add(tokens, sequence.num_computed)
+        if sequence.reads_prompt:
+            self.reads.append(sequence)
         return chunk
 
     def drop(self, sequence: Sequence) -> None:
         """The sequence is pre-empted after all; the step's budget that it had is left unused."""
         if chunk := self.chunks.pop(sequence, None):
             self.work.add(chunk.tokens, sequence.num_computed, -1)
+            if sequence in self.reads:
+                self.reads.remove(sequence)
 
 
 class Scheduler:
@@ -320,7 +325,7 @@ class Scheduler:
         slot = self._device_tier.get(digest) if digest else None
         if slot is not None:
             self._device_tier.acquire(slot)  # its own adapter must not be what makes room for it
-        pages = self._prefixes.acquire(sequence.prefix_key, sequence.token_ids)
+        pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable)
         # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
         if self._allocator.free < wanted and not self._evictor.free_up(wanted):

@@ -108,6 +108,8 @@ class Sequence:
     charged: int = 0  # leading tokens whose processing its tenant has been charged for
     passed_since: float | None = None  # since when others have gone before it although it was first
     held_by: Outcome | None = None  # why it did not run when it was last tried
+    read_from: int = 0  # the first prompt token whose hidden state is still to be read, if one is
+    read_until: int = 0  # after the last one; 0 = the request asks nothing of its prompt
     output_counts: Counter[int] = field(default_factory=Counter)
     num_prompt: int = field(init=False)
     longest: int = field(init=False)  # tokens it may come to, prompt and output
@@ -115,6 +117,8 @@ class Sequence:
     def __post_init__(self) -> None:
         self.num_prompt = len(self.parent.request.prompt_token_ids)
         self.longest = self.num_prompt + self.max_tokens
+        if self.request.prompt_logprobs is not None and self.choice == 0:
+            self.read_until = self.num_prompt
 
     @property
     def request(self) -> GenerationRequest:
@@ -134,6 +138,16 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens whose keys and values are still to be computed."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether hidden states of its prompt are still to be read."""
+        return self.read_from < self.read_until
+
+    @property
+    def shareable(self) -> list[int]:
+        """The tokens whose keys and values may come from the prefix cache, and one more."""
+        return self.token_ids[: self.read_from + 1] if self.reads_prompt else self.token_ids
 
     @property
     def prefix_key(self) -> PrefixKey:
@@ -167,6 +181,10 @@ class Sequence:
         if not self.remaining:
             self.token_ids.append(0)
             self.pending += 1
+
+    def was_read(self) -> None:
+        """The prompt's hidden states are being read as far as they are computed."""
+        self.read_from = max(self.read_from, self.num_computed)
 
     def resolve(self, token_id: int) -> None:
         """The oldest pending token has arrived."""

@@ -37,6 +37,7 @@ from .translation import (
     delta_message,
     error_message,
     generation_request,
+    prompt_description,
     prompt_size,
     stage_message,
     tenant_message,
@@ -61,6 +62,7 @@ class Live:
     submitted_unix: float
     is_in_engine: bool = False
     is_aborted: bool = False
+    prompt: pb.PromptDescription | None = None  # goes out with its first delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +207,19 @@ class EngineHost:
         self._answer(live, 0, RequestFinished(submit.request_id, usage, error), usage_message(usage, error))
 
     def _prepare(self, live: Live) -> None:
-        self._enter_or_refuse(live, self._translate(live.submit))
+        self._enter_or_refuse(live, self._translate(live))
 
     async def _prepare_long(self, live: Live) -> None:
-        translated = await self._loop.run_in_executor(self._text_threads, self._translate, live.submit)
+        translated = await self._loop.run_in_executor(self._text_threads, self._translate, live)
         self._enter_or_refuse(live, translated)
 
-    def _translate(self, submit: pb.Submit) -> GenerationRequest | RequestError:
+    def _translate(self, live: Live) -> GenerationRequest | RequestError:
+        submit = live.submit
         try:
-            return generation_request(submit, self._tokenizer, self._template)
+            request = generation_request(submit, self._tokenizer, self._template)
+            if submit.describe_prompt:
+                live.prompt = prompt_description(request, self._tokenizer)
+            return request
         except RequestError as error:
             return error
         except Exception:
@@ -257,6 +263,9 @@ class EngineHost:
             live = self._live.get(delta.request_id)
             if live is not None and live.session is not None:
                 message = delta_message(delta, live.submit.echo_token_ids, self._tokenizer)
+                if live.prompt is not None:
+                    message.prompt.CopyFrom(live.prompt)
+                    live.prompt = None
                 live.session.add_delta(output.step, message)
         if tokens:
             self._generated.append((time.monotonic(), tokens))

@@ -8,6 +8,7 @@ from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.request import (
     GenerationRequest,
+    PromptLogprobs,
     RequestError,
     RequestUsage,
     SamplingParams,
@@ -44,7 +45,14 @@ def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTe
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
         slo=_slo(submit.slo),
+        prompt_only=submit.prompt_only,
+        prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
+        most_prompt_logprobs=submit.most_prompt_logprobs,
     )
+
+
+def prompt_description(request: GenerationRequest, tokenizer: Tokenizer) -> pb.PromptDescription:
+    return pb.PromptDescription(token_ids=request.prompt_token_ids, text=tokenizer.decode(request.prompt_token_ids))
 
 
 def _slo(wire: pb.Slo) -> Slo:
@@ -110,7 +118,7 @@ def _sampling(wire: pb.Sampling) -> SamplingParams:
 
 
 def delta_message(delta: TokenDelta, echo_token_ids: bool, tokenizer: Tokenizer) -> pb.Delta:
-    return pb.Delta(
+    message = pb.Delta(
         request_id=delta.request_id,
         choice=delta.choice,
         text=delta.text,
@@ -118,6 +126,22 @@ def delta_message(delta: TokenDelta, echo_token_ids: bool, tokenizer: Tokenizer)
         token_ids=delta.token_ids if echo_token_ids else (),
         logprobs=[_logprob(entry, tokenizer) for entry in delta.logprobs],
         finish_reason=delta.finish_reason,
+    )
+    if delta.prompt_logprobs is not None:
+        message.prompt_logprobs.CopyFrom(_prompt_logprobs(delta.prompt_logprobs, tokenizer))
+    return message
+
+
+def _prompt_logprobs(scores: PromptLogprobs, tokenizer: Tokenizer) -> pb.PromptLogprobs:
+    top_ids = [token_id for ids in scores.top_ids for token_id in ids]
+    return pb.PromptLogprobs(
+        token_ids=scores.token_ids,
+        logprobs=scores.logprobs,
+        ranks=scores.ranks,
+        num_top=max(map(len, scores.top_ids), default=0),
+        top_ids=top_ids,
+        top_logprobs=[logprob for logprobs in scores.top_logprobs for logprob in logprobs],
+        token_bytes={token_id: tokenizer.token_bytes(token_id) for token_id in {*scores.token_ids, *top_ids}},
     )
 
 

@@ -1,0 +1,121 @@
+"""What requests ask of their own prompts: read from the hidden states of the steps that process them anyway.
+
+Logits of every prompt token would be gigabytes (a chunk of 8,192 tokens times a vocabulary of 262,144), so they are
+made and used up in slices, and only the log-probabilities that were asked for leave the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .device_copies import to_device
+from .model.transformer import Transformer
+from .request import PromptLogprobs
+from .scheduling.sequence import Chunk, Sequence
+
+_LOGITS_AT_ONCE = 1 << 24  # elements: 64 MiB in float32
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Prompt tokens ``[start, stop)`` of ``sequence``, whose hidden states are ``rows [at, at + stop - start)``."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+    at: int
+
+
+class PromptReads:
+    """Of one step. ``rows`` says which of its token rows are read; ``take`` gets their hidden states on the device,
+    and ``collect`` has the results once the step is done."""
+
+    def __init__(self, chunks: list[Chunk], starts: list[int], device: torch.device) -> None:
+        """``starts`` are the first token rows of ``chunks``."""
+        self._parts: list[_Part] = []
+        rows: list[int] = []
+        for chunk, row in zip(chunks, starts, strict=True):
+            sequence, computed = chunk.sequence, chunk.sequence.num_computed
+            start = max(computed, sequence.read_from)
+            stop = min(computed + chunk.tokens, sequence.read_until)
+            if start < stop:
+                self._parts.append(_Part(sequence, start, stop, len(rows)))
+                rows += range(row + start - computed, row + stop - computed)
+        self._device = device
+        self.rows = self._tensor(rows)
+        self._scores: _Scores | None = None
+
+    def take(self, hidden: torch.Tensor, model: Transformer) -> None:
+        """``hidden [len(rows), hidden]``, after the last norm. Does not wait for the device."""
+        targets = self._tensor([target for part in self._parts for target in _targets(part)])
+        most = max((part.sequence.request.prompt_logprobs or 0 for part in self._parts), default=0)
+        self._scores = _score(model, hidden, targets, most).to_host()
+
+    def collect(self) -> list[tuple[Sequence, PromptLogprobs]]:
+        """For each sequence, the log-probabilities of the next tokens of its prompt. The step must be done."""
+        scores = self._scores
+        return [(part.sequence, scores.of(part)) for part in self._parts] if scores is not None else []
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return to_device(torch.from_numpy(np.array(values, dtype=np.int64)), self._device)
+
+
+def _targets(part: _Part) -> list[int]:
+    """The token after each one. After the last one none is known, and its row is not used."""
+    prompt = part.sequence.request.prompt_token_ids
+    return [*prompt[part.start + 1 : part.stop + 1], 0][: part.stop - part.start]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """Of each row: log-probability and rank of its target, and the most likely tokens' ids and log-probabilities."""
+
+    logprobs: torch.Tensor
+    ranks: torch.Tensor
+    top_logprobs: torch.Tensor
+    top_ids: torch.Tensor
+
+    def to_host(self) -> _Scores:
+        """Begin to copy."""
+        return _Scores(*map(_to_host, (self.logprobs, self.ranks, self.top_logprobs, self.top_ids)))
+
+    def of(self, part: _Part) -> PromptLogprobs:
+        prompt, top = part.sequence.request.prompt_token_ids, part.sequence.request.prompt_logprobs or 0
+        length = min(part.stop, len(prompt) - 1) - part.start
+        rows = slice(part.at, part.at + length)
+        first = part.start == 0
+        return PromptLogprobs(
+            token_ids=prompt[part.start + (not first) : part.start + 1 + length],
+            logprobs=[0.0] * first + self.logprobs[rows].tolist(),
+            ranks=[0] * first + self.ranks[rows].tolist(),
+            top_ids=[[]] * first + self.top_ids[rows, :top].tolist(),
+            top_logprobs=[[]] * first + self.top_logprobs[rows, :top].tolist(),
+        )
+
+
+def _score(model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int) -> _Scores:
+    slices = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
+    parts = [
+        _score_slice(model.logits(rows), wanted, most)
+        for rows, wanted in zip(hidden.split(slices), targets.split(slices), strict=True)
+    ]
+    return _Scores(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _score_slice(logits: torch.Tensor, targets: torch.Tensor, most: int) -> tuple[torch.Tensor, ...]:
+    logits = logits.float()
+    total = logits.logsumexp(dim=-1, keepdim=True)
+    target = logits.gather(1, targets[:, None])
+    ranks = (logits > target).sum(dim=-1) + 1
+    top_logits, top_ids = logits.topk(most, dim=-1)
+    return (target - total)[:, 0], ranks, top_logits - total, top_ids
+
+
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_cuda:
+        return tensor
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)
