@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "control_plane.slo",
     "control_plane.audit",
     "control_plane.transcripts",
+    "control_plane.origins",
     "control_plane.refusals",
     "control_plane.webhooks",
     "control_plane.reports",
@@ -131,7 +132,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # Only a proxy that says how it was called can be believed; without one a redirect would lead in circles.
 SECURE_SSL_REDIRECT = LORIKEET.secure_cookies and LORIKEET.trust_proxy
-SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz(/inference)?$", r"^metrics$"]
+SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz(/inference)?$", r"^metrics$", r"^health$", r"^ping$"]
 # Other names of the same domain are not ours to decide about: no HSTS for subdomains, no preload.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0

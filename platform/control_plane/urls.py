@@ -5,7 +5,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from control_plane.audit import urls as audit
 from control_plane.http.access import public
-from control_plane.http.health import livez, readyz, readyz_inference
+from control_plane.http.health import health, livez, readyz, readyz_inference, version
 from control_plane.http.metrics import metrics
 from control_plane.members import urls as tenants
 from control_plane.overview.views import OverviewView
@@ -24,6 +24,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.adapters.urls")),
     path("", include("control_plane.audit.urls")),
     path("", include("control_plane.canaries.urls")),
+    path("", include("control_plane.origins.urls")),
     path("", include("control_plane.placements.urls")),
     path("", include("control_plane.keys.urls")),
     path("", include("control_plane.live.urls")),
@@ -53,6 +54,9 @@ schema = SpectacularAPIView.as_view(permission_classes=[], http_method_names=REA
 docs = SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[], http_method_names=READ)
 
 urlpatterns = [
+    path("health", health),
+    path("ping", health),
+    path("version", version),
     path("livez", livez),
     path("readyz", readyz),
     path("readyz/inference", readyz_inference),
@@ -64,4 +68,5 @@ urlpatterns = [
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),
     path("api/operator/", include(operator_urls)),
     path("v1/", include("control_plane.gateway.openai.urls")),
+    path("", include("control_plane.gateway.lorax.urls")),
 ]

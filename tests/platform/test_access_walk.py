@@ -35,7 +35,8 @@ PASSWORD = "correct horse battery"
 
 # Open to anybody. Add to it only what takes a secret in its body, or tells none.
 PUBLIC = {
-    "livez", "readyz", "readyz/inference", "metrics", "api/session", "api/password/forgot", "api/password/reset",
+    "health", "ping", "version", "livez", "readyz", "readyz/inference", "metrics", "api/session",
+    "api/password/forgot", "api/password/reset",
     "api/invitations/read",
     "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/^(?s:.*)$",
 }  # fmt: skip
@@ -141,6 +142,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
     f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
     f"DELETE {_T}transcripts": lambda world: {},
     f"PUT {_T}slo": lambda world: {"first_token_ms": 300},

@@ -833,6 +833,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/origins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        get: operations["read_allowed_origins"];
+        /** @description Allow exactly these, within a second. A key in a page is its visitors': give it limits for that. */
+        put: operations["set_allowed_origins"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/overview": {
         parameters: {
             query?: never;
@@ -1387,6 +1405,16 @@ export interface components {
         };
         AliasTargetRequest: {
             version: number;
+        };
+        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        AllowedOrigins: {
+            /** @description Like https://app.example.org, without a path. None by default. */
+            origins: string[];
+        };
+        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        AllowedOriginsRequest: {
+            /** @description Like https://app.example.org, without a path. None by default. */
+            origins: string[];
         };
         /**
          * @description * `chat.completions` - Chat
@@ -2114,6 +2142,8 @@ export interface components {
         ModelCard: {
             created: number;
             id: string;
+            /** @description Tokens of prompt and output together. */
+            max_model_len: number | null;
             /** @enum {string} */
             object: "model";
             /**
@@ -2121,6 +2151,10 @@ export interface components {
              * @enum {string}
              */
             owned_by: "lorikeet" | "tenant";
+            /** @description The base model of an adapter. */
+            parent: string | null;
+            /** @description The version that answers; of the base model, its own name. */
+            root: string;
         };
         /**
          * @description * `base` - base
@@ -5570,6 +5604,67 @@ export interface operations {
             404: components["responses"]["Error"];
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    read_allowed_origins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AllowedOrigins"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    set_allowed_origins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllowedOriginsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AllowedOrigins"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_overview: {

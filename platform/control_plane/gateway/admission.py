@@ -63,9 +63,9 @@ def authenticate(token: str | None) -> Principal:
 
 
 def admit(principal: Principal, model: str) -> Admission:
-    """Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
-    resolved, canary = resolve_model(principal.tenant, model)
+    """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
     base = served_base()
+    resolved, canary = resolve_model(principal.tenant, model or (base.name if base else ""))
     hosts = _ready_hosts(resolved, base)
     canary_hosts = _ready_hosts(canary.model, base) if canary else ()
     limits = limits_of(principal.tenant, principal.api_key)

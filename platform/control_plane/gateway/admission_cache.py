@@ -12,6 +12,7 @@ from uuid import UUID
 from control_plane.access.principal import Principal
 from control_plane.gateway.admission import Admission, admit, authenticate
 from control_plane.keys.last_used import last_used
+from control_plane.origins.queries import is_allowed_by_any, origins_of
 from control_plane.single_flight import SingleFlightCache
 from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
@@ -26,6 +27,10 @@ class AdmissionCache:
         self._admissions: SingleFlightCache[Admission] = SingleFlightCache(
             lambda admission: bool(admission.hosts), tenant_of=lambda _, admission: admission.principal.tenant.pk
         )
+        self._origins: SingleFlightCache[frozenset[str]] = SingleFlightCache(
+            tenant_of=lambda tenant, _: cast(UUID, tenant)
+        )
+        self._known_origins: SingleFlightCache[bool] = SingleFlightCache()
         self._recording: SingleFlightCache[bool] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
 
     async def caller(self, token: str | None) -> Principal:
@@ -45,6 +50,13 @@ class AdmissionCache:
         assert who is not None
         key = (principal.tenant.pk, who.pk, model)
         return await self._admissions.get(key, lambda: admit(principal, model))
+
+    async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
+        """Whether pages of that origin may read answers to this tenant's keys."""
+        return origin in await self._origins.get(tenant.pk, lambda: frozenset(origins_of(tenant)))
+
+    async def some_allow_origin(self, origin: str) -> bool:
+        return await self._known_origins.get(origin, lambda: is_allowed_by_any(origin))
 
     async def keeps_text(self, tenant: Tenant) -> bool:
         """Whether the tenant records transcripts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,9 +97,11 @@ class ApiError(Exception):
         body = {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
         return {**body, **(self.details or {})}
 
-    def response(self) -> JsonResponse:
+    def response(self, body: Callable[[ApiError], dict[str, Any]] | None = None) -> JsonResponse:
+        """In OpenAI's shape, or as `body` writes it."""
         headers = {"Retry-After": str(math.ceil(self.retry_after_s))} if self.retry_after_s is not None else {}
-        return JsonResponse(self.openai_body(), status=self.status, headers={**headers, **(self.headers or {})})
+        shown = self.openai_body() if body is None else body(self)
+        return JsonResponse(shown, status=self.status, headers={**headers, **(self.headers or {})})
 
 
 def of(error: Exception) -> ApiError:

@@ -16,7 +16,10 @@ from whitenoise.responders import StaticFile
 from control_plane.config import current
 from control_plane.http.errors import error_response
 
-SERVER_PATHS = ("/api", "/v1", "/ws", "/static", "/livez", "/readyz", "/metrics", "/assets")
+SERVER_PATHS = (
+    "/api", "/v1", "/ws", "/static", "/livez", "/readyz", "/metrics", "/assets", "/health", "/ping", "/version",
+    "/generate", "/generate_stream",
+)  # fmt: skip
 
 
 class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

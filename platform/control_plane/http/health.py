@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from control_plane import drain, redis_client
 from control_plane.config import current
@@ -19,6 +20,18 @@ from control_plane.http.access import public
 from control_plane.http.errors import error_body, error_response
 
 CHECK_WITHIN_S = 1.5
+
+
+@public
+async def health(request: HttpRequest) -> HttpResponse:
+    """`/health` and `/ping`, as vLLM, LoRAX and SageMaker ask: 200 without a body, or 503."""
+    inference = await readyz_inference(request)
+    return HttpResponse() if inference.status_code == 200 else inference
+
+
+@public
+def version(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"version": settings.SPECTACULAR_SETTINGS["VERSION"]})
 
 
 @public

@@ -22,6 +22,7 @@ from django.urls import set_script_prefix
 from control_plane import config
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError, too_large
+from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
@@ -34,11 +35,15 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 PREFIX = "/v1/"
+LORAX = ("/generate", "/generate_stream")
 
 
 class ApiHeadersMiddleware(RequestIdMiddleware):
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response["X-Content-Type-Options"] = "nosniff"
+        if isinstance(request, GatewayRequest):
+            for name, value in request.cors_headers.items():
+                response[name] = value
         return super().after(request, response)
 
 
@@ -61,6 +66,9 @@ class GatewayHandler(ASGIHandler):
         work is all on threads of its own, and each signal would cost a request two switches of thread.
         """
         set_script_prefix(get_script_prefix(scope))
+        if cors.is_preflight(scope):
+            await cors.answer_preflight(scope, send)
+            return
         authentication = await identify(scope)
         # Without a caller the body is not read: the view raises the authentication's error first.
         owner = tenant_holder(authentication.principal.tenant.pk) if authentication.principal else None
@@ -79,6 +87,8 @@ class GatewayHandler(ASGIHandler):
                 return
             assert isinstance(request, GatewayRequest)
             request.authentication = authentication
+            if origin := cors.origin_of(scope):
+                request.cors_headers = await cors.headers_for(authentication.principal, origin)
             await self._answer_or_disconnect(request, receive, send)
 
     async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
@@ -136,11 +146,17 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class PathRouter:
-    """An ASGI application that gives /v1 to the gateway and everything else to the site."""
+    """An ASGI application that gives inference to the gateway and everything else to the site."""
 
     def __init__(self, gateway: Any, site: Any) -> None:
         self._gateway, self._site = gateway, site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = self._gateway if scope["path"].startswith(PREFIX) else self._site
+        chosen = self._gateway if is_inference(scope) else self._site
         await chosen(scope, receive, send)
+
+
+def is_inference(scope: Scope) -> bool:
+    """Below /v1, or LoRAX's: its `POST /` shares an address with the console's first page."""
+    path = scope["path"]
+    return path.startswith(PREFIX) or path in LORAX or (path == "/" and scope["method"] == "POST")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -28,6 +29,7 @@ class GatewayRequest(ASGIRequest):
     """A request to /v1. ``GatewayHandler`` sets its authentication before the view runs."""
 
     authentication = Authentication()
+    cors_headers: Mapping[str, str] = MappingProxyType({})
 
 
 async def identify(scope: Mapping[str, Any]) -> Authentication:

@@ -92,6 +92,9 @@ class ModelCard(_StrictModel):
     object: Literal["model"]
     created: int
     owned_by: Literal["lorikeet", "tenant"] = Field(description="`tenant`: one of your adapters.")
+    root: str = Field(description="The version that answers; of the base model, its own name.")
+    parent: str | None = Field(description="The base model of an adapter.")
+    max_model_len: int | None = Field(description="Tokens of prompt and output together.")
 
 
 class ModelList(_StrictModel):

@@ -32,11 +32,6 @@ def usage_json(records: Iterable[pb.UsageRecord]) -> dict[str, Any]:
     }
 
 
-def error_event(error: ApiError) -> bytes:
-    """An error after the stream began: the status is long sent, so it travels as an event."""
-    return b"data: " + encode(error.openai_body()).encode() + b"\n\n"
-
-
 @dataclass(slots=True)
 class Choice:
     """A choice as it grows in a whole answer."""
@@ -153,12 +148,18 @@ def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Seque
     return shape._details(entries) if isinstance(shape, ChatShape) else shape._details(index, entries)
 
 
-async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str, Any]:
-    """Wait for the end. Raises the ``HostError`` it ended with."""
+async def gathered(generation: Generation, choices: int) -> list[Choice]:
+    """Every choice as it is at the end. Raises the ``HostError`` it ended with."""
     grown = [Choice() for _ in range(choices)]
     async for chunks in generation:
         for chunk in chunks:
             grown[chunk.choice].add(chunk)
+    return grown
+
+
+async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str, Any]:
+    """Wait for the end. Raises the ``HostError`` it ended with."""
+    grown = await gathered(generation, choices)
     return {
         "id": shape.prefix + public_part(generation.request_id),
         "object": shape.object,
@@ -204,6 +205,9 @@ class ChunkWriter:
             parts += (self._head, self._shape.delta(index, chunk.text, chunk.logprobs), self._tail)
         if chunk.finish_reason:
             parts += (self._head, self._shape.closing(index, chunk.finish_reason), self._tail)
+
+    def error(self, error: ApiError) -> bytes:
+        return b"data: " + encode(error.openai_body()).encode() + b"\n\n"
 
     def end(self) -> bytes:
         """The usage if it was asked for, then the mark that SDKs stop at."""

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
 
 from django.http import StreamingHttpResponse
 
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import errors
+from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from control_plane.gateway.idempotency import MOST_BYTES, Claim
-from control_plane.gateway.openai.response_writers import ChunkWriter, error_event
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
+
+
+class EventWriter(Protocol):
+    """How one endpoint writes the events of a stream."""
+
+    def write(self, chunks: Sequence[Chunk]) -> bytes: ...
+
+    def error(self, error: ApiError) -> bytes:
+        """An error after the stream began: the status is long sent, so it travels as an event."""
+
+    def end(self) -> bytes: ...
 
 
 class EventStream:
     """The events of one answer. Closing it, however early, aborts what still runs."""
 
     def __init__(
-        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: ChunkWriter, first: list[Chunk]
+        self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: EventWriter, first: list[Chunk]
     ) -> None:
         self._generation, self._batches, self._writer = generation, batches, writer
         self._first: list[Chunk] | None = first
@@ -43,7 +55,7 @@ class EventStream:
             chunks = self._first if self._first is not None else await anext(self._batches, [])
         except HostError as failure:
             self._ended = True
-            return error_event(errors.from_failure(failure))
+            return self._writer.error(errors.from_failure(failure))
         self._first = None
         if not chunks:
             return self._end()

@@ -1,0 +1,127 @@
+"""The request body of LoRAX's endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
+from control_plane.usage.models import ApiEndpoint
+from lora_engine.wire import engine_pb2 as pb
+
+# Known to LoRAX and not served: refused unless they carry a value that asks for nothing.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "adapter_parameters": (),
+    "adapter_source": ("local",),
+    "api_token": (),
+    "best_of": (1,),
+    "decoder_input_details": (False,),
+    "merged_adapters": (),
+    "response_format": (),
+    "return_k_alternatives": (),
+    "truncate": (),
+    "typical_p": (),
+    "watermark": (False,),
+}
+
+
+class LoraxParameters(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    adapter_id: str | None = Field(default=None, min_length=1, max_length=200)
+    do_sample: bool = False
+    max_new_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    ignore_eos_token: bool = False
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    return_full_text: bool = False
+    stop: Annotated[list[StopString], Field(max_length=MOST_STOPS, fail_fast=True)] = []
+    seed: int | None = Field(default=None, ge=0, lt=1 << 64)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_k: int | None = Field(default=None, ge=1, le=1_000_000)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    details: bool = False
+    apply_chat_template: bool = False
+
+    @property
+    def samples(self) -> bool:
+        """LoRAX takes the likeliest token unless one of these is given."""
+        return self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+
+    def sampling(self, *, logprobs: bool) -> pb.Sampling:
+        sampling = pb.Sampling(
+            max_tokens=self.max_new_tokens or 0,
+            temperature=(1.0 if self.temperature is None else self.temperature) if self.samples else 0.0,
+            top_p=self.top_p or 1.0,
+            top_k=self.top_k or 0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            stop=self.stop,
+            include_stop=True,
+            n=1,
+            logprobs=logprobs,
+            ignore_eos=self.ignore_eos_token,
+        )
+        if self.seed is not None:
+            sampling.seed = self.seed
+        return sampling
+
+
+class LoraxRequest(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS
+    choices: ClassVar[int] = 1
+
+    inputs: str = Field(min_length=1)
+    parameters: LoraxParameters = LoraxParameters()
+    stream: bool = False
+
+    @property
+    def model(self) -> str:
+        """ "" is the base model."""
+        return self.parameters.adapter_id or ""
+
+    def submits(self) -> list[pb.Submit]:
+        asked = self.parameters
+        # An event of a stream names its token, which comes with the log-probabilities.
+        sampling = asked.sampling(logprobs=self.stream or asked.details)
+        if asked.apply_chat_template:
+            chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=self.inputs)])
+            return [pb.Submit(chat=chat, sampling=sampling)]
+        return [pb.Submit(text=self.inputs, sampling=sampling)]
+
+    def finish_reason(self, text: str, reason: str | None) -> str:
+        if reason == "length":
+            return "length"
+        return "stop_sequence" if any(text.endswith(stop) for stop in self.parameters.stop) else "eos_token"
+
+
+def read_request(body: Mapping[str, Any]) -> LoraxRequest:
+    """Check `body` strictly. Raises ``ApiError`` that names the parameter at fault."""
+    asked = {name: value for name, value in body.items() if value is not None}
+    if isinstance(parameters := asked.get("parameters"), dict):
+        given = {name: value for name, value in parameters.items() if value is not None}
+        for name in UNSUPPORTED.keys() & given.keys():
+            if given.pop(name) not in UNSUPPORTED[name]:
+                raise _unsupported(name)
+        asked["parameters"] = given
+    try:
+        return LoraxRequest.model_validate(asked)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def _unsupported(name: str) -> ApiError:
+    return ApiError(
+        400,
+        "unsupported_parameter",
+        f"'{name}' is not served here.",
+        "Leave it out; adapters are called by the names that they have in this tenant.",
+        f"parameters.{name}",
+    )

@@ -1,0 +1,95 @@
+"""What every endpoint of the gateway does around its answer: methods and errors, idempotency, streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway import errors
+from control_plane.gateway.admission import Admission
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation
+from control_plane.gateway.idempotency_store import StoredAnswer
+from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.sse import EventStream, EventStreamResponse, EventWriter
+from control_plane.gateway.recording.refusals import Undispatched
+from control_plane.gateway.runtime import runtime
+from control_plane.http.access import Access, access
+from control_plane.tenants.roles import Capability
+from control_plane.usage.models import ApiEndpoint
+
+View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
+ErrorBody = Callable[[ApiError], dict[str, Any]]
+
+
+def endpoint(*methods: str, body: ErrorBody = ApiError.openai_body) -> Callable[[View], View]:
+    """Errors of every kind in OpenAI's shape, or as `body` writes them."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                if request.method not in methods:
+                    raise _wrong_method(request, methods)
+                return await view(request, *args, **kwargs)
+            except Exception as error:
+                return errors.of(error).response(body)
+
+        guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
+        return access(Access.KEY, Capability.INFER)(guarded)
+
+    return decorate
+
+
+def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
+    allowed = " or ".join(methods)
+    return ApiError(
+        405,
+        "method_not_allowed",
+        f"{request.method} is not allowed here.",
+        f"Send {allowed}.",
+        headers={"Allow": ", ".join(methods)},
+    )
+
+
+def undispatched(request: HttpRequest, endpoint: ApiEndpoint) -> Undispatched:
+    """Counts a refusal of it for the caller's tenant."""
+    return runtime().refusals.until_dispatched(caller_of(request), endpoint)
+
+
+async def idempotent(
+    request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
+) -> HttpResponseBase:
+    """The answer; with an ``Idempotency-Key`` that was used before, the one that was given then."""
+    offered = request.headers.get("Idempotency-Key")
+    if offered is None:
+        return await answer()
+    claim = await runtime().idempotency.claim(admission.principal, offered, request.path, request.body)
+    if isinstance(claim, StoredAnswer):
+        return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
+    try:
+        response = await answer()
+    except BaseException:
+        claim.release()
+        raise
+    if isinstance(response, EventStreamResponse):
+        response.events.keep_under(claim)
+    elif isinstance(response, HttpResponse):
+        claim.keep(response["Content-Type"], response.content)
+    return response
+
+
+async def stream(generation: Generation, writer: EventWriter) -> HttpResponseBase:
+    """Waits for the first output, so that a request which the engine refuses gets the status of its error."""
+    batches = aiter(generation)
+    try:
+        first: list[Chunk] = await anext(batches, [])
+    except BaseException:
+        generation.close()
+        raise
+    return EventStreamResponse(EventStream(generation, batches, writer, first))

@@ -1,0 +1,1 @@
+"""Origins of web pages that may call inference with a tenant's keys (CORS)."""
