@@ -53,6 +53,7 @@ class EngineConfig:
     metrics_port: int = 0  # 0 = no metrics endpoint
     metrics_host: str = "127.0.0.1"
     drain_seconds: float = 30.0
+    step_timeout_s: float = 60.0  # of one step on a GPU; a CPU is slow, but it does not hang
     stage_parallelism: int = 4
     tls_certificate: Path | None = None
     tls_key: Path | None = None

@@ -53,6 +53,7 @@ _HELP = {
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
     "metrics_host": "address of the Prometheus endpoint; 0.0.0.0 shows it to every machine, without a password",
     "drain_seconds": "how long running requests may go on after SIGTERM",
+    "step_timeout_s": "seconds after which a step on a GPU counts as hung and the engine ends itself; 0 has no limit",
     "stage_parallelism": "adapters staged at the same time",
     "tls_certificate": "PEM certificate chain for TCP",
     "tls_key": "PEM key of the certificate",
@@ -61,7 +62,7 @@ _HELP = {
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
 _MAY_BE_ZERO = frozenset(
-    {"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds"}
+    {"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
     | {"adapter_price", "fair_slack", "starvation_s", "tenant_max_running"}
 )
 

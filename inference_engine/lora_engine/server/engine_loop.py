@@ -60,6 +60,7 @@ class EngineLoop:
         self._awake = False
         self._stopping = False
         self._live: dict[str, GenerationRequest] = {}
+        self._iterations, self._in_step = 0, False
         self._thread = threading.Thread(target=self._run, name="engine-steps")
 
     def start(self) -> None:
@@ -70,6 +71,11 @@ class EngineLoop:
         self._stopping = True
         self.wake()
         self._thread.join()
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """A number that changes with each step, and whether a step runs now. From any thread."""
+        return self._iterations, self._in_step
 
     def submit(self, request: GenerationRequest) -> None:
         """Hand over a request. A refusal comes back as its ``RequestFinished``."""
@@ -108,7 +114,11 @@ class EngineLoop:
         output = self._run_commands()
         busy = self._engine.has_work()
         if busy:
-            self._step(output)
+            self._iterations, self._in_step = self._iterations + 1, True
+            try:
+                self._step(output)
+            finally:
+                self._in_step = False
         if output.deltas or output.finished:
             self._deliver_output(output)
         elif not busy or not self._engine.num_running:

@@ -112,6 +112,11 @@ class EngineHost:
     def start(self) -> None:
         self._engine.start()
 
+    @property
+    def step_progress(self) -> tuple[int, bool]:
+        """What `StepWatchdog` watches."""
+        return self._engine.progress
+
     def stop(self) -> None:
         """End the step thread and write what the journal still holds."""
         self._engine.stop()

@@ -36,6 +36,7 @@ from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, StartupError, bind, make_server, socket_path
 from .metrics import MetricsServer
 from .service import EngineService
+from .watchdog import StepWatchdog
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,10 @@ async def _serve(config: EngineConfig, loaded: LoadedModel) -> None:
         engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)  # type: ignore[no-untyped-call]
         address = bind(server, config)
         host.start()
+        if config.step_timeout_s and config.device != "cpu":  # a CPU is slow, but it does not hang
+            watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s)
+            watchdog.start()
+            stack.callback(watchdog.stop)
         if config.metrics_port:
             await stack.enter_async_context(_metrics(config, host))
         await server.start()
