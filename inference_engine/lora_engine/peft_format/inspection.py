@@ -147,7 +147,7 @@ class _Inspection:
         self._weights: SafetensorsFile | None = None
         self._modules: dict[tuple[int, str], _Module] = {}
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
-        self._misfits = 0
+        self._misfits: list[str] = []  # what does not fit the base, in words
 
     def run(self, check_finite: bool) -> ValidationReport:
         self._check("config", self._read_config)
@@ -163,7 +163,7 @@ class _Inspection:
         return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count)
 
     def _check(self, name: str, step: Callable[[], str]) -> None:
-        before = self._findings.count
+        before, told = self._findings.added, self._findings.count
         detail = ""
         try:
             detail = step()
@@ -172,10 +172,11 @@ class _Inspection:
             return
         except FormatError as error:
             self._findings.add_error(error)
-        found = self._findings.count - before
-        if found:
+        ok = self._findings.added == before
+        if not ok:
+            found = max(1, self._findings.count - told)
             detail = f"{found} problem{'s' if found > 1 else ''}"
-        self._checks.append({"name": name, "ok": found == 0, "detail": detail})
+        self._checks.append({"name": name, "ok": ok, "detail": detail})
 
     def _read_config(self) -> str:
         self._raw = load_raw_config(self._folder)
@@ -208,10 +209,10 @@ class _Inspection:
         return f"{count} tensors"
 
     def _collect_modules(self) -> str:
-        before = self._findings.count
+        before = self._findings.added
         for entry in self._need_weights().entries.values():
             self._collect(entry)
-        if not self._modules and self._findings.count == before:
+        if not self._modules and self._findings.added == before:
             self._findings.add("no_lora_tensors", f"{WEIGHTS_FILE} holds no LoRA tensors.", _SAVE_AGAIN)
         return f"{len(self._modules)} modules"
 
@@ -224,15 +225,21 @@ class _Inspection:
         if entry.name != _tensor_name(_Module(layer, target), side):  # e.g. mlp.q_proj
             self._foreign(entry.name)
         elif layer >= self._geometry.num_layers:
-            self._misfits += 1
-            self._findings.add(
-                "layer_out_of_range",
+            what = (
                 f"layers.{layer}.{target}.lora_{side} is in the file but {self._geometry.name} has only "
-                f"{self._geometry.num_layers} layers: this adapter was trained on another base model.",
-                f"Upload an adapter trained on {self._geometry.name}.",
+                f"{self._geometry.num_layers} layers"
+            )
+            self._misfit("layer_out_of_range", what, entry)
+        elif entry.num_elements == 0:
+            self._findings.add(
+                "empty_tensor",
+                f"layers.{layer}.{target}.lora_{side} holds no values.",
+                "DeepSpeed ZeRO-3 saves such files when it does not gather: set "
+                "stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py in the checkpoint and save the "
+                "adapter from its result.",
                 entry.name,
             )
-        elif len(entry.shape) != 2 or entry.num_elements == 0:
+        elif len(entry.shape) != 2:
             self._findings.add(
                 "shape_mismatch",
                 f"layers.{layer}.{target}.lora_{side} is {list(entry.shape)} but must be a matrix.",
@@ -258,8 +265,10 @@ class _Inspection:
         self._need_weights()
         for module in self._modules.values():
             self._module_shapes(module)
-        if self._misfits > 1:
-            self._lead_with_base(f"{self._misfits} tensors do not fit {self._geometry.name}")
+        if len(self._misfits) > 1:
+            self._lead_with_base(
+                f"{len(self._misfits)} tensors do not fit {self._geometry.name}", f" {self._misfits[0]}."
+            )
         return f"all fit {self._geometry.name}"
 
     def _module_shapes(self, module: _Module) -> None:
@@ -270,23 +279,28 @@ class _Inspection:
                 continue
             needed = list(entry.shape)
             needed[axis] = wanted
-            self._misfits += 1
-            self._findings.add(
-                "shape_mismatch",
-                f"{module.label}.lora_{side} is {list(entry.shape)} but {self._geometry.name} needs {needed}: "
-                "this adapter was trained on another base model.",
-                f"Upload an adapter trained on {self._geometry.name}.",
-                entry.name,
-            )
+            what = f"{module.label}.lora_{side} is {list(entry.shape)} but {self._geometry.name} needs {needed}"
+            self._misfit("shape_mismatch", what, entry)
 
-    def _lead_with_base(self, what: str) -> None:
+    def _misfit(self, code: str, what: str, entry: TensorEntry) -> None:
+        self._misfits.append(what)
+        self._findings.add(
+            code,
+            f"{what}: this adapter was trained on another base model.",
+            f"Upload an adapter trained on {self._geometry.name}.",
+            entry.name,
+        )
+
+    def _lead_with_base(self, what: str, example: str = "") -> None:
+        """One finding for the whole adapter, instead of one for each of its tensors."""
         base_name = self._config.base_model_name if self._config else ""
         named = f" It names {base_name} as its base." if base_name else ""
         self._findings.lead_with(
             "wrong_base_model",
             f"{what} ({self._geometry.num_layers} layers, hidden size "
-            f"{self._geometry.hidden_size}): this adapter was trained on another base model.{named}",
+            f"{self._geometry.hidden_size}): this adapter was trained on another base model.{named}{example}",
             f"Upload an adapter trained on {self._geometry.name}, or a host that serves the adapter's own base.",
+            instead_of=("shape_mismatch", "layer_out_of_range", "missing_tensor"),
         )
 
     def _against_config(self) -> str:
@@ -364,16 +378,18 @@ class _Inspection:
 
     def _ranks(self) -> None:
         too_high: set[int] = set()
+        fix = ""
         for place, module in self._modules.items():
             rank, _alpha = self._by_config[place]
             for side, entry in sorted(module.sides.items()):
                 actual = entry.shape[0] if side == "A" else entry.shape[1]
                 if actual != rank:
+                    fix = fix or self._rank_fix(module, actual)
                     self._findings.add(
                         "rank_mismatch",
                         f"{module.label}.lora_{side} is {list(entry.shape)}, which is rank {actual}, but "
                         f"adapter_config.json says rank {rank}.",
-                        "Upload the adapter_config.json that was saved together with these weights.",
+                        fix,
                         entry.name,
                     )
                 if actual > self._limits.max_rank and actual not in too_high:
@@ -384,6 +400,22 @@ class _Inspection:
                         f"Train with r={self._limits.max_rank} or less.",
                         entry.name,
                     )
+
+    def _rank_fix(self, module: _Module, actual: int) -> str:
+        try:
+            patterns = self._resolver.rank_patterns(module.layer, module.target) if self._resolver else []
+        except PatternError:  # matched once each; to name them all may be too much
+            patterns = []
+        if len(patterns) < 2:
+            return "Upload the adapter_config.json that was saved together with these weights."
+        both = ", ".join(f'"{printable(pattern)}" ({rank})' for pattern, rank in patterns[:4])
+        right = next((printable(pattern) for pattern, rank in patterns if rank == actual), None)
+        move = f'move "{right}" before the others' if right else "correct their ranks"
+        return (
+            f"Several keys of rank_pattern match this module: {both}. The first in the file counts, as in PEFT: "
+            f"{move}, or write modules in full, such as {module_key(module.layer, module.target)}. Do the same in "
+            "alpha_pattern."
+        )
 
     def _finite(self) -> str:
         weights = self._need_weights()

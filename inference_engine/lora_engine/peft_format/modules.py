@@ -58,6 +58,10 @@ class ModuleResolver:
         pattern = self._ranks.first(module_key(layer, target))
         return self._config.rank if pattern is None else self._config.rank_pattern[pattern]
 
+    def rank_patterns(self, layer: int, target: str) -> list[tuple[str, int]]:
+        """Every key of ``rank_pattern`` that matches the module, with its rank; the first is the one that counts."""
+        return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target))]
+
     def alpha(self, layer: int, target: str) -> float:
         pattern = self._alphas.first(module_key(layer, target))
         return self._config.alpha if pattern is None else self._config.alpha_pattern[pattern]

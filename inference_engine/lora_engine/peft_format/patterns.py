@@ -104,6 +104,10 @@ class TailPatterns:
                 break
         return self._patterns[best] if best < len(self._patterns) else None
 
+    def every(self, key: str) -> list[str]:
+        """All patterns that match, in their order: for people, who may have written two where one counts."""
+        return [pattern for pattern in self._patterns if self._matcher.matches_tail(pattern, key)]
+
     def _add_name(self, pattern: str, order: int) -> None:
         wanted = pattern.replace(r"\.", "\0")
         dots = tuple(place for place, char in enumerate(wanted) if char == ".")

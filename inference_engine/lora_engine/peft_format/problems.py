@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 # Untrusted names end up in messages, logs and pages: longer ones are cut.
 MAX_NAME = 160
@@ -41,32 +42,62 @@ class FormatError(Exception):
         return self.problem.fix
 
 
-# Both matrices of seven targets in 126 layers are 1764 tensors: what is wrong with every tensor of the largest models
-# is told, and a hostile file cannot make a report of any size.
+# A hostile file cannot make a report of any size.
 MOST_PROBLEMS = 2000
 
 
 class Findings:
-    """Collects problems: the first ``cap`` in full, and how many there were in all."""
+    """Collects problems: the first ``cap`` in full, and how many there were in all.
+
+    What is wrong with many tensors alike is one problem: the first one's words, and how many more there are.
+    """
 
     def __init__(self, cap: int = MOST_PROBLEMS) -> None:
         self._cap = cap
-        self.problems: list[Problem] = []
-        self.count = 0
+        self._groups: dict[object, _Group] = {}
+        self.added = 0  # everything that ever came, tensor by tensor
+
+    @property
+    def count(self) -> int:
+        return len(self._groups)
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [group.problem() for group in list(self._groups.values())[: self._cap]]
 
     def add(self, code: str, message: str, fix: str, tensor: str | None = None) -> None:
-        self.count += 1
-        if len(self.problems) < self._cap:
-            self.problems.append(Problem(code, message, fix, None if tensor is None else printable(tensor)))
+        """``tensor``: that this is wrong with. Tensors of the same ``code`` and ``fix`` become one problem."""
+        self.added += 1
+        key: object = (code, fix) if tensor is not None else len(self._groups)
+        known = self._groups.get(key)
+        if known is not None:
+            known.tensors += 1
+            return
+        named = None if tensor is None else printable(tensor)
+        self._groups[key] = _Group(Problem(code, message, fix, named))
 
     def add_error(self, error: FormatError) -> None:
         self.add(error.code, error.message, error.fix, error.problem.tensor)
 
-    def lead_with(self, code: str, message: str, fix: str) -> None:
-        """Put a summary before everything found so far."""
-        self.count += 1
-        self.problems.insert(0, Problem(code, message, fix))
-        del self.problems[self._cap :]
+    def lead_with(self, code: str, message: str, fix: str, *, instead_of: Collection[str] = ()) -> None:
+        """Put a summary before everything found so far, ``instead_of`` what has one of those codes."""
+        self.added += 1
+        kept = {key: group for key, group in self._groups.items() if group.first.code not in instead_of}
+        self._groups = {("lead", code): _Group(Problem(code, message, fix))} | kept
+
+
+@dataclass(slots=True)
+class _Group:
+    first: Problem
+    tensors: int = 1
+
+    def problem(self) -> Problem:
+        if self.tensors == 1:
+            return self.first
+        more = self.tensors - 1
+        return replace(
+            self.first, message=f"{self.first.message} The same holds for {more} more tensor{'s' * (more > 1)}."
+        )
 
 
 def printable(text: object) -> str:

@@ -85,22 +85,54 @@ def test_a_base_with_fused_projections_has_other_targets(tmp_path):
 def test_many_misfits_are_summed_up_first(tmp_path, geometry, tensors, save):
     wrong = {name: np.zeros((4, 32) if "lora_A" in name else (32, 4), np.float32) for name in tensors()}
     report = inspect_adapter(save(tmp_path, wrong, base_model_name_or_path="other/base"), geometry)
-    assert report.problems[0].code == "wrong_base_model"
-    assert "8 tensors" in report.problems[0].message
-    assert "other/base" in report.problems[0].message
+    (problem,) = report.problems
+    assert problem.code == "wrong_base_model"
+    assert "8 tensors" in problem.message
+    assert "other/base" in problem.message
+    assert "layers.0.q_proj.lora_A is [4, 32] but tiny-demo needs [4, 16]" in problem.message
+    assert report.problem_count == 1
 
 
 def test_an_adapter_of_a_shallower_base_is_named_as_such(tmp_path, geometry, tensors, save):
     shallow = {name: array for name, array in tensors().items() if ".layers.0." in name}
     report = inspect_adapter(save(tmp_path, shallow), geometry)
-    assert report.problems[0].code == "wrong_base_model"
-    assert "has 1 layers" in report.problems[0].message
+    (problem,) = report.problems
+    assert problem.code == "wrong_base_model"
+    assert "has 1 layers" in problem.message
 
 
 def test_layers_beyond_the_base_are_refused(tmp_path, geometry, tensors, save):
     extra = {name.replace("layers.1", "layers.7"): array for name, array in tensors().items() if "layers.1" in name}
     report = inspect_adapter(save(tmp_path, tensors() | extra), geometry)
-    assert codes(report) == {"layer_out_of_range", "wrong_base_model"}
+    assert codes(report) == {"wrong_base_model"}
+    assert [check["name"] for check in report.checks if not check["ok"]] == ["tensors", "shapes"]
+
+
+def test_a_mismatch_of_ranks_is_one_finding(tmp_path, geometry, tensors, save):
+    report = inspect_adapter(save(tmp_path, tensors(), r=8), geometry)
+    (problem,) = report.problems
+    assert (problem.code, report.problem_count) == ("rank_mismatch", 1)
+    assert "rank 4" in problem.message
+    assert "7 more tensors" in problem.message
+
+
+def test_the_fix_of_overlapping_patterns_names_them(tmp_path, geometry, tensors, save):
+    patterns = {".*_proj": 8, "q_proj": 4, r"layers\.0\..*v_proj": 4}
+    report = inspect_adapter(save(tmp_path, tensors(), rank_pattern=patterns), geometry)
+    (problem,) = report.problems
+    assert problem.code == "rank_mismatch"
+    assert '".*_proj" (8), "q_proj" (4)' in problem.fix
+    assert 'move "q_proj" before' in problem.fix
+    moved = {"q_proj": 4, "v_proj": 4, ".*_proj": 8}
+    assert inspect_adapter(save(tmp_path, tensors(), rank_pattern=moved), geometry).ok
+
+
+def test_weights_that_were_saved_empty_are_named_as_such(tmp_path, geometry, tensors, save):
+    empty = {name: np.zeros((0,), np.float32) for name in tensors()}
+    report = inspect_adapter(save(tmp_path, empty), geometry)
+    (problem,) = report.problems
+    assert problem.code == "empty_tensor"
+    assert "ZeRO-3" in problem.fix
 
 
 @pytest.mark.parametrize(
@@ -166,9 +198,10 @@ def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
 
 def test_problems_are_capped_but_counted(tmp_path, geometry, save):
     many = {f"tensor.{i}": np.zeros((1, 1), np.float32) for i in range(2500)}
-    report = inspect_adapter(save(tmp_path, many), geometry)
+    ranks = {f"name{i}": -1 for i in range(2500)}
+    report = inspect_adapter(save(tmp_path, many, rank_pattern=ranks), geometry)
     assert len(report.problems) == 2000
-    assert report.problem_count >= 2500
+    assert report.problem_count == 2501, "every rank, and all tensors as one"
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("<f4", np.inf), ("<f2", -np.inf), ("<f2", np.nan), ("<f4", np.nan)])
