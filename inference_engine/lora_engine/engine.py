@@ -116,6 +116,10 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self.core.requests or self._ended or self._in_flight)
 
+    def use_idle_time(self) -> bool:
+        """Do a little of what the start left for later, between steps; False once nothing is left."""
+        return self.runner.capture_next()
+
     def drop_adapter(self, digest: str) -> bool:
         """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
         return self.core.drop_adapter(digest)
@@ -396,6 +400,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         return Runner(loaded.model, loaded.pool, config.max_running)
     # These need triton, which a CPU engine does not.
     from .graph_runner import GraphRunner
+    from .graph_shapes import graph_memory
     from .model.warm_up import compile_prefill_steps
 
     seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
@@ -403,6 +408,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         runner = Runner(loaded.model, loaded.pool, config.max_running)
         runner.start_seconds = seconds
         return runner
-    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context)
-    graphs.start_seconds = {**seconds, "capture decode graphs": graphs.capture()}
+    budget = graph_memory(config.max_running, loaded.model.shape.num_layers)
+    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget)
+    graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first()}
     return graphs

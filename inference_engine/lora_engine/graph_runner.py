@@ -1,5 +1,8 @@
 """Decode steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
 
+A few that together cover every usual batch are captured before the first request, the rest while nothing runs or now
+and then between steps; until its own is there, a batch runs in the nearest graph that covers it (`graph_shapes.py`).
+
 A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
 the block table, and the tiles that say which rows use which adapter. Loading or evicting an
 adapter changes the tables the tiles point into, never a graph. Steps with a prompt chunk
@@ -8,43 +11,26 @@ run without a graph, since their kernels are long enough to hide their launches.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from itertools import product
 
 import numpy as np
 import torch
 
 from lora_kernels.attention import decode_splits
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
-from lora_kernels.work_items import TILE_FIELDS, tiles_needed, write_tiles
+from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
 from .adapters.device_tier import AdapterSlot
+from .graph_set import GraphSet
+from .graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .memory import PagePool
 from .model.batch import LoraSpan
 from .model.transformer import Transformer
-from .model.triton_ops import (
-    ALL_GROUPS,
-    ATTENTION,
-    RANK_CLASSES,
-    LoraPlan,
-    TritonOps,
-    TritonPlan,
-    covering,
-    decode_variant,
-    lora_shape,
-    max_rank,
-    touched,
-    usual_shapes,
-)
+from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, covering
 from .runner import Runner, lora_spans
 from .sampling import Samples, SamplingRow, greedy_tokens, sample
 from .scheduling.sequence import Chunk
-
-log = logging.getLogger(__name__)
 
 
 class Field(IntEnum):
@@ -59,19 +45,6 @@ class Field(IntEnum):
 
 FIELDS = len(Field)
 ALL_FIELDS = FIELDS + 2 * TILE_FIELDS
-DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
-
-
-@dataclass(frozen=True, slots=True)
-class GraphShape:
-    """What a capture fixes: rows, and how LoRA kernels are launched over at most ``tiles`` tiles (None: not at all)."""
-
-    size: int
-    lora: LoraShape | None = None
-    tiles: int = 0
-    groups: frozenset[int] = frozenset()  # target groups that some adapter touches
-    merged: bool = False
-    delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
 
 
 class DecodeGraph:
@@ -80,20 +53,31 @@ class DecodeGraph:
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
         self.plan, size = runner.static_plan(shape), shape.size
         self.graph = torch.cuda.CUDAGraph()
-        self._run(runner, size)  # compiles what is not compiled yet, outside the capture
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, pool=runner.memory):
-            self.logits, self.greedy = self._run(runner, size)
+        # Outside the capture: one layer of each kind loads, or compiles, the kernels of all.
+        self._run(runner, size, runner.model.layer_kinds)
+        with torch.cuda.stream(runner.capture_stream):
+            # Other threads may allocate or copy meanwhile. `torch.cuda.graph` would empty the allocator's cache first,
+            # which waits for the device.
+            self.graph.capture_begin(pool=runner.memory, capture_error_mode="thread_local")
+            try:
+                self.logits, self.greedy = self._run(runner, size)
+            finally:
+                self.graph.capture_end()
 
-    def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = runner.model.run(runner.input_ids(size), None, self.plan, out=runner.logits[:size])
+    def _run(
+        self, runner: GraphRunner, size: int, layers: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = runner.model.run(runner.input_ids(size), None, self.plan, out=runner.logits[:size], layers=layers)
         return logits, greedy_tokens(logits)
 
 
 class GraphRunner(Runner):
     """Runs decode-only steps from graphs, everything else as ``Runner`` does."""
 
-    def __init__(self, model: Transformer, pool: PagePool, max_running: int, max_context: int) -> None:
+    def __init__(
+        self, model: Transformer, pool: PagePool, max_running: int, max_context: int, budget: float = float("inf")
+    ) -> None:
+        """``budget``: bytes of the device that graphs may keep."""
         super().__init__(model, pool, max_running)
         ops = model.ops
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
@@ -114,29 +98,19 @@ class GraphRunner(Runner):
         )  # the variant of most sums
         # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
         self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
-        self._graphs: dict[GraphShape, DecodeGraph] = {}
-        self.kept_bytes = 0  # of the device, by what ``capture`` captured
+        self.capture_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.graphs: GraphSet[DecodeGraph] = GraphSet(self.sizes[-1], self._capture, self._free_bytes, budget)
+
+    def capture_next(self) -> bool:
+        return self.graphs.capture_next()
 
     @torch.inference_mode()
-    def capture(self) -> float:
-        """Capture every size for the usual rank classes; largest first, so that the rest fit in its memory.
+    def _capture(self, shape: GraphShape) -> DecodeGraph:
+        self._blank()
+        return DecodeGraph(self, shape)
 
-        Returns the seconds that it took.
-        """
-        started, free = time.perf_counter(), torch.cuda.mem_get_info()[0]
-        for size in reversed(self.sizes):
-            self._graph(GraphShape(size))
-            for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
-                for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
-                    self._graph(GraphShape(size, lora, tiles, groups))
-        seconds = time.perf_counter() - started
-        torch.cuda.empty_cache()  # what the runs before each capture needed
-        self.kept_bytes = free - torch.cuda.mem_get_info()[0]
-        log.info(
-            "captured %d decode graphs in %.1f s; they keep %.0f MiB",
-            len(self._graphs), seconds, self.kept_bytes / 2**20,
-        )  # fmt: skip
-        return seconds
+    def _free_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
 
     def static_plan(self, shape: GraphShape) -> TritonPlan:
         """The plan a graph is captured with."""
@@ -173,19 +147,15 @@ class GraphRunner(Runner):
             return super()._execute(chunks, rows, merged)
         size = next(size for size in self.sizes if size >= len(chunks))
         spans = lora_spans(chunks, range(len(chunks) + 1), merged)
-        shape = graph_shape(size, spans, merged is not None)
-        graph = self._graph(shape)
+        shape = self.graphs.choose(graph_shape(size, spans, merged is not None), spans)
+        if shape is None:
+            return super()._execute(chunks, rows, merged)
+        graph = self.graphs[shape]
         self._load(chunks, shape, spans)
         graph.graph.replay()
         if all(row.params.plain_greedy for row in rows):
             return Samples(graph.greedy[: len(rows)])
         return sample(graph.logits[: len(rows)], rows)
-
-    def _graph(self, shape: GraphShape) -> DecodeGraph:
-        if shape not in self._graphs:
-            self._blank()
-            self._graphs[shape] = DecodeGraph(self, shape)
-        return self._graphs[shape]
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
@@ -227,47 +197,3 @@ class GraphRunner(Runner):
         if shape.delta_correction:
             self._delta_correction_tiles[:size].copy_(both[1])
         self._table[:size, :width].copy_(device[size * ALL_FIELDS :].view(size, width))
-
-
-def graph_sizes(max_running: int) -> list[int]:
-    """1, 2, 4, every eighth up to 64, every 16th up to 256, then every 32nd, up to ``max_running``."""
-    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, max_running, 32)]
-    return [size for size in sizes if size < max_running] + [max_running]
-
-
-def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
-    """The graph for ``size`` rows whose adapters ``spans`` name."""
-    added = [span for span in spans if span.sign > 0]
-    groups = touched(spans)
-    if groups:
-        groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
-    subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
-    delta_correction = lora_shape(KernelVariant.GROUPED, subtracted) if subtracted else None
-    if not added:
-        return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
-    covered = covering(added, size)
-    lora = lora_shape(decode_variant(covered), max_rank(added))
-    needed = tiles_needed(covered, lora.variant)
-    tiles = next(tiles for tiles in tile_bounds(lora.variant, size) if tiles >= needed)
-    return GraphShape(size, lora, tiles, groups, merged, delta_correction)
-
-
-def delta_correction_tiles(size: int) -> int:
-    """The rows that do not use the merged adapter, cut by adapter: each at least one row."""
-    return size
-
-
-def tile_bounds(variant: KernelVariant, size: int) -> Sequence[int]:
-    """How many tiles graphs of a variant have room for: empty ones cost the expand time, and no tile is without a row.
-
-    Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
-
-    For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
-    Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
-    GROUPED there are more than three rows to an adapter; the first bound is for more than eight.
-    """
-    if variant is KernelVariant.GEMV_1:
-        return (size,)
-    if variant is KernelVariant.GEMV_2:
-        return ((5 * size + 2) // 6,)
-    return sorted({min(size, size // 8 + size // variant + 3), min(size, size // 3 + size // variant + 3)})

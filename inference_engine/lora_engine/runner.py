@@ -63,6 +63,10 @@ class Runner:
         self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
         self._last_row: dict[Sequence, int] = {}
 
+    def capture_next(self) -> bool:
+        """Nothing is left to prepare."""
+        return False
+
     @torch.inference_mode()
     def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> InFlight:
         """Process every chunk; sequences whose chunk reaches their end sample a token.

@@ -30,8 +30,11 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
+from lora_engine.graph_shapes import GraphShape
+from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.request import GenerationRequest, PromptLogprobs, RequestError, SamplingParams
 from lora_engine.sampling import sample
+from lora_kernels.kernel_variants import KernelVariant
 
 NEW_TOKENS = 16
 NEW_PARTS = [name for name, (kind, _) in FAMILIES.items() if kind not in ("llama", "mistral", "qwen2", "qwen3")]
@@ -480,7 +483,8 @@ class RunAgain:
 
 
 def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them."""
+    """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them: in a graph for more rows, more
+    groups and higher ranks than the batches have."""
     monkeypatch.setattr("lora_engine.graph_runner.DecodeGraph", RunAgain)
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
     monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
@@ -493,7 +497,11 @@ def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypa
     requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests[1:5:2]]
     engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32")
     assert isinstance(engine.runner, GraphRunner)
+    graphs = engine.runner.graphs
+    graphs.choose(GraphShape(4, lora_shape(KernelVariant.GEMV_1, 64), 4, ALL_GROUPS), [])
+    graphs.choose(GraphShape(4), [])
     tokens, _ = run_all(engine, requests)
+    assert len(graphs) == 2
     for request in requests:
         wanted = family.greedy(request.prompt_token_ids, adapters[request.request_id])[:3]
         assert tokens[request.request_id] == wanted, adapters[request.request_id]

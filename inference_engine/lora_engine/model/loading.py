@@ -17,6 +17,7 @@ from lora_kernels.tables import SlotTables
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
 from .merging import MergedLayers
+from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
@@ -156,23 +157,35 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     with torch.inference_mode():
+        workspace, graphs = _kernels_memory(config, model, tokens)
         model.forward(prefill_batch(tokens, geometry, device), scratch)
-    activations = torch.cuda.max_memory_allocated(device) - before
-    # What graphs leave; in float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
-    logits = config.max_running * model.config.vocab_size * (model.dtype.itemsize + 4 * 3)
-    del scratch
+    del scratch, workspace
+    needs = {
+        "activations": torch.cuda.max_memory_allocated(device) - before,
+        # What graphs leave; in float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
+        "sampling": config.max_running * model.config.vocab_size * (model.dtype.itemsize + 4 * 3),
+        "decode graphs": graphs,
+    }
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    budget = int(free - total * (1 - config.gpu_memory_fraction) - activations - logits)
-    log.info(
-        "device memory: %.1f GiB free of %.1f, activations %.2f, sampling %.2f, pool %.1f",
-        free / 2**30,
-        total / 2**30,
-        activations / 2**30,
-        logits / 2**30,
-        budget / 2**30,
-    )
+    needs["reserve (--gpu-memory-fraction)"] = int(total * (1 - config.gpu_memory_fraction))
+    budget = free - sum(needs.values())
+    table = {"card": total, "weights and what else is in use": total - free, **needs, "page pool": budget}
+    log.info("device memory:\n%s", "\n".join(f"  {size / 2**30:8.2f} GiB  {what}" for what, size in table.items()))
     return budget
+
+
+def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tuple[object, int]:
+    """What a prompt's adapters need at most beside the base's activations, allocated; and bytes of decode graphs."""
+    if isinstance(model.ops, TorchOps):
+        return None, 0
+    from lora_engine.graph_shapes import graph_memory
+
+    from .triton_ops import TritonOps
+
+    assert isinstance(model.ops, TritonOps)
+    graphs = graph_memory(config.max_running, model.shape.num_layers) if config.cuda_graphs else 0
+    return model.ops.prompt_workspace(tokens), graphs
 
 
 def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> StepBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,28 +40,40 @@ class Transformer:
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # with the modes that merge
+        windows, ropes = self.shape.windows, self.shape.ropes
+        kinds = {(windows[index], id(ropes[index])): index for index in range(self.shape.num_layers)}
+        self.layer_kinds = sorted(kinds.values())  # one layer of each kind: they launch the kernels of all
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
         return self.run(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool))
 
     def run(
-        self, token_ids: torch.Tensor, logit_rows: torch.Tensor | None, plan: Any, out: torch.Tensor | None = None
+        self,
+        token_ids: torch.Tensor,
+        logit_rows: torch.Tensor | None,
+        plan: Any,
+        out: torch.Tensor | None = None,
+        layers: Sequence[int] | None = None,
     ) -> torch.Tensor:
         """``forward`` with a plan already made; ``logit_rows`` None means every row. ``out`` is where the logits go.
+        ``layers`` leaves out all others, which only serves to load kernels.
 
         Nothing here looks at the host, so a CUDA graph can capture it.
         """
-        return self.logits(self.hidden(token_ids, logit_rows, plan), out)
+        return self.logits(self.hidden(token_ids, logit_rows, plan, layers), out)
 
-    def hidden(self, token_ids: torch.Tensor, rows: torch.Tensor | None, plan: Any) -> torch.Tensor:
+    def hidden(
+        self, token_ids: torch.Tensor, rows: torch.Tensor | None, plan: Any, layers: Sequence[int] | None = None
+    ) -> torch.Tensor:
         """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
         residual = F.embedding(token_ids, self.weights.embedding)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
         delta = None
-        layers = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
-        for index, layer in enumerate(layers):
+        weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
+        for index in range(len(weights)) if layers is None else layers:
+            layer = weights[index]
             x = self.ops.add_norm(residual, delta, layer.attention_norm)
             delta = self._attention(index, layer, x, plan)
             if self.config.family.parallel_mlp:

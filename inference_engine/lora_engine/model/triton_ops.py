@@ -99,6 +99,10 @@ class TritonOps:
         targets = max(len(group.out_features) for group in self.groups)
         return shape.workspace(tokens, widest, targets, self.device, self.shape.dtype)
 
+    def prompt_workspace(self, tokens: int) -> ShrinkBuffers:
+        """The largest that a step of so many tokens takes."""
+        return self.shrink_workspace(LoraShape(KernelVariant.PREFILL, RANK_CLASSES[-1]), tokens)
+
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is None:
             return residual if delta is None else residual.add_(delta, alpha=self.shape.residual_scale)

@@ -117,6 +117,9 @@ class LetterEngine:
         _, usage = self._running.pop(request_id)
         self._ended.append(RequestFinished(request_id, replace(usage, outcome=outcome, finished_unix=time.time())))
 
+    def use_idle_time(self) -> bool:
+        return False
+
     def drop_adapter(self, digest: str) -> bool:
         self.dropped.append(digest)
         return False

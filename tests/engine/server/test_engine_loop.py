@@ -41,6 +41,26 @@ def test_an_idle_loop_sleeps_and_a_command_wakes_it(engine):
     loop.stop()
 
 
+def test_idle_time_is_used_until_a_request_comes_and_then_again(engine):
+    left, outputs = [3], Outputs()
+    at_request: list[int] = []
+
+    def use_idle_time() -> bool:
+        if left[0] == 1 and not at_request:
+            loop.submit(request(1))  # while something is left: it runs before that
+        left[0] -= 1
+        return left[0] >= 0
+
+    add = engine.add_request
+    engine.add_request = lambda r: (at_request.append(left[0]), add(r))
+    engine.use_idle_time = use_idle_time
+    loop = EngineLoop(engine, outputs)
+    loop.start()
+    assert outputs.finished(1)[0].usage.outcome == "finished"
+    loop.stop()
+    assert at_request == [0]
+
+
 def test_waiting_for_an_adapter_does_not_spin(engine):
     loop = EngineLoop(engine, Outputs())
     engine.has_work = lambda: True  # requests, but none that can run

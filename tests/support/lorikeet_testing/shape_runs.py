@@ -22,6 +22,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
+from lora_engine.graph_set import GraphSet
 from lora_engine.memory import PageAllocator, PagePool
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.model.config import ModelConfig
@@ -69,8 +70,10 @@ class ShapeRun:
         self.source = LoadedAdapters()
         with pytest.MonkeyPatch.context() as patch:  # kernels are compiled, and graphs captured, when they are used
             patch.setattr("lora_engine.model.warm_up.compile_prefill_steps", lambda model, pool: 0.0)
-            patch.setattr(GraphRunner, "capture", lambda runner: 0.0)
+            patch.setattr(GraphSet, "capture_first", lambda graphs: 0.0)
             self.engine = Engine(self.settings, self.source, self._loaded())
+        if isinstance(self.engine.runner, GraphRunner):
+            self.engine.runner.graphs.steps_between = 0  # every batch in its own graph
         self.packed = {p.digest: p for p in (self._adapter(rank, seed) for seed, rank in enumerate(ranks))}
         for packed in self.packed.values():
             self.source.add(packed)

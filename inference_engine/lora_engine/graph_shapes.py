@@ -1,0 +1,149 @@
+"""Which decode graphs there are: what a batch needs, what is captured before the first request, what covers what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
+from lora_kernels.work_items import tiles_needed
+
+from .model.batch import LoraSpan
+from .model.triton_ops import (
+    ALL_GROUPS,
+    ATTENTION,
+    covering,
+    decode_variant,
+    lora_shape,
+    max_rank,
+    touched,
+    usual_shapes,
+)
+
+DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
+# The least rows of a batch that takes a variant: an adapter with two of them, one with four (``decode_variant``).
+_LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 4}
+# What a graph keeps on the device, of each layer (measured on an H200: 58 to 62 KiB), and all of them together.
+_LAYER_BYTES = 64 << 10
+_SHARED_BYTES = 64 << 20
+_UNUSUAL_GRAPHS = 32  # of high ranks and merged adapters, captured when they first come
+_FEW_TILES = 8  # as many more or less cost less than a graph of their own is worth
+
+
+@dataclass(frozen=True, slots=True)
+class GraphShape:
+    """What a capture fixes: rows, and how LoRA kernels are launched over at most ``tiles`` tiles (None: not at all)."""
+
+    size: int
+    lora: LoraShape | None = None
+    tiles: int = 0
+    groups: frozenset[int] = frozenset()  # target groups that some adapter touches
+    merged: bool = False
+    delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
+
+
+def graph_sizes(max_running: int) -> list[int]:
+    """1, 2, 4, every eighth up to 64, every 16th up to 256, then every 32nd, up to ``max_running``."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, max_running, 32)]
+    return [size for size in sizes if size < max_running] + [max_running]
+
+
+def first_graphs(max_running: int) -> list[GraphShape]:
+    """What is captured before the first request, largest first: together they cover every batch of usual adapters.
+
+    For powers of two, no adapter, any adapters (one tile a row), and several rows to an adapter.
+    """
+    sizes = graph_sizes(max_running)
+    coarse = [size for size in sizes if size.bit_count() == 1 or size == sizes[-1]]
+    shapes = []
+    for size in reversed(coarse):
+        shapes.append(GraphShape(size))
+        for variant in (KernelVariant.GEMV_1, KernelVariant.GROUPED):
+            if size >= _LEAST_ROWS[variant]:
+                shapes.append(GraphShape(size, usual_shapes(variant)[-1], tile_bounds(variant, size)[-1], ALL_GROUPS))
+    return shapes
+
+
+def usual_graphs(max_running: int) -> list[GraphShape]:
+    """Every graph that batches of usual adapters ask for, largest first."""
+    shapes = []
+    for size in reversed(graph_sizes(max_running)):
+        shapes.append(GraphShape(size))
+        for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
+            if size >= _LEAST_ROWS[variant]:
+                for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
+                    shapes.append(GraphShape(size, lora, tiles, groups))
+    return shapes
+
+
+def graph_memory(max_running: int, num_layers: int) -> int:
+    """Bytes of the device that graphs may keep: every usual one, and some others."""
+    return _SHARED_BYTES + (len(usual_graphs(max_running)) + _UNUSUAL_GRAPHS) * num_layers * _LAYER_BYTES
+
+
+def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
+    """The graph for ``size`` rows whose adapters ``spans`` name."""
+    added = [span for span in spans if span.sign > 0]
+    groups = touched(spans)
+    if groups:
+        groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
+    subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
+    delta_correction = lora_shape(KernelVariant.GROUPED, subtracted) if subtracted else None
+    if not added:
+        return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
+    covered = covering(added, size)
+    lora = lora_shape(decode_variant(covered), max_rank(added))
+    needed = tiles_needed(covered, lora.variant)
+    tiles = next(tiles for tiles in tile_bounds(lora.variant, size) if tiles >= needed)
+    return GraphShape(size, lora, tiles, groups, merged, delta_correction)
+
+
+def covers(shape: GraphShape, wanted: GraphShape, spans: Sequence[LoraSpan]) -> bool:
+    """Whether the graph ``shape`` computes the same for a batch that asks for ``wanted``.
+
+    More rows are padding, more groups or ranks find no adapter's rows there, and more tiles are empty.
+    """
+    if shape.size < wanted.size or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
+        return False
+    if shape.delta_correction != wanted.delta_correction:
+        return False
+    if shape.lora is None or wanted.lora is None:
+        return shape.lora is wanted.lora
+    if shape.lora.max_rank < wanted.lora.max_rank:
+        return False
+    added = [span for span in spans if span.sign > 0]
+    return tiles_needed(covering(added, shape.size), shape.lora.variant) <= shape.tiles
+
+
+def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
+    """The graph that wastes least of those that cover ``wanted``: of about its size first, then of its variant."""
+
+    def waste(shape: GraphShape) -> tuple[int, bool, int, int, int, int]:
+        other = shape.lora is not None and wanted.lora is not None and shape.lora.variant != wanted.lora.variant
+        rank = shape.lora.max_rank if shape.lora else 0
+        return (shape.size - 1).bit_length(), other, shape.size, len(shape.groups), rank, shape.tiles
+
+    return min((shape for shape in captured if covers(shape, wanted, spans)), key=waste, default=None)
+
+
+def delta_correction_tiles(size: int) -> int:
+    """The rows that do not use the merged adapter, cut by adapter: each at least one row."""
+    return size
+
+
+def tile_bounds(variant: KernelVariant, size: int) -> Sequence[int]:
+    """How many tiles graphs of a variant have room for: empty ones cost the expand time, and no tile is without a row.
+
+    Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
+
+    For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
+    Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
+    GROUPED there are more than three rows to an adapter; the first bound is for more than eight.
+    """
+    if variant is KernelVariant.GEMV_1:
+        return (size,)
+    if variant is KernelVariant.GEMV_2:
+        return ((5 * size + 2) // 6,)
+    few, many = (min(size, size // rows + size // variant + 3) for rows in (8, 3))
+    return (few, many) if many - few >= _FEW_TILES else (many,)

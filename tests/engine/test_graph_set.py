@@ -1,0 +1,143 @@
+"""Batches run in graphs that cover them until their own are captured, and where there is no memory for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.graph_set import GraphSet
+from lora_engine.graph_shapes import GraphShape, first_graphs, graph_memory, graph_shape, graph_sizes, usual_graphs
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.triton_ops import ATTENTION, covering
+from lora_kernels.work_items import tiles_needed
+
+MIB = 1 << 20
+
+
+class Device:
+    """Counts captures and what they keep."""
+
+    def __init__(self, free: int = 1000 * MIB) -> None:
+        self.captured: list[GraphShape] = []
+        self.free = free
+
+    def capture(self, shape: GraphShape) -> str:
+        if self.free < 2 * MIB:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.free -= 2 * MIB
+        self.captured.append(shape)
+        return f"graph {len(self.captured)}"
+
+    def graphs(self, max_running: int = 256, budget: float = float("inf"), first: bool = True) -> GraphSet[str]:
+        graphs = GraphSet(max_running, self.capture, lambda: self.free, budget)
+        if first:
+            graphs.capture_first()
+        return graphs
+
+
+def batch(runs: Sequence[tuple[int, int]], groups: frozenset[int] = ATTENTION) -> list[LoraSpan]:
+    """Adapters with (rows, rank) each, one after the other."""
+    spans, row = [], 0
+    for number, (rows, rank) in enumerate(runs, start=1):
+        slot = cast(AdapterSlot, SimpleNamespace(rank=rank, table_index=number, groups=groups))
+        spans.append(LoraSpan(slot, row, row + rows))
+        row += rows
+    return spans
+
+
+def usual_batch(rnd: random.Random) -> tuple[int, list[LoraSpan]]:
+    groups = rnd.choice((ATTENTION, frozenset({2}), frozenset({0, 3})))
+    most = rnd.choice((1, 2, 3, 6, 20))
+    runs = [(rnd.randint(1, most), rnd.choice((1, 8, 16, 17, 64))) for _ in range(rnd.randint(0, 12))]
+    spans = batch(runs, groups)
+    rows = (spans[-1].stop if spans else 0) + rnd.randint(0 if spans else 1, 9)
+    return next(size for size in graph_sizes(256) if size >= rows), spans
+
+
+def test_what_is_captured_first_covers_every_usual_batch() -> None:
+    device, rnd = Device(), random.Random(1)
+    graphs = device.graphs()
+    graphs.steps_between = 1 << 30
+    first = len(device.captured)
+    assert first <= 27
+    for _ in range(300):
+        size, spans = usual_batch(rnd)
+        shape = graphs.choose(graph_shape(size, spans, merged=False), spans)
+        assert shape is not None and size <= shape.size < 2 * size
+        assert bool(spans) == (shape.lora is not None)
+        if shape.lora:
+            assert tiles_needed(covering(spans, shape.size), shape.lora.variant) <= shape.tiles
+    assert len(device.captured) == first
+
+
+def test_a_batch_asks_only_for_usual_graphs() -> None:
+    rnd, usual = random.Random(2), set(usual_graphs(256))
+    for _ in range(300):
+        size, spans = usual_batch(rnd)
+        assert graph_shape(size, spans, merged=False) in usual
+
+
+def test_graphs_of_256_running_fit_into_half_a_gibibyte() -> None:
+    assert len(usual_graphs(256)) * 32 * 60 * 1024 <= 512 * MIB
+    assert graph_memory(1024, 32) <= 1300 * MIB
+
+
+def test_while_requests_run_one_graph_is_captured_every_few_steps() -> None:
+    device = Device()
+    graphs, spans = device.graphs(), batch([(1, 8)] * 20)
+    first, wanted = len(device.captured), graph_shape(24, spans, merged=False)
+    chosen = [graphs.choose(wanted, spans) for _ in range(graphs.steps_between + 2)]
+    assert {shape.size for shape in chosen[:-2] if shape} == {32}
+    assert chosen[-1] == wanted and len(device.captured) == first + 1
+    assert graphs[wanted] == f"graph {first + 1}"
+
+
+def test_while_nothing_runs_all_are_captured_once() -> None:
+    device = Device()
+    graphs = device.graphs(max_running=24)
+    while graphs.capture_next():
+        """As the step thread does."""
+    assert sorted(map(str, device.captured)) == sorted(map(str, usual_graphs(24)))
+    assert not graphs.capture_next()
+    assert graphs.kept_bytes == 2 * MIB * len(device.captured)
+
+
+@pytest.mark.parametrize("limit", ["budget", "device"])
+def test_without_memory_a_covering_graph_goes_on_serving(limit: str) -> None:
+    first = len(first_graphs(256))
+    room = (2 * first + 3) * MIB
+    device = Device(free=room if limit == "device" else 1000 * MIB)
+    graphs, spans = device.graphs(budget=room if limit == "budget" else float("inf")), batch([(1, 8)] * 20)
+    wanted = graph_shape(24, spans, merged=False)
+    while graphs.capture_next():
+        """Until all were tried."""
+    assert len(graphs) == first + 1
+    for _ in range(40):
+        shape = graphs.choose(wanted, spans)
+        assert shape is not None and shape.size == 32
+    high = batch([(1, 200)])
+    assert graphs.choose(graph_shape(1, high, merged=False), high) is None, "no graph covers it: it runs without"
+
+
+def test_a_graph_that_nothing_covers_is_captured_at_once() -> None:
+    device = Device()
+    graphs, spans = device.graphs(), batch([(1, 200)])
+    wanted = graph_shape(1, spans, merged=False)
+    assert graphs.choose(wanted, spans) == wanted == device.captured[-1]
+    merged = graph_shape(8, batch([(3, 16)]), merged=True)
+    assert graphs.choose(merged, batch([(3, 16)])) == merged == device.captured[-1]
+
+
+def test_other_errors_of_a_capture_are_raised() -> None:
+    def fail(shape: GraphShape) -> str:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    graphs = GraphSet(8, fail, lambda: 0)
+    with pytest.raises(RuntimeError, match="illegal"):
+        graphs.choose(GraphShape(8), [])
