@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from lora_kernels.sampling_parameters import OVERFLOWED
 
@@ -31,17 +32,22 @@ from .request import (
     TokenDelta,
     TokenLogprob,
 )
-from .runner import InFlight, Runner
+from .runner import InFlight, Launched, Runner
 from .scheduling.core import SchedulingCore
 from .scheduling.merge_policies import MergeReport
 from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
 from .scheduling.sequence import RequestState, Sequence, State
+from .structured import Grammars
 from .text import IncrementalDetokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
+# How long a step waits for masks of constrained answers although the device has nothing else to do. Those that take
+# longer go on in a later step, so that a mask which is slow delays its own answer only.
+_MASK_PATIENCE_S = 0.002
+_HELD_POLL_S = 0.005
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
 
 
@@ -74,6 +80,7 @@ class Engine:
             merged_weights=self.loaded.model.merged if config.merges else None,
         )
         self.runner = build_runner(config, self.loaded)
+        self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)
         self.steps = 0
         self.device_time = DeviceTime()
         self._clock = clock
@@ -86,7 +93,8 @@ class Engine:
         """Schedule, launch, commit: at most one token for every running sequence.
 
         On a GPU the tokens committed are those of the step before: while the device works on this
-        one, the host takes them in, and schedules the next without waiting for it.
+        one, the host takes them in, and schedules the next without waiting for it. Where answers are
+        constrained, it is those tokens that say what may be chosen in this step.
         """
         self.steps += 1
         output = StepOutput(self.steps)
@@ -94,7 +102,7 @@ class Engine:
             self._commit(output)
         launched = self._launch(self.core.schedule())
         self._commit(output)
-        self._in_flight = launched
+        self._in_flight = self._sample(launched) if isinstance(launched, Launched) else launched
         if not self.runner.overlaps:
             self._commit(output)
         output.finished, self._ended = self._ended, []
@@ -198,13 +206,16 @@ class Engine:
         """Whether the next step can be planned before the last one's tokens are known."""
         return not any(sequence.request.sampling.penalises for sequence in self.core.scheduler.running)
 
-    def _launch(self, plan: StepPlan) -> InFlight | None:
+    def _launch(self, plan: StepPlan) -> InFlight | Launched | None:
+        """Give a step to the device; its tokens are chosen at once unless some answer is constrained."""
         if not plan.chunks:
+            self._rest_if_all_are_held()
             return None
         launched_at = self._clock()
         try:
             applied = self.core.choose_merged(plan)
-            launched = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads=bool(plan.reads))
+            computing = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads=bool(plan.reads))
+            launched = computing if computing.is_constrained else self.runner.sample(computing)
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
             self._fail(plan.chunks, error)
@@ -212,6 +223,50 @@ class Engine:
         self.device_time.launched(plan.chunks.values(), launched_at)
         self.core.launched(plan, applied)
         return launched
+
+    def _sample(self, launched: Launched) -> InFlight | None:
+        """Choose a step's tokens, each among those that its answer's constraint allows."""
+        try:
+            return self.runner.sample(launched, self._bring_masks(launched))
+        except Exception as error:
+            log.exception("the tokens of a step could not be chosen")
+            self.device_time.ended(self._clock())
+            self._fail(list(self.core.scheduler.running), error)
+            self.core.step_failed()
+            return None
+
+    def _bring_masks(self, launched: Launched) -> set[Sequence]:
+        """Give the rows their masks. Sequences whose mask is not there in time are held; they are returned."""
+        constrained = [
+            (sequence, sequence.masks, row)
+            for sequence, row in zip(launched.sequences, launched.rows, strict=True)
+            if sequence.masks is not None and sequence.state is not State.FINISHED
+        ]
+        patient_until = time.monotonic() + _MASK_PATIENCE_S
+        for _, masks, _ in constrained:
+            while (future := masks.computing) and (launched.is_computing or time.monotonic() < patient_until):
+                wait((future,), timeout=_MASK_PATIENCE_S / 2)
+        held = set()
+        for sequence, masks, row in constrained:
+            if sequence.state is State.FINISHED:  # another choice of its request failed just now
+                continue
+            if not masks.ready:
+                self.core.hold(sequence)
+                held.add(sequence)
+                continue
+            try:
+                row.mask = masks.mask
+            except RequestError as error:
+                self.core.end(sequence.parent, "failed", error)
+        return held
+
+    def _rest_if_all_are_held(self) -> None:
+        """With nothing to run but sequences that are held, wait a little for one of their masks."""
+        if self._in_flight is None:
+            masks = [sequence.masks for sequence in self.core.scheduler.running if sequence.masks is not None]
+            computing: list[Future[None]] = [future for each in masks if (future := each.computing) is not None]
+            if computing:
+                wait(computing, timeout=_HELD_POLL_S, return_when=FIRST_COMPLETED)
 
     def _commit(self, output: StepOutput) -> None:
         """Take in the tokens of the step in flight. The token of a sequence that ended meanwhile is dropped."""
@@ -247,13 +302,15 @@ class Engine:
         )
         text = "" if ended_by_token else sequence.detokenizer.append(token)
         reason = ""
-        if ended_by_token or sequence.detokenizer.stopped is not None:
+        if ended_by_token or sequence.detokenizer.stopped is not None or self._is_complete(sequence, token):
             reason = "stop"
         elif sequence.num_output - sequence.pending >= sequence.max_tokens:
             reason = "length"
         if reason:
             text += sequence.detokenizer.flush()
             self.core.finish(sequence)
+        elif sequence.masks is not None:
+            sequence.masks.begin_mask()
         return TokenDelta(
             sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
         )
@@ -264,6 +321,10 @@ class Engine:
                 self._overflowed(sequence)
             if sequence.state is not State.FINISHED:
                 yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", logprobs)
+
+    def _is_complete(self, sequence: Sequence, token: int) -> bool:
+        """Whether, with this token, nothing more can come in an answer that is constrained."""
+        return sequence.masks is not None and sequence.masks.take(token)
 
     def _overflowed(self, sequence: Sequence) -> None:
         """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""

@@ -28,8 +28,8 @@ from .memory import PagePool
 from .model.batch import LoraSpan
 from .model.transformer import Transformer
 from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, covering
-from .runner import Runner, lora_spans
-from .sampling import Samples, SamplingRow, greedy_tokens, sample
+from .runner import Logits, Runner, lora_spans
+from .sampling import greedy_tokens
 from .scheduling.sequence import Chunk
 
 
@@ -142,20 +142,18 @@ class GraphRunner(Runner):
         ids, sources = self._fields[Field.TOKEN_ID, :size].long(), self._fields[Field.SOURCE, :size].long()
         return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
-    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         if not all(chunk.tokens == 1 and chunk.samples for chunk in chunks) or len(chunks) > self.sizes[-1]:
-            return super()._execute(chunks, rows, merged)
+            return super()._forward(chunks, merged)
         size = next(size for size in self.sizes if size >= len(chunks))
         spans = lora_spans(chunks, range(len(chunks) + 1), merged)
         shape = self.graphs.choose(graph_shape(size, spans, merged is not None), spans)
         if shape is None:
-            return super()._execute(chunks, rows, merged)
+            return super()._forward(chunks, merged)
         graph = self.graphs[shape]
         self._load(chunks, shape, spans)
         graph.graph.replay()
-        if all(row.params.plain_greedy for row in rows):
-            return Samples(graph.greedy[: len(rows)])
-        return sample(graph.logits[: len(rows)], rows)
+        return Logits(graph.logits[: len(chunks)], graph.greedy[: len(chunks)])
 
     def _blank(self) -> None:
         """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""

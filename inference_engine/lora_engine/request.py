@@ -7,6 +7,10 @@ benchmarks and tests build them directly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .structured import Grammar
 
 MAX_TOP_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -130,7 +134,8 @@ class GenerationRequest:
 
     ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``
     says that the output continues the prompt's own text (a completion, not a chat turn), so that
-    a leading space belongs to it.
+    a leading space belongs to it. ``grammar`` is what the answer is held to, compiled by the
+    engine's ``grammars``.
 
     With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
@@ -146,6 +151,7 @@ class GenerationRequest:
     prompt_only: bool = False
     prompt_logprobs: int | None = None
     most_prompt_logprobs: int = 0
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

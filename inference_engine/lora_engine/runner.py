@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -23,25 +24,63 @@ Indices = npt.NDArray[np.int64]
 Sampled = tuple[Sequence, int, TokenLogprob | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """What a forward pass leaves on the device, to be sampled before the next one: ``[rows, vocab]``.
+
+    ``greedy`` is each row's likeliest token, if a graph computed it.
+    """
+
+    values: torch.Tensor
+    greedy: torch.Tensor | None = None
+
+
+class Launched:
+    """A step that was launched, and whose tokens are yet to be chosen."""
+
+    def __init__(self, sequences: list[Sequence], logits: Logits, reads: PromptReads | None = None) -> None:
+        self.sequences = sequences
+        self.rows = [sequence.sampling_row() for sequence in sequences]
+        self.logits = logits
+        self.reads = reads
+        self.is_constrained = any(sequence.masks is not None for sequence in sequences)
+        self._computed: torch.cuda.Event | None = None
+        if self.is_constrained and logits.values.is_cuda:
+            self._computed = torch.cuda.Event()
+            self._computed.record()
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the device is still at work on the logits of a step in which answers are constrained."""
+        return self._computed is not None and not self._computed.query()
+
+
 class InFlight:
-    """A step that was launched. ``collect`` waits for its tokens, and for nothing else of the device."""
+    """A step whose tokens are being chosen. ``collect`` waits for its tokens, and for nothing else of the device."""
 
     def __init__(
-        self, sequences: list[Sequence], rows: list[SamplingRow], samples: Samples, reads: PromptReads | None = None
+        self,
+        sequences: list[Sequence],
+        rows: list[SamplingRow],
+        samples: Samples,
+        reads: PromptReads | None = None,
+        held: Collection[Sequence] = (),
     ) -> None:
         self._sequences = sequences
+        self._held = held
         self._rows = rows
         self._samples = samples
         self._reads = reads  # whose copies were begun before those of the tokens
         self._tokens, self._arrived = _to_host(samples.tokens)
 
     def collect(self) -> list[Sampled]:
-        """The token of every sequence that sampled, in the order of the launch."""
+        """The token of every sequence that sampled and was not held, in the order of the launch."""
         if self._arrived is not None:
             self._arrived.synchronize()
         tokens = self._tokens.tolist()
         logprobs = self._samples.logprobs(tokens, self._rows)
-        return list(zip(self._sequences, tokens, logprobs, strict=True))
+        sampled = zip(self._sequences, tokens, logprobs, strict=True)
+        return [entry for entry in sampled if entry[0] not in self._held] if self._held else list(sampled)
 
     def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs]]:
         """What was read of prompts; after ``collect``."""
@@ -51,7 +90,7 @@ class InFlight:
 class Runner:
     """Executes plans on one device.
 
-    On a GPU, ``launch`` returns while the step runs. The next step may be launched before the
+    On a GPU, ``launch`` and ``sample`` return while the step runs. The next step may be launched before the
     tokens of this one are known to the host: its inputs are taken from ``last_tokens`` there.
     """
 
@@ -68,41 +107,48 @@ class Runner:
         return False
 
     @torch.inference_mode()
-    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> InFlight:
-        """Process every chunk; sequences whose chunk reaches their end sample a token.
+    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> Launched:
+        """Process every chunk; sequences whose chunk reaches their end are to ``sample`` a token.
 
         ``merged`` is the adapter that is merged into the weights to run on, None for the base's own. ``reads`` says
         that some sequence reads hidden states of its prompt.
         """
         ordered = order_chunks(chunks)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
-        rows = [sequence.sampling_row() for sequence in sampling]
         prompts = self._prompt_reads(ordered) if reads else None
-        samples = (
-            self._execute(ordered, rows, merged) if prompts is None else self._read(ordered, rows, merged, prompts)
+        logits = (
+            self._forward(ordered, merged) if prompts is None else self._read(ordered, len(sampling), merged, prompts)
         )
+        return Launched(sampling, logits, prompts)
+
+    @torch.inference_mode()
+    def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
+        """Choose the tokens of the step launched last. Those of ``held`` sequences are of no use to anybody."""
+        sampling, rows, logits = launched.sequences, launched.rows, launched.logits
+        if logits.greedy is not None and all(row.plain_greedy for row in rows):
+            samples = Samples(logits.greedy)
+        else:
+            samples = sample(logits.values, rows)
         # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
         torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples, prompts)
+        return InFlight(sampling, rows, samples, launched.reads, held)
 
-    def _execute(self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None) -> Samples:
-        """Run the model over ordered chunks and sample; must not wait for the device."""
-        return sample(self.model.forward(self._batch(chunks, merged), self.pool), rows)
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
+        """Run the model over ordered chunks; must not wait for the device."""
+        return Logits(self.model.forward(self._batch(chunks, merged), self.pool))
 
     def _prompt_reads(self, chunks: list[Chunk]) -> PromptReads:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
         return PromptReads(chunks, starts.tolist(), self.pool.data.device)
 
-    def _read(
-        self, chunks: list[Chunk], rows: list[SamplingRow], merged: AdapterSlot | None, prompts: PromptReads
-    ) -> Samples:
-        """``_execute`` for a step in which hidden states of prompts are read."""
+    def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
+        """``_forward`` for a step in which hidden states of prompts are read; ``rows`` of it sample."""
         batch = self._batch(chunks, merged)
         wanted = torch.cat((batch.logit_rows, prompts.rows))
         hidden = self.model.hidden(batch.token_ids, wanted, self.model.ops.plan(batch, self.pool))
-        prompts.take(hidden[len(rows) :], self.model)
-        return sample(self.model.logits(hidden[: len(rows)]), rows)
+        prompts.take(hidden[rows:], self.model)
+        return Logits(self.model.logits(hidden[:rows]))
 
     def _sources(self, chunks: list[Chunk]) -> list[int]:
         """For each chunk, the row of ``last_tokens`` that holds its token; -1 if the host knows it."""

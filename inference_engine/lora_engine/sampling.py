@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.sampling_parameters import OVERFLOWED, column, row_parameters
+from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, row_parameters, token_mask_rows
 
 from .device_copies import to_device
 from .request import SamplingParams, TokenLogprob
@@ -30,6 +30,11 @@ class SamplingRow:
     position: int  # tokens generated so far
     prompt_tokens: frozenset[int] = frozenset()  # only filled when a repetition penalty is set
     output_counts: Counter[int] = field(default_factory=Counter)  # only filled when a penalty is set
+    mask: npt.NDArray[np.int32] | None = None  # the tokens that may be chosen, a bit each; None: all
+
+    @property
+    def plain_greedy(self) -> bool:
+        return self.mask is None and self.params.plain_greedy
 
     @property
     def greedy(self) -> bool:
@@ -75,7 +80,7 @@ class Samples:
 
 def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
     """Sample one token per row of ``logits [rows, vocab]``, without waiting for the device."""
-    if all(row.params.plain_greedy for row in rows):
+    if all(row.plain_greedy for row in rows):
         return Samples(greedy_tokens(logits))
     adjusted = logits
     if any(row.penalised for row in rows):
@@ -99,11 +104,13 @@ def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
 
 def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
-    parameters = parameters_of(rows)
+    parameters, masks = parameters_of(rows), masks_of(rows)
     truncated = any(row.truncated for row in rows)
     if logits.is_cuda:
-        return _on_gpu(logits, to_device(parameters, logits.device), truncated=truncated)
-    return sample_with_torch(logits, parameters, truncated=truncated)
+        device = logits.device
+        on_device = None if masks is None else masks.to(lambda tensor: to_device(tensor, device))
+        return _on_gpu(logits, to_device(parameters, device), on_device, truncated=truncated)
+    return sample_with_torch(logits, parameters, masks, truncated=truncated)
 
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
@@ -119,23 +126,37 @@ def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
     )
 
 
-def _on_gpu(logits: torch.Tensor, parameters: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+def masks_of(rows: Seq[SamplingRow]) -> TokenMaskRows | None:
+    """Which tokens each row may choose, on the host; None if all may choose any."""
+    return token_mask_rows([row.mask for row in rows]) if any(row.mask is not None for row in rows) else None
+
+
+def _on_gpu(
+    logits: torch.Tensor,
+    parameters: torch.Tensor | None = None,
+    masks: TokenMaskRows | None = None,
+    *,
+    truncated: bool = False,
+) -> torch.Tensor:
     from lora_kernels.sampling import sample_tokens  # needs Triton, which a host without a GPU need not have
 
-    return sample_tokens(logits, parameters, truncated=truncated)
+    return sample_tokens(logits, parameters, masks, truncated=truncated)
 
 
-def sample_with_torch(logits: torch.Tensor, parameters: torch.Tensor, *, truncated: bool) -> torch.Tensor:
+def sample_with_torch(
+    logits: torch.Tensor, parameters: torch.Tensor, masks: TokenMaskRows | None = None, *, truncated: bool
+) -> torch.Tensor:
     """As ``lora_kernels.sampling.sample_tokens``, in torch's operations."""
-    temperatures, logits = column(parameters, "temperature")[:, None], logits.float()
+    temperatures, raw = column(parameters, "temperature")[:, None], logits.float()
+    logits = raw if masks is None else raw.masked_fill(~masks.allowed(raw.shape[1]), float("-inf"))
     if not bool((temperatures > 0).any()):
-        return _unless_overflowed(logits.argmax(dim=-1), logits)
+        return _unless_overflowed(logits.argmax(dim=-1), raw)
     tempered = logits / temperatures.clamp(min=1e-5)
     if truncated:
         top_p, min_p, top_k = (column(parameters, field)[:, None] for field in ("top_p", "min_p", "top_k"))
         tempered = _truncate(tempered, top_p, min_p, top_k.long())
     noisy = tempered + gumbel(column(parameters, "seed"), column(parameters, "position"), logits.shape[1])
-    return _unless_overflowed(torch.where(temperatures > 0, noisy, logits).argmax(dim=-1), logits)
+    return _unless_overflowed(torch.where(temperatures > 0, noisy, logits).argmax(dim=-1), raw)
 
 
 def _unless_overflowed(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .sampling_parameters import OVERFLOWED, ROW_WORDS, place
+from .sampling_parameters import OVERFLOWED, ROW_WORDS, TokenMaskRows, place
 
 SPLIT_SIZE = 8192  # tokens of the vocabulary that one program looks at
 BLOCK = 2048
@@ -60,6 +60,36 @@ def _best_of(best, best_tokens):
 
 
 @triton.jit
+def _mask_of(packed_ptr, row, rows, words, MASKED: tl.constexpr):
+    """Where a row's mask begins, and whether it has one (``TokenMaskRows``)."""
+    masks_ptr = packed_ptr
+    has_mask = False
+    if MASKED:
+        index = tl.load(packed_ptr + row)
+        has_mask = index >= 0
+        masks_ptr = packed_ptr + rows + tl.maximum(index, 0).to(tl.int64) * words
+    return masks_ptr, has_mask
+
+
+@triton.jit
+def _masked(logits, mask_ptr, has_mask, tokens, words, MASKED: tl.constexpr):
+    """Logits, -inf for tokens that the row's mask does not allow."""
+    if MASKED:
+        word = tokens >> 5
+        bits = tl.load(mask_ptr + word, mask=has_mask & (word < words), other=0)
+        allowed = ((bits >> (tokens & 31)) & 1) != 0
+        logits = tl.where(allowed | (has_mask == 0), logits, float("-inf"))
+    return logits
+
+
+@triton.jit
+def _load(logits_ptr, mask_ptr, has_mask, tokens, vocab, words, MASKED: tl.constexpr):
+    """A block of the logits that count: -inf beyond the vocabulary and where the row's mask forbids."""
+    logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+    return _masked(logits, mask_ptr, has_mask, tokens, words, MASKED)
+
+
+@triton.jit
 def _noisy(logits, temperature, state, tokens):
     """Logits at their temperature, with noise; as they are for temperature 0."""
     if temperature > 0:
@@ -79,11 +109,14 @@ def _partial_argmax_kernel(
     logits_ptr,
     words_ptr,
     floats_ptr,
+    masks_ptr,
     values_ptr,
     tokens_ptr,
     logits_stride,
     vocab,
+    words,
     WORDS: tl.constexpr,
+    MASKED: tl.constexpr,
     RANDOM: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -98,11 +131,13 @@ def _partial_argmax_kernel(
         temperature = tl.load(floats_ptr + row * WORDS * 2 + _TEMPERATURE)
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
+    mask_ptr, has_mask = _mask_of(masks_ptr, row, tl.num_programs(1), words, MASKED)
     finite = tl.full((BLOCK,), True, dtype=tl.int1)
     for start in range(split * SPLIT_SIZE, split * SPLIT_SIZE + SPLIT_SIZE, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
         logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
         finite = finite & ((tl.abs(logits) < float("inf")) | (tokens >= vocab))
+        logits = _masked(logits, mask_ptr, has_mask, tokens, words, MASKED)
         best, best_tokens = _keep_best(best, best_tokens, _noisy(logits, temperature, state, tokens), tokens)
     value, token = _best_of(best, best_tokens)
     if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other splits, since it is the least of the infinite
@@ -114,13 +149,15 @@ def _partial_argmax_kernel(
 
 
 @triton.jit
-def _above(logits_ptr, floor, top, temperature, vocab, BLOCK: tl.constexpr):
+def _above(
+    logits_ptr, mask_ptr, has_mask, floor, top, temperature, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
+):
     """Of the tokens with logits above ``floor``: how many there are, and their ``exp(logit - top)`` tempered."""
     count = tl.zeros((BLOCK,), dtype=tl.int32)
     mass = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        logits = _load(logits_ptr, mask_ptr, has_mask, tokens, vocab, words, MASKED)
         above = logits > floor
         count += above.to(tl.int32)
         mass += tl.where(above, tl.exp(tl.div_rn(logits - top, temperature)), 0.0)
@@ -128,26 +165,28 @@ def _above(logits_ptr, floor, top, temperature, vocab, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _top(logits_ptr, vocab, BLOCK: tl.constexpr):
+def _top(logits_ptr, mask_ptr, has_mask, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr):
     """The row's largest logit."""
     top = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        logits = _load(logits_ptr, mask_ptr, has_mask, tokens, vocab, words, MASKED)
         top = tl.maximum(top, logits)
     return tl.max(top)
 
 
 @triton.jit
-def _top_k_mass(logits_ptr, top_k, top, temperature, vocab, BLOCK: tl.constexpr):
+def _top_k_mass(
+    logits_ptr, mask_ptr, has_mask, top_k, top, temperature, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
+):
     """``exp(logit - top)`` of the ``top_k`` best tokens, and of those as good as the last: by bisection."""
     # Between `low`, above which there are at least `top_k`, and `high`, above which there are fewer.
     low, high = top - 1024.0, top
-    _count, mass = _above(logits_ptr, low, top, temperature, vocab, BLOCK)
+    _count, mass = _above(logits_ptr, mask_ptr, has_mask, low, top, temperature, vocab, words, MASKED, BLOCK)
     for _ in range(48):
         middle = 0.5 * (low + high)
         if (middle > low) & (middle < high):
-            count, above = _above(logits_ptr, middle, top, temperature, vocab, BLOCK)
+            count, above = _above(logits_ptr, mask_ptr, has_mask, middle, top, temperature, vocab, words, MASKED, BLOCK)
             if count >= top_k:
                 low, mass = middle, above
                 if count == top_k:
@@ -158,13 +197,15 @@ def _top_k_mass(logits_ptr, top_k, top, temperature, vocab, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def _resample_above(logits_ptr, floor, temperature, state, vocab, BLOCK: tl.constexpr):
+def _resample_above(
+    logits_ptr, mask_ptr, has_mask, floor, temperature, state, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
+):
     """The token with the largest sum of tempered logit and noise, of those with logits above ``floor``."""
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        logits = _load(logits_ptr, mask_ptr, has_mask, tokens, vocab, words, MASKED)
         if tl.max(logits) > floor:
             noisy = tl.where(logits > floor, _noisy(logits, temperature, state, tokens), float("-inf"))
             best, best_tokens = _keep_best(best, best_tokens, noisy, tokens)
@@ -177,13 +218,16 @@ def _rejection_kernel(
     logits_ptr,
     words_ptr,
     floats_ptr,
+    masks_ptr,
     values_ptr,
     tokens_ptr,
     out_ptr,
     logits_stride,
     vocab,
+    words,
     num_splits,
     WORDS: tl.constexpr,
+    MASKED: tl.constexpr,
     TRUNCATED: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -197,6 +241,7 @@ def _rejection_kernel(
     token = tl.minimum(token, vocab - 1)  # also for a row whose tempered logits are all -inf
     if TRUNCATED:
         logits_ptr += row.to(tl.int64) * logits_stride
+        mask_ptr, has_mask = _mask_of(masks_ptr, row, tl.num_programs(0), words, MASKED)
         floats_ptr += row * WORDS * 2
         temperature = tl.load(floats_ptr + _TEMPERATURE)
         top_p = tl.load(floats_ptr + _TOP_P)
@@ -205,34 +250,52 @@ def _rejection_kernel(
         if (token >= 0) & (temperature > 0) & ((top_p < 1) | (min_p > 0) | (top_k > 0)):
             temperature = tl.maximum(temperature, 1e-5)
             state = _state(words_ptr + row * WORDS)
-            top = _top(logits_ptr, vocab, BLOCK)
+            top = _top(logits_ptr, mask_ptr, has_mask, vocab, words, MASKED, BLOCK)
             top_p_mass = float("inf")
             if top_p < 1:
                 if (top_k > 0) & (top_k < vocab):
-                    top_p_mass = top_p * _top_k_mass(logits_ptr, top_k, top, temperature, vocab, BLOCK)
+                    top_p_mass = top_p * _top_k_mass(
+                        logits_ptr, mask_ptr, has_mask, top_k, top, temperature, vocab, words, MASKED, BLOCK
+                    )
                 else:
-                    _count, all_mass = _above(logits_ptr, float("-inf"), top, temperature, vocab, BLOCK)
+                    _count, all_mass = _above(
+                        logits_ptr, mask_ptr, has_mask, float("-inf"), top, temperature, vocab, words, MASKED, BLOCK
+                    )
                     top_p_mass = top_p * all_mass
             if top_k == 0:
                 top_k += vocab
             tried = 1
             while tried > 0:
                 floor = tl.load(logits_ptr + token).to(tl.float32)
-                count, mass = _above(logits_ptr, floor, top, temperature, vocab, BLOCK)
+                count, mass = _above(
+                    logits_ptr, mask_ptr, has_mask, floor, top, temperature, vocab, words, MASKED, BLOCK
+                )
                 kept = (count < top_k) & (mass < top_p_mass)
                 kept = kept & (tl.exp(tl.div_rn(floor - top, temperature)) >= min_p)
                 if kept | (count == 0):
                     tried = 0
                 else:
-                    token = tl.minimum(_resample_above(logits_ptr, floor, temperature, state, vocab, BLOCK), vocab - 1)
+                    token = tl.minimum(
+                        _resample_above(
+                            logits_ptr, mask_ptr, has_mask, floor, temperature, state, vocab, words, MASKED, BLOCK
+                        ),
+                        vocab - 1,
+                    )
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
-def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, truncated: bool = False) -> torch.Tensor:
+def sample_tokens(
+    logits: torch.Tensor,
+    rows: torch.Tensor | None = None,
+    masks: TokenMaskRows | None = None,
+    *,
+    truncated: bool = False,
+) -> torch.Tensor:
     """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
 
     Gumbel-max sampling, with rejection of truncated tokens. ``logits`` float32, bfloat16 or float16, rows contiguous.
-    ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``truncated`` says whether any row has a
+    ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``masks`` from ``token_mask_rows``, there
+    too: what each row may choose, at least one token; None: all rows any. ``truncated`` says whether any row has a
     top-k, top-p or min-p. Equal logits of greedy rows go to the smallest id; a row whose logits are not all finite gets
     ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
     """
@@ -242,19 +305,23 @@ def sample_tokens(logits: torch.Tensor, rows: torch.Tensor | None = None, *, tru
             f"logits are {tuple(logits.shape)} with strides {logits.stride()}, their parameters "
             f"{None if rows is None else tuple(rows.shape)}; needs contiguous rows of logits, and of {ROW_WORDS} words"
         )
+    if masks is not None and masks.rows != count:
+        raise ValueError(f"masks are for {masks.rows} rows, the logits have {count}")
     num_splits = triton.cdiv(vocab, SPLIT_SIZE)
     values = torch.empty(count, num_splits, dtype=torch.float32, device=logits.device)
     tokens = torch.empty(count, num_splits, dtype=torch.int32, device=logits.device)
     out = torch.empty(count, dtype=torch.int64, device=logits.device)
     words = tokens if rows is None else rows
     floats = values if rows is None else rows.view(torch.float32)
+    packed, mask_words = (tokens, 0) if masks is None else (masks.packed, masks.words)
     _partial_argmax_kernel[num_splits, count](
-        logits, words, floats, values, tokens, logits.stride(0), vocab,
-        WORDS=ROW_WORDS, RANDOM=rows is not None, SPLIT_SIZE=SPLIT_SIZE, BLOCK=BLOCK, num_warps=8,
+        logits, words, floats, packed, values, tokens, logits.stride(0), vocab, mask_words,
+        WORDS=ROW_WORDS, MASKED=masks is not None, RANDOM=rows is not None, SPLIT_SIZE=SPLIT_SIZE, BLOCK=BLOCK,
+        num_warps=8,
     )  # fmt: skip
     _rejection_kernel[count,](
-        logits, words, floats, values, tokens, out, logits.stride(0), vocab, num_splits,
-        WORDS=ROW_WORDS, TRUNCATED=truncated and rows is not None, NUM_SPLITS=triton.next_power_of_2(num_splits),
-        BLOCK=BLOCK, num_warps=16 if truncated else 1,
+        logits, words, floats, packed, values, tokens, out, logits.stride(0), vocab, mask_words, num_splits,
+        WORDS=ROW_WORDS, MASKED=masks is not None, TRUNCATED=truncated and rows is not None,
+        NUM_SPLITS=triton.next_power_of_2(num_splits), BLOCK=BLOCK, num_warps=16 if truncated else 1,
     )  # fmt: skip
     return out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -30,6 +33,54 @@ def column(rows: torch.Tensor, field: str) -> torch.Tensor:
     """A field of ``row_parameters``' rows: a view ``[rows]`` of the field's own type."""
     dtype = torch.from_numpy(np.empty(0, ROW[field])).dtype
     return rows.view(dtype)[:, place(field)]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMaskRows:
+    """Which tokens each row may choose.
+
+    ``packed`` int32: for each of ``rows`` the index of its mask, or -1 for any token; then the masks, ``words`` words
+    each, with one bit for each token, the first in the lowest. Tokens beyond a mask are not allowed.
+    """
+
+    packed: torch.Tensor
+    rows: int
+    words: int
+
+    def to(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> TokenMaskRows:
+        """The same on another device."""
+        return TokenMaskRows(copy(self.packed), self.rows, self.words)
+
+    @property
+    def index(self) -> torch.Tensor:
+        """``[rows]`` int32."""
+        return self.packed[: self.rows]
+
+    @property
+    def masks(self) -> torch.Tensor:
+        """``[masks, words]`` int32."""
+        return self.packed[self.rows :].view(-1, self.words)
+
+    def allowed(self, vocab: int) -> torch.Tensor:
+        """``[rows, vocab]`` bool."""
+        bits = (self.masks[:, :, None] >> torch.arange(32, dtype=torch.int32, device=self.packed.device)) & 1
+        of_masks = bits.flatten(1).bool()[:, :vocab]
+        every = torch.ones(self.rows, vocab, dtype=torch.bool, device=self.packed.device)
+        masked = self.index >= 0
+        every[masked] = False
+        every[masked, : of_masks.shape[1]] = of_masks[self.index[masked].long()]
+        return every
+
+
+def token_mask_rows(masks: Sequence[npt.NDArray[np.int32] | None]) -> TokenMaskRows:
+    """One mask for each row, None for any token; at least one is not None. On the host."""
+    given = [mask for mask in masks if mask is not None]
+    words, rows = len(given[0]), len(masks)
+    packed = np.empty(rows + len(given) * words, dtype=np.int32)
+    masked = np.array([mask is not None for mask in masks])
+    packed[:rows] = np.where(masked, np.cumsum(masked) - 1, -1)
+    np.concatenate(given, out=packed[rows:])
+    return TokenMaskRows(torch.from_numpy(packed), rows, words)
 
 
 def row_parameters(

@@ -9,6 +9,7 @@ import logging
 import time
 from itertools import product
 
+import numpy as np
 import torch
 
 from lora_engine.memory.page_pool import PagePool
@@ -45,10 +46,12 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
             plan.groups = ALL_GROUPS
             model.run(batch.token_ids, batch.logit_rows, plan)
+    every_token = np.full((logits.shape[1] + 31) // 32, -1, dtype=np.int32)
     for top_p, bias in product((1.0, 0.9), ({}, {0: 1.0})):
         for temperature in (0.0, 1.0):
             params = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
-            sample(logits, [SamplingRow(params, seed=0, position=0)] * len(logits))
+            for mask in (None, every_token):
+                sample(logits, [SamplingRow(params, seed=0, position=0, mask=mask)] * len(logits))
     seconds = time.perf_counter() - started
     log.info("compiled prefill steps in %.1f s", seconds)
     return seconds

@@ -167,6 +167,11 @@ class SchedulingCore:
         for sequence in plan.reads:
             sequence.was_read()
 
+    def hold(self, sequence: Sequence) -> None:
+        """What may come next in a launched sequence was not known in time: it goes on when it is."""
+        sequence.retract()
+        self.scheduler.hold(sequence)
+
     def measured(self, seconds: float) -> None:
         """The oldest launched step took the device ``seconds``."""
         work, applied = self._in_flight.popleft()

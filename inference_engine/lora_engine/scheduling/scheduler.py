@@ -123,6 +123,12 @@ class Scheduler:
             self._leave_running(sequence)
         sequence.state = State.FINISHED
 
+    def hold(self, sequence: Sequence) -> None:
+        """A running sequence is not sure to decode in the next step."""
+        if self._decoders.remove(sequence):
+            self.waiting.pauses(sequence)
+            self._others[sequence] = None
+
     def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
         known = min(sequence.num_computed, len(sequence.token_ids) - sequence.pending)
@@ -170,8 +176,8 @@ class Scheduler:
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan a running sequence's next tokens; how many they are."""
         tokens = min(sequence.remaining, budget)
-        if not tokens or sequence not in self.running:
-            return 0  # nothing left this step, or it was pre-empted meanwhile
+        if not tokens or sequence not in self.running or sequence.awaits_mask:
+            return 0  # nothing left this step, or it was pre-empted meanwhile, or it is held
         if sequence.remaining > 1:
             tokens = self.prefill_budget.take(tokens)
         if not tokens or (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):

@@ -12,6 +12,7 @@ from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.memory import PrefixKey
 from lora_engine.request import GenerationRequest, RequestUsage
 from lora_engine.sampling import SamplingRow
+from lora_engine.structured import TokenMasks
 from lora_engine.text import IncrementalDetokenizer
 
 
@@ -111,6 +112,7 @@ class Sequence:
     read_from: int = 0  # the first prompt token whose hidden state is still to be read, if one is
     read_until: int = 0  # after the last one; 0 = the request asks nothing of its prompt
     output_counts: Counter[int] = field(default_factory=Counter)
+    masks: TokenMasks | None = field(init=False)  # if the answer is held to a grammar
     num_prompt: int = field(init=False)
     longest: int = field(init=False)  # tokens it may come to, prompt and output
 
@@ -119,6 +121,8 @@ class Sequence:
         self.longest = self.num_prompt + self.max_tokens
         if self.request.prompt_logprobs is not None and self.choice == 0:
             self.read_until = self.num_prompt
+        grammar = self.parent.request.grammar
+        self.masks = None if grammar is None else grammar.start()
 
     @property
     def request(self) -> GenerationRequest:
@@ -148,6 +152,11 @@ class Sequence:
     def shareable(self) -> list[int]:
         """The tokens whose keys and values may come from the prefix cache, and one more."""
         return self.token_ids[: self.read_from + 1] if self.reads_prompt else self.token_ids
+
+    @property
+    def awaits_mask(self) -> bool:
+        """Whether its next token cannot be chosen yet: all its tokens are known, but not what may come after them."""
+        return self.masks is not None and not self.pending and not self.masks.ready
 
     @property
     def prefix_key(self) -> PrefixKey:
@@ -185,6 +194,12 @@ class Sequence:
     def was_read(self) -> None:
         """The prompt's hidden states are being read as far as they are computed."""
         self.read_from = max(self.read_from, self.num_computed)
+
+    def retract(self) -> None:
+        """The token on its way was not chosen after all; its last token is to be processed again."""
+        self.token_ids.pop()
+        self.pending -= 1
+        self.num_computed -= 1
 
     def resolve(self, token_id: int) -> None:
         """The oldest pending token has arrived."""

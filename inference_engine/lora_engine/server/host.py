@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lora_engine.adapters.device_tier import DeviceAdapter
@@ -25,6 +25,7 @@ from lora_engine.request import (
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport
+from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -37,6 +38,7 @@ from .translation import (
     delta_message,
     error_message,
     generation_request,
+    is_compiled,
     prompt_description,
     prompt_size,
     stage_message,
@@ -90,6 +92,7 @@ class EngineHost:
         tiers: AdapterTiers,
         journal: UsageJournal,
         description: pb.EngineDescription,
+        grammars: Grammars,
     ) -> None:
         self.description = description
         self.boot_id = description.boot_id = uuid.uuid4().hex
@@ -99,10 +102,12 @@ class EngineHost:
         self._tokenizer = tokenizer
         self._template = template
         self._tiers = tiers
+        self._grammars = grammars
         self._live: dict[str, Live] = {}
         self._being_recorded = 0  # finished requests whose usage is being written
         self._tasks: set[asyncio.Task[None]] = set()
         self._text_threads = ThreadPoolExecutor(2, "text")
+        self._grammar_threads = ThreadPoolExecutor(2, "grammars")  # a large schema must not hold up others' prompts
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._engine = EngineLoop(engine, lambda output: self._on_loop(self._on_output, output))
@@ -121,6 +126,8 @@ class EngineHost:
         """End the step thread and write what the journal still holds."""
         self._engine.stop()
         self._text_threads.shutdown(cancel_futures=True)
+        self._grammar_threads.shutdown(cancel_futures=True)
+        self._grammars.close()
         self._tiers.close()
         self.journal.close()
 
@@ -141,8 +148,9 @@ class EngineHost:
         session.requests.add(submit.request_id)
         if submit.adapter_digest:
             self._tiers.hold(submit.adapter_digest)
-        if prompt_size(submit) > _LONG_PROMPT:
-            task = self._loop.create_task(self._prepare_long(live))
+        threads = self._threads_for(submit)
+        if threads is not None:
+            task = self._loop.create_task(self._prepare_on(threads, live))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -214,14 +222,20 @@ class EngineHost:
     def _prepare(self, live: Live) -> None:
         self._enter_or_refuse(live, self._translate(live))
 
-    async def _prepare_long(self, live: Live) -> None:
-        translated = await self._loop.run_in_executor(self._text_threads, self._translate, live)
+    def _threads_for(self, submit: pb.Submit) -> Executor | None:
+        """Where a request is prepared that would keep the event loop for long."""
+        if submit.HasField("constraint") and not is_compiled(submit, self._grammars):
+            return self._grammar_threads
+        return self._text_threads if prompt_size(submit) > _LONG_PROMPT else None
+
+    async def _prepare_on(self, threads: Executor, live: Live) -> None:
+        translated = await self._loop.run_in_executor(threads, self._translate, live)
         self._enter_or_refuse(live, translated)
 
     def _translate(self, live: Live) -> GenerationRequest | RequestError:
         submit = live.submit
         try:
-            request = generation_request(submit, self._tokenizer, self._template)
+            request = generation_request(submit, self._tokenizer, self._template, self._grammars)
             if submit.describe_prompt:
                 live.prompt = prompt_description(request, self._tokenizer)
             return request

@@ -169,6 +169,7 @@ def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
         tiers,
         UsageJournal(config.data_dir / "usage.sqlite3"),
         describe(engine, config, template),
+        engine.grammars,
     )
 
 

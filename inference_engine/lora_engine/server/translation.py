@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.staging import Phase, StageEvent
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.request import (
     GenerationRequest,
     PromptLogprobs,
@@ -18,6 +19,7 @@ from lora_engine.request import (
 )
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.scheduler_stats import TenantShare, WaitingRequest
+from lora_engine.structured import Grammar, Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -35,8 +37,10 @@ def prompt_size(submit: pb.Submit) -> int:
     return len(submit.text) + len(submit.token_ids.ids)
 
 
-def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate) -> GenerationRequest:
-    """Tokenise and translate. Raises ``RequestError``."""
+def generation_request(
+    submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate, grammars: Grammars
+) -> GenerationRequest:
+    """Tokenise, compile and translate. Raises ``RequestError``."""
     return GenerationRequest(
         request_id=submit.request_id,
         prompt_token_ids=_prompt(submit, tokenizer, template),
@@ -45,6 +49,7 @@ def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTe
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
         slo=_slo(submit.slo),
+        grammar=_grammar(submit, grammars),
         prompt_only=submit.prompt_only,
         prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         most_prompt_logprobs=submit.most_prompt_logprobs,
@@ -53,6 +58,35 @@ def generation_request(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTe
 
 def prompt_description(request: GenerationRequest, tokenizer: Tokenizer) -> pb.PromptDescription:
     return pb.PromptDescription(token_ids=request.prompt_token_ids, text=tokenizer.decode(request.prompt_token_ids))
+
+
+def constraint_of(submit: pb.Submit) -> Constraint | None:
+    """Raises ``RequestError`` for a kind that this engine does not know."""
+    if not submit.HasField("constraint"):
+        return None
+    wire = submit.constraint
+    try:
+        return Constraint(Kind(wire.kind), wire.text, wire.best_effort)
+    except ValueError:
+        raise RequestError(
+            "invalid_constraint",
+            f"This engine knows no constraint of kind {wire.kind}.",
+            "Update the engine host.",
+        ) from None
+
+
+def is_compiled(submit: pb.Submit, grammars: Grammars) -> bool:
+    """Whether the constraint costs nothing more."""
+    try:
+        constraint = constraint_of(submit)
+    except RequestError:
+        return True
+    return constraint is None or grammars.find(constraint) is not None
+
+
+def _grammar(submit: pb.Submit, grammars: Grammars) -> Grammar | None:
+    constraint = constraint_of(submit)
+    return None if constraint is None else grammars.compile(constraint)
 
 
 def _slo(wire: pb.Slo) -> Slo:

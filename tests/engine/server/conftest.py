@@ -42,6 +42,7 @@ from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
 from lora_engine.server.service import EngineService
+from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
@@ -172,6 +173,7 @@ async def host(tmp_path, engine, config) -> AsyncIterator[EngineHost]:
         make_tiers(tmp_path),
         UsageJournal(config.data_dir / "usage.sqlite3"),
         pb.EngineDescription(base_model="letters"),
+        Grammars(Tokenizer.load(tmp_path), GEOMETRY.vocab_size),
     )
     server = make_server(config)
     engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)

@@ -5,6 +5,7 @@ Run as a program: it needs the real compiler, while the tests' process has Trito
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import triton
@@ -16,7 +17,7 @@ from lora_kernels.sampling_parameters import ROW_WORDS
 
 TYPES = {
     "words_ptr": "*i64", "floats_ptr": "*fp32", "values_ptr": "*fp32", "tokens_ptr": "*i32", "out_ptr": "*i64",
-    "logits_stride": "i32", "vocab": "i32", "num_splits": "i32",
+    "masks_ptr": "*i32", "words": "i32", "logits_stride": "i32", "vocab": "i32", "num_splits": "i32",
 }  # fmt: skip
 
 
@@ -31,9 +32,7 @@ def compile_for_gpu(kernel: Any, logits: str, warps: int, **constants: int) -> N
 
 if __name__ == "__main__":
     fixed = {"WORDS": ROW_WORDS, "BLOCK": sampling.BLOCK}
-    for logits in ("*bf16", "*fp32"):
-        for yes in (True, False):
-            compile_for_gpu(
-                sampling._partial_argmax_kernel, logits, 8, RANDOM=yes, SPLIT_SIZE=sampling.SPLIT_SIZE, **fixed
-            )
-            compile_for_gpu(sampling._rejection_kernel, logits, 16, TRUNCATED=yes, NUM_SPLITS=16, **fixed)
+    for logits, yes, masked in product(("*bf16", "*fp32"), (True, False), (True, False)):
+        split = {**fixed, "SPLIT_SIZE": sampling.SPLIT_SIZE, "MASKED": masked}
+        compile_for_gpu(sampling._partial_argmax_kernel, logits, 8, RANDOM=yes, **split)
+        compile_for_gpu(sampling._rejection_kernel, logits, 16, TRUNCATED=yes, NUM_SPLITS=16, MASKED=masked, **fixed)

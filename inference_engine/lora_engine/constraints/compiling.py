@@ -1,0 +1,134 @@
+"""Constraints by llguidance: compiled for a tokeniser within bounds, refused with what is wrong and where.
+
+llguidance is loaded when a constraint is first compiled: an engine host without it serves everything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .constraint import MOST_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
+from .schema_problems import explain, first_line
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+# Between two tokens of JSON: a space, or a new line and its indentation. With more, weak models go on with spaces.
+WHITESPACE = r"(?: |\n[ \t]{0,24})"
+MOST_CHOICES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """``matcher`` stands before the first token; copy it. ``ignored`` says what a best effort left out."""
+
+    matcher: LLMatcher
+    ignored: tuple[str, ...] = ()
+
+
+def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compiled:
+    """Takes milliseconds, at worst about a second, during which other threads run.
+
+    Raises ``ConstraintError``, ``LibraryMissingError``.
+    """
+    library = load_library()
+    if len(constraint.text.encode()) > MOST_BYTES:
+        raise ConstraintError(
+            f"It is {len(constraint.text.encode())} bytes long; {MOST_BYTES} is the most.",
+            "Send a smaller one; leave out descriptions, or split the task.",
+        )
+    grammar = _grammar(library, constraint)
+    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
+    if matcher.is_error():
+        raise _refusal(constraint, matcher.get_error())
+    return Compiled(matcher, tuple(matcher.get_grammar_warnings()))
+
+
+def load_library() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        raise LibraryMissingError("llguidance is not installed") from None
+    return llguidance
+
+
+@functools.cache
+def door_tokenizer() -> LLTokenizer:
+    """Single bytes: what can be compiled for it can be compiled for any model."""
+    tokenizer: LLTokenizer = load_library().LLTokenizer("byte")
+    return tokenizer
+
+
+@functools.cache
+def _limits() -> Any:
+    return load_library().LLParserLimits(
+        initial_lexer_fuel=1_000_000,  # 20 ms
+        step_lexer_fuel=200_000,  # 15 ms
+        step_max_items=50_000,  # 3 ms
+        max_lexer_states=50_000,  # 100 MB at most
+        max_grammar_size=200_000,
+        verbose_errors=False,
+    )
+
+
+def _grammar(library: Any, constraint: Constraint) -> str:
+    matcher, text = library.LLMatcher, constraint.text
+    if constraint.kind is Kind.REGEX:
+        return str(matcher.grammar_from_regex(text))
+    if constraint.kind is Kind.CHOICE:
+        return str(matcher.grammar_from_lark(_choices(text)))
+    if constraint.kind is Kind.GRAMMAR:
+        return str(matcher.grammar_from_lark(_as_lark(text)))
+    schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(text)
+    options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
+    options |= {"lenient": constraint.best_effort, "coerce_one_of": constraint.best_effort}
+    return str(matcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
+
+
+def _read_schema(text: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConstraintError(f"The schema is not valid JSON ({error}).", "Send a JSON Schema.") from None
+    if schema is True:
+        return {}
+    if not isinstance(schema, dict):
+        raise ConstraintError("The schema is not a JSON object.", "Send a JSON Schema.")
+    return schema
+
+
+def _choices(text: str) -> str:
+    try:
+        choices = json.loads(text)
+    except (ValueError, RecursionError):
+        choices = None
+    fits = isinstance(choices, list) and all(isinstance(choice, str) and choice for choice in choices)
+    if not fits or not 0 < len(choices) <= MOST_CHOICES:
+        raise ConstraintError(
+            "It is not a list of strings that are not empty.", f"Send from 1 to {MOST_CHOICES} strings to choose from."
+        )
+    return "start: " + " | ".join(json.dumps(choice) for choice in dict.fromkeys(choices))
+
+
+def _as_lark(text: str) -> str:
+    """GBNF (``root ::= …``), as vLLM's users send it, is translated."""
+    if "::=" not in text:
+        return text
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    try:
+        return str(any_to_lark(text))
+    except Exception as error:  # the translator raises bare exceptions
+        raise ConstraintError(f"The GBNF grammar cannot be read ({error}).", "Correct it, or send Lark.") from None
+
+
+def _refusal(constraint: Constraint, error: str) -> ConstraintError:
+    if constraint.kind is Kind.JSON_SCHEMA:
+        return explain(_read_schema(constraint.text), error)
+    fix = "Correct it; the syntax is that of Rust's regex crate, without look-around and back-references."
+    if constraint.kind is Kind.GRAMMAR:
+        fix = "Correct it; the syntax is llguidance's dialect of Lark."
+    return ConstraintError(f"llguidance cannot use it: {first_line(error)[:500]}.", fix)

@@ -1,0 +1,45 @@
+"""A constraint as plain data, and how it can be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+# Of a schema or grammar, in bytes of UTF-8. OpenAI takes schemas of about this size; compiling one takes a second.
+MOST_BYTES = 128 * 1024
+
+
+class Kind(Enum):
+    """What a constraint's text is. Values are those of ``Constraint.Kind`` on the wire."""
+
+    JSON_OBJECT = 1  # any JSON object; no text
+    JSON_SCHEMA = 2  # a JSON Schema (draft 2020-12), as JSON
+    REGEX = 3  # a regular expression that the whole answer matches, in Rust's regex syntax without look-around
+    CHOICE = 4  # a JSON array of strings, one of which the answer is
+    GRAMMAR = 5  # a context-free grammar in llguidance's dialect of Lark, or in GBNF
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """The answer is held to ``text``, from its first token to its last.
+
+    ``best_effort`` leaves out the keywords of a JSON Schema that cannot be enforced, instead of refusing them.
+    """
+
+    kind: Kind
+    text: str = ""
+    best_effort: bool = False
+
+
+class ConstraintError(Exception):
+    """A constraint that cannot be enforced. ``path`` names the place in a JSON Schema (``properties.a.pattern``)."""
+
+    def __init__(self, message: str, fix: str, path: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.path = path
+
+
+class LibraryMissingError(Exception):
+    """llguidance is not installed here."""

@@ -1,0 +1,147 @@
+"""Constraints compiled for the model's tokeniser, each once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lora_engine.constraints import (
+    Constraint,
+    ConstraintError,
+    LibraryMissingError,
+    compile_constraint,
+    load_library,
+)
+from lora_engine.request import RequestError
+from lora_engine.text import Tokenizer
+
+from .token_masks import Mask, TokenMasks
+from .workers import MaskWorkers
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+KEPT = 256  # compiled constraints; of ordinary schemas each takes some hundred kilobytes
+
+
+class Grammar:
+    """A compiled constraint; sequences ``start`` from it."""
+
+    def __init__(self, constraint: Constraint, matcher: LLMatcher, first_mask: Mask, workers: MaskWorkers) -> None:
+        self.constraint = constraint
+        self.matcher = matcher
+        self.first_mask = first_mask
+        self.is_slow = False
+        self._workers = workers
+
+    @property
+    def threads(self) -> Executor:
+        return self._workers.slow if self.is_slow else self._workers.usual
+
+    def start(self) -> TokenMasks:
+        return TokenMasks(self)
+
+
+class Grammars:
+    """Compiles for one tokeniser, and keeps what was used last. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        """``vocab_size`` is the model's: its logits may be wider than the tokeniser's vocabulary."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._workers = MaskWorkers()
+        self._kept: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._tables: LLTokenizer | None = None
+        self._tables_lock = threading.Lock()
+
+    def find(self, constraint: Constraint) -> Grammar | None:
+        """What was compiled before, without waiting."""
+        with self._lock:
+            known = self._kept.get(constraint)
+        return known.result() if known is not None and known.done() and known.exception() is None else None
+
+    def compile(self, constraint: Constraint) -> Grammar:
+        """Takes milliseconds and at worst about a second, if it is new. Raises ``RequestError``."""
+        with self._lock:
+            known = self._kept.get(constraint)
+            if known is None:
+                mine: Future[Grammar] = Future()
+                self._kept[constraint] = mine
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            else:
+                self._kept.move_to_end(constraint)
+        if known is not None:
+            return known.result()
+        try:
+            mine.set_result(self._compile(constraint))
+        except BaseException as error:
+            with self._lock:
+                self._kept.pop(constraint, None)
+            mine.set_exception(error)
+        return mine.result()
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def _compile(self, constraint: Constraint) -> Grammar:
+        try:
+            matcher = compile_constraint(constraint, self._token_tables()).matcher
+        except ConstraintError as error:
+            where = f" (at {error.path})" if error.path else ""
+            raise RequestError("invalid_constraint", error.message + where, error.fix) from None
+        except LibraryMissingError:
+            raise RequestError(
+                "structured_outputs_unavailable",
+                "This host cannot hold answers to a schema or grammar: llguidance is not installed on it.",
+                'Ask the operator to install it (pip install "lorikeet[engine]").',
+            ) from None
+        mask = np.empty((self._vocab_size + 31) // 32, dtype=np.int32)
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if matcher.is_error() or not mask.any():
+            raise RequestError(
+                "invalid_constraint", "No answer of this model's tokens fits.", "Simplify the schema or grammar."
+            )
+        return Grammar(constraint, matcher, mask, self._workers)
+
+    def _token_tables(self) -> LLTokenizer:
+        """The tokeniser as llguidance needs it: built once, in about a second for a large vocabulary."""
+        with self._tables_lock:
+            if self._tables is None:
+                self._tables = token_tables(self._tokenizer, self._vocab_size)
+            return self._tables
+
+
+def token_tables(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
+    """Raises ``LibraryMissingError``."""
+    library = load_library()
+    ends = sorted(token_id for token_id in tokenizer.eos_token_ids if token_id < vocab_size)
+    if not ends:
+        raise RequestError(
+            "structured_outputs_unavailable",
+            "This model has no token that ends an answer, so answers cannot be held to a schema or grammar.",
+            "Name one as eos_token_id in the model's generation_config.json.",
+        )
+    wrapper = library.TokenizerWrapper(_ForLibrary(tokenizer, vocab_size, ends[0]))
+    tables: LLTokenizer = library.LLTokenizer(wrapper, eos_token=ends)
+    return tables
+
+
+class _ForLibrary:
+    """What llguidance asks of a tokeniser. Ids without a token have no bytes, and are never allowed."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_id: int) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id = eos_token_id
+        self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
+        self.special_token_ids = [token_id for token_id in range(vocab_size) if tokenizer.is_special(token_id)]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return self._tokenizer.encode(text.decode() if isinstance(text, bytes) else text, add_special_tokens=False)

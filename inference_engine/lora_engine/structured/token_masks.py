@@ -1,0 +1,88 @@
+"""One sequence's place in its grammar."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lora_engine.constraints import Constraint, first_line
+from lora_engine.request import RequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+    from .grammars import Grammar
+
+Mask = npt.NDArray[np.int32]  # one bit for each token of the model's vocabulary, the first in the lowest
+SLOW_S = 0.002
+
+
+class TokenMasks:
+    """Which token may come next. ``take`` each token as it arrives; ``begin_mask`` if there is to be another.
+
+    Called by the step thread only; the mask is computed on another. ``mask`` may be read once it is ``ready``.
+    """
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._matcher: LLMatcher = grammar.matcher.deep_copy()
+        self._mask: Mask = grammar.first_mask  # shared until there is a token
+        self._own: Mask | None = None
+        self._computing: Future[None] | None = None
+        self._error: RequestError | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._computing is None or self._computing.done()
+
+    @property
+    def computing(self) -> Future[None] | None:
+        """To wait for; None if there is nothing to wait for."""
+        return None if self.ready else self._computing
+
+    @property
+    def mask(self) -> Mask:
+        """Of the next token. Raises ``RequestError`` if it could not be computed."""
+        if self._computing is not None:
+            self._computing.result()
+            self._computing = None
+        if self._error is not None:
+            raise self._error
+        return self._mask
+
+    def take(self, token_id: int) -> bool:
+        """A token that the mask allowed; whether nothing more can come after it."""
+        if not self._matcher.consume_token(token_id):
+            self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
+            return False
+        return bool(self._matcher.is_stopped())
+
+    def begin_mask(self) -> None:
+        """Start to compute the mask after the tokens taken so far."""
+        if self._error is not None:
+            return
+        if self._own is None:
+            self._own = np.empty_like(self._grammar.first_mask)
+        self._computing = self._grammar.threads.submit(self._compute, self._own)
+
+    def _compute(self, into: Mask) -> None:
+        started = time.perf_counter()
+        self._matcher.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
+        self._mask = into
+        if time.perf_counter() - started > SLOW_S:
+            self._grammar.is_slow = True
+        if self._matcher.is_error():
+            self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
+
+
+def too_complex(constraint: Constraint, error: str) -> RequestError:
+    return RequestError(
+        "constraint_too_complex",
+        f"The answer could not be held to its {constraint.kind.name.lower().replace('_', ' ')} any further: "
+        f"{first_line(error)[:200]}.",
+        "Simplify the schema or grammar; ambiguous rules and long counted repetitions cost most.",
+    )
