@@ -132,7 +132,7 @@ def weighted(plot: Any) -> list[dict[str, Any]]:
     weights = {f"c{n}": float(n) for n in range(1, 5)}
     arrivals = steady({"c1": 2.0, "c2": 2.0, "c3": 2.0, "c4": 2.0}, 360, weights)
     service, engine = served_by_second("fair", arrivals, 360)
-    assert isinstance(engine.core.queue, Fair)
+    assert isinstance(engine.core.queue.foreground, Fair)
     totals = np.array([service[c].sum() for c in sorted(service)])
     shares = totals / totals.sum()
     plot.bar(range(1, 5), shares, color="tab:blue", label="ours")

@@ -117,7 +117,7 @@ class Slo:
 
     ``weight`` is the tenant's fair-share weight and ``max_running`` how many of its sequences may run at once;
     ``priority`` orders requests within the tenant, higher first. After ``deadline_ms`` the answer is of no use: a
-    request that still waits then is refused.
+    request that still waits then is refused. A ``background`` request runs when no other request of anybody waits.
     """
 
     first_token_ms: int = 0
@@ -126,6 +126,7 @@ class Slo:
     priority: int = 0
     deadline_ms: int = 0
     max_running: int = 0
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from .admissions import admissions
 from .evictor import Evictor
 from .merge_policies import Applied, merge_policies
 from .merged_adapter import MergeableWeights, MergedAdapter
-from .queue_policies import PolicyContext, queue_policies
+from .queue_policies import ClassedQueue, PolicyContext, queue_policies
 from .scheduler import Scheduler, StepPlan
 from .scheduler_stats import SchedulerStats
 from .sequence import RequestState, Sequence, State, Timeline
@@ -61,7 +61,7 @@ class SchedulingCore:
         )
         self.device_tier = DeviceTier(pool, self.allocator, target_shapes, clock, table, evictables, costs, copies)
         context = PolicyContext(config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens)
-        self.queue = queue_policies.create(config.order, context)
+        self.queue = ClassedQueue(lambda: queue_policies.create(config.order, context))
         self.scheduler = Scheduler(
             queue=self.queue,
             allocator=self.allocator,

@@ -26,7 +26,7 @@ from .decode_set import DecodeSet
 from .evictor import Evictor
 from .forecast import Forecast, FreeCapacity
 from .prefill_budget import PrefillBudget
-from .queue_policies import Outcome, QueuePolicy
+from .queue_policies import ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
 from .step_cost import StepCost, Work
 
@@ -61,7 +61,7 @@ class Scheduler:
     def __init__(
         self,
         *,
-        queue: QueuePolicy,
+        queue: ClassedQueue,
         allocator: PageAllocator,
         geometry: PoolGeometry,
         device_tier: DeviceTier,
@@ -210,6 +210,8 @@ class Scheduler:
 
         def attempt(sequence: Sequence) -> Outcome:
             nonlocal budget
+            while len(self.running) >= self._max_running and self._make_way(sequence, plan):
+                pass
             running = len(self.running)
             if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_admit(running):
                 return Outcome.FULL
@@ -219,6 +221,8 @@ class Scheduler:
                 return Outcome.FAILED
             try:
                 outcome = self._try_to_enter(sequence)
+                while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
+                    outcome = self._try_to_enter(sequence)
             except RequestError as error:
                 plan.failed.append((sequence, error))
                 failed.add(sequence)
@@ -227,8 +231,17 @@ class Scheduler:
                 budget -= self._first_chunk(sequence, plan, budget)
             return outcome
 
-        if budget > 0 and len(self.running) < self._max_running:
+        if budget > 0 and (len(self.running) < self._max_running or self.waiting.runs_background):
             self.waiting.fill(attempt)
+
+    def _make_way(self, sequence: Sequence, plan: StepPlan) -> bool:
+        """Whether a sequence of the background was pre-empted for one that is none."""
+        if sequence.request.slo.background or not self.waiting.runs_background:
+            return False
+        victim = self.waiting.victim(self.running)
+        plan.drop(victim)
+        self._preempt(victim)
+        return True
 
     def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan the first tokens of a sequence that just entered; how many they are."""

@@ -96,7 +96,9 @@ class SchedulerStats:
             return self._loading(sequence)
         if sequence.held_by is Outcome.NO_ROOM:
             return Reason("no_room", "running requests must end before it fits into memory")
-        queue = self._scheduler.waiting
+        if sequence.request.slo.background and len(self._scheduler.waiting.foreground):
+            return Reason("background", "other requests wait, and background requests run after all of them")
+        queue = self._scheduler.waiting.of(sequence)
         if isinstance(queue, Fair):
             return _fair_reason(queue, sequence)
         ahead = round(queue.ahead_of(sequence).sequences)
@@ -119,7 +121,7 @@ class SchedulerStats:
         )
 
     def _accounts(self) -> list[Account]:
-        queue = self._scheduler.waiting
+        queue = self._scheduler.waiting.foreground
         return list(queue.accounts) if isinstance(queue, Fair) else []
 
     def _share(self, account: Account, owed: float, received: float) -> TenantShare:

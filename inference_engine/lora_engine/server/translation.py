@@ -101,6 +101,7 @@ def _slo(wire: pb.Slo) -> Slo:
         priority=wire.priority,
         deadline_ms=wire.deadline_ms,
         max_running=wire.max_running,
+        background=wire.background,
     )
 
 

@@ -222,20 +222,22 @@ class Sampling(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., n: _Optional[int] = ..., logprobs: bool = ..., top_logprobs: _Optional[int] = ..., ignore_eos: bool = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., include_stop: bool = ...) -> None: ...
 
 class Slo(_message.Message):
-    __slots__ = ("first_token_ms", "inter_token_ms", "weight", "priority", "deadline_ms", "max_running")
+    __slots__ = ("first_token_ms", "inter_token_ms", "weight", "priority", "deadline_ms", "max_running", "background")
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     INTER_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     first_token_ms: int
     inter_token_ms: int
     weight: float
     priority: int
     deadline_ms: int
     max_running: int
-    def __init__(self, first_token_ms: _Optional[int] = ..., inter_token_ms: _Optional[int] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., max_running: _Optional[int] = ...) -> None: ...
+    background: bool
+    def __init__(self, first_token_ms: _Optional[int] = ..., inter_token_ms: _Optional[int] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., max_running: _Optional[int] = ..., background: bool = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("request_id",)

@@ -17,8 +17,8 @@ class GapMeter:
     """The largest spread of the difference in service per weight of two tenants while both are backlogged."""
 
     def __init__(self, engine: SimulatedEngine) -> None:
-        assert isinstance(engine.core.queue, Fair)
-        self.engine, self.order = engine, engine.core.queue
+        assert isinstance(engine.core.queue.foreground, Fair)
+        self.engine, self.order = engine, engine.core.queue.foreground
         self.spans: dict[tuple[str, str], tuple[float, float]] = {}
         self.widest = 0.0
         self.liability = 0.0  # U: what one tenant's requests in a batch may still cost it, per weight
@@ -125,8 +125,8 @@ def test_a_tenants_cap_holds_and_costs_others_nothing() -> None:
     while engine.has_work():
         running = Counter(s.request.tenant for s in engine.step())
         most |= running
-        assert isinstance(engine.core.queue, Fair)
-        if engine.core.queue.accounts["free"].waiting:
+        assert isinstance(engine.core.queue.foreground, Fair)
+        if engine.core.queue.foreground.accounts["free"].waiting:
             assert sum(running.values()) == 8
     assert most == {"capped": 2, "free": 6}
 
@@ -171,11 +171,11 @@ def test_who_gives_way_is_the_newest_of_the_most_served() -> None:
 def test_tenants_that_never_return_are_forgotten_and_those_with_debts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "_SWEEP", 8)
     engine = SimulatedEngine(machine(), max_running=4)
-    engine.core.queue.accounts._sweep_at = 8  # type: ignore[attr-defined]
+    engine.core.queue.foreground.accounts._sweep_at = 8  # type: ignore[attr-defined]
     engine.submit(request("heavy", "heavy", 50, 500))
     for number in range(100):
         engine.submit(request(number, f"passer-by{number}", 1, 1))
         engine.step()
-    assert isinstance(engine.core.queue, Fair)
-    names = {account.tenant for account in engine.core.queue.accounts}
+    assert isinstance(engine.core.queue.foreground, Fair)
+    names = {account.tenant for account in engine.core.queue.foreground.accounts}
     assert "heavy" in names and len(names) < 40
