@@ -327,7 +327,7 @@ def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
     ("change", "code", "param"),
     [
         ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
-        ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+        ({"response_format": {"type": "xml"}}, "invalid_value", "response_format.type"),
         ({"store": True}, "unsupported_parameter", "store"),
         ({"frobnicate": 1}, "unknown_parameter", "frobnicate"),
         ({"temperature": 3}, "invalid_value", "temperature"),
@@ -359,6 +359,23 @@ def test_bad_parameters_are_named(web: WebProcess, change: dict[str, Any], code:
 def test_neutral_values_of_unsupported_parameters(client: OpenAI, engine: FakeEngine) -> None:
     neutral: Any = {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "modalities": ["text"]}
     client.chat.completions.create(model="support", messages=say("say x"), extra_body=neutral)
+
+
+def test_a_schema_reaches_the_engine_and_a_bad_one_is_refused_before_it(client: OpenAI, engine: FakeEngine) -> None:
+    def create(schema: dict[str, Any]) -> None:
+        named: Any = {"name": "answer", "schema": schema, "strict": True}
+        asked: Any = {"type": "json_schema", "json_schema": named}
+        client.chat.completions.create(model="support", messages=say("say x"), response_format=asked)
+
+    create({"type": "object"})
+    constraint = engine.submits[-1].constraint
+    assert (constraint.kind, constraint.text) == (pb.Constraint.JSON_SCHEMA, '{"type": "object"}')
+    engine.submits.clear()
+    with pytest.raises(openai.BadRequestError) as refused:
+        create({"properties": {"a": {"not": {"type": "string"}}}})
+    assert refused.value.code == "invalid_constraint"
+    assert refused.value.param == "response_format.json_schema.schema.properties.a.not"
+    assert not engine.submits
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff", b"[" * 100_000, b""])

@@ -1588,6 +1588,12 @@ export interface components {
         };
         ChatCompletionRequest: {
             frequency_penalty?: number | null;
+            guided_choice?: string[] | null;
+            guided_grammar?: string | null;
+            guided_json?: ({
+                [key: string]: unknown;
+            } | string) | null;
+            guided_regex?: string | null;
             ignore_eos?: boolean | null;
             logit_bias?: {
                 [key: string]: number;
@@ -1607,6 +1613,7 @@ export interface components {
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             repetition_penalty?: number | null;
+            response_format?: components["schemas"]["ResponseFormat"] | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
@@ -1617,6 +1624,7 @@ export interface components {
             /** @description By default false. */
             stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
+            structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
             top_k?: number | null;
             top_logprobs?: number | null;
@@ -1674,6 +1682,12 @@ export interface components {
         CompletionRequest: {
             echo?: boolean | null;
             frequency_penalty?: number | null;
+            guided_choice?: string[] | null;
+            guided_grammar?: string | null;
+            guided_json?: ({
+                [key: string]: unknown;
+            } | string) | null;
+            guided_regex?: string | null;
             ignore_eos?: boolean | null;
             logit_bias?: {
                 [key: string]: number;
@@ -1692,6 +1706,7 @@ export interface components {
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             repetition_penalty?: number | null;
+            response_format?: components["schemas"]["ResponseFormat"] | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
@@ -1702,6 +1717,7 @@ export interface components {
             /** @description By default false. */
             stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
+            structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
             top_k?: number | null;
             top_p?: number | null;
@@ -2167,6 +2183,15 @@ export interface components {
             /** @enum {string} */
             object: "list";
         };
+        /** @description Without ``strict``, keywords that cannot be enforced are left out; with it, they are refused. */
+        NamedSchema: {
+            description?: string | null;
+            name: string;
+            schema?: {
+                [key: string]: unknown;
+            } | null;
+            strict?: boolean | null;
+        };
         NewApiKeyRequest: {
             /** Format: date-time */
             expires_at?: string | null;
@@ -2455,6 +2480,11 @@ export interface components {
             running: number;
             tier: components["schemas"]["AdapterTier"];
         };
+        ResponseFormat: {
+            json_schema?: components["schemas"]["NamedSchema"] | null;
+            /** @enum {string} */
+            type: "text" | "json_object" | "json_schema";
+        };
         /**
          * @description * `owner` - Owner
          *     * `admin` - Admin
@@ -2591,6 +2621,17 @@ export interface components {
             include_obfuscation?: boolean;
             /** @description By default false. */
             include_usage?: boolean;
+        };
+        /** @description Exactly one of them. */
+        StructuredOutputs: {
+            choice?: string[] | null;
+            grammar?: string | null;
+            json?: ({
+                [key: string]: unknown;
+            } | string) | null;
+            /** @enum {boolean|null} */
+            json_object?: true | null;
+            regex?: string | null;
         };
         /** @description Of one key. The tenant's limits hold besides. */
         TenantLimits: {

@@ -12,6 +12,7 @@ from django.utils import timezone
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
+from control_plane.gateway.constraint_checks import AskedConstraint
 from control_plane.gateway.dispatch import Dispatch
 from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
 from control_plane.gateway.recording.transcripts import OutputStream
@@ -30,6 +31,9 @@ class GenerationRequest(Protocol):
 
     @property
     def choices(self) -> int: ...
+
+    @property
+    def asked_constraint(self) -> AskedConstraint | None: ...
 
     def submits(self) -> list[pb.Submit]: ...
 
@@ -129,6 +133,10 @@ async def begin(
     context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
+    if (asked := request.asked_constraint) is not None:
+        await runtime.constraint_checks.check(asked, str(principal.tenant.pk))
+        for submit in submits:
+            submit.constraint.CopyFrom(asked.wire())
     bound_output(submits, admission.limits)
     generation.reservation = await _reserve(runtime, admission, request_id, submits)
     try:

@@ -14,6 +14,7 @@ from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.router import make_policy
 from control_plane.gateway.admission_cache import AdmissionCache
+from control_plane.gateway.constraint_checks import ConstraintChecks
 from control_plane.gateway.idempotency import Idempotency, make_answers
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.gateway.recording.transcripts import TranscriptWriter
@@ -50,6 +51,7 @@ class Runtime:
         self.admission_cache = AdmissionCache()
         self.sessions = Sessions()
         self.resume_relay = ResumeRelay(self.sessions, settings.redis_url)
+        self.constraint_checks = ConstraintChecks()
         self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
         self.fleet = Fleet(
@@ -95,6 +97,7 @@ class Runtime:
         """
         await _within(1.0, self.resume_relay.close())
         self.sessions.close()
+        self.constraint_checks.close()
         self.closing = True
         self._lost([*self._attempts])
         await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())

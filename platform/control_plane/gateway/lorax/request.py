@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from control_plane.gateway.constraint_checks import AskedConstraint
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
 from control_plane.usage.models import ApiEndpoint
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.wire import engine_pb2 as pb
 
 # Known to LoRAX and not served: refused unless they carry a value that asks for nothing.
@@ -20,12 +23,28 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "decoder_input_details": (False,),
     "merged_adapters": (),
-    "response_format": (),
     "return_k_alternatives": (),
     "truncate": (),
     "typical_p": (),
     "watermark": (False,),
 }
+
+
+class LoraxFormat(BaseModel):
+    """A JSON object; with ``schema``, JSON of that shape."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["text", "json_object", "json_schema"]
+    schema_: dict[str, Any] | str | None = Field(default=None, alias="schema")
+
+    def asked(self) -> AskedConstraint | None:
+        if self.type == "text":
+            return None
+        if self.schema_ is None:
+            return AskedConstraint(Constraint(Kind.JSON_OBJECT), "parameters.response_format")
+        text = self.schema_ if isinstance(self.schema_, str) else json.dumps(self.schema_)
+        return AskedConstraint(Constraint(Kind.JSON_SCHEMA, text), "parameters.response_format.schema")
 
 
 class LoraxParameters(BaseModel):
@@ -46,6 +65,7 @@ class LoraxParameters(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     details: bool = False
     apply_chat_template: bool = False
+    response_format: LoraxFormat | None = None
 
     @property
     def samples(self) -> bool:
@@ -86,6 +106,11 @@ class LoraxRequest(BaseModel):
     def model(self) -> str:
         """ "" is the base model."""
         return self.parameters.adapter_id or ""
+
+    @property
+    def asked_constraint(self) -> AskedConstraint | None:
+        response_format = self.parameters.response_format
+        return None if response_format is None else response_format.asked()
 
     def submits(self) -> list[pb.Submit]:
         asked = self.parameters

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
 
@@ -27,7 +28,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
@@ -51,7 +51,7 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool = False  # padding against traffic analysis; accepted, never added
 
 
-class Parameters(BaseModel):
+class Parameters(ConstraintParameters):
     """What both endpoints share. Lists are refused at their first fault: a million of them would take seconds to tell.
 
     ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``stop_token_ids``
