@@ -333,7 +333,7 @@ def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
         ({"temperature": 3}, "invalid_value", "temperature"),
         ({"temperature": "hot"}, "invalid_value", "temperature"),
         ({"n": 0}, "invalid_value", "n"),
-        ({"max_tokens": 0}, "invalid_value", "max_tokens"),
+        ({"max_tokens": -1}, "invalid_value", "max_tokens"),
         ({"stop": ["x"] * 20}, "invalid_value", "stop"),
         ({"logit_bias": {"abc": 1}}, "invalid_value", "logit_bias"),
         ({"top_logprobs": 2}, "invalid_value", None),

@@ -1612,6 +1612,7 @@ export interface components {
             presence_penalty?: number | null;
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
+            prompt_logprobs?: number | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             /** @description Accepted, without effect. */
@@ -1640,6 +1641,10 @@ export interface components {
             model: string;
             /** @enum {string} */
             object: "chat.completion";
+            /** @description With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null. */
+            prompt_logprobs?: ({
+                [key: string]: components["schemas"]["PromptLogprob"];
+            } | null)[] | null;
             /** @description Changes when the base model does. */
             system_fingerprint: string;
             usage: components["schemas"]["CompletionUsage"];
@@ -1669,15 +1674,20 @@ export interface components {
             finish_reason: "stop" | "length";
             index: number;
             logprobs: components["schemas"]["CompletionLogprobs"] | null;
+            /** @description With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null. */
+            prompt_logprobs?: ({
+                [key: string]: components["schemas"]["PromptLogprob"];
+            } | null)[] | null;
             text: string;
         };
         CompletionLogprobs: {
             text_offset: number[];
-            token_logprobs: number[];
+            /** @description null for the first token of an echoed prompt. */
+            token_logprobs: (number | null)[];
             tokens: string[];
-            top_logprobs: {
+            top_logprobs: ({
                 [key: string]: number;
-            }[];
+            } | null)[];
         };
         CompletionRequest: {
             echo?: boolean | null;
@@ -1705,6 +1715,7 @@ export interface components {
             prompt: string | string[] | number[] | number[][];
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
+            prompt_logprobs?: number | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             /** @description Accepted, without effect. */
@@ -2382,6 +2393,12 @@ export interface components {
             code: string;
             fix: string;
             message: string;
+        };
+        /** @description As vLLM has it. Ranks begin with 1, the most likely token. */
+        PromptLogprob: {
+            decoded_token: string;
+            logprob: number;
+            rank: number;
         };
         PromptTokensDetails: {
             cached_tokens: number;

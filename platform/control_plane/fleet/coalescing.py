@@ -38,6 +38,8 @@ class Chunk:
     finish_reason: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    prompt: pb.PromptDescription | None = None
+    prompt_logprobs: list[pb.PromptLogprobs] = field(default_factory=list)
 
 
 class RequestBuffer:
@@ -87,6 +89,10 @@ class RequestBuffer:
         if delta.logprobs:
             chunk.logprobs.extend(delta.logprobs)
             self._bytes += sum(entry.ByteSize() for entry in delta.logprobs)
+        if not delta.num_tokens:
+            _add_prompt(chunk, delta)
+        elif delta.HasField("prompt"):
+            chunk.prompt = delta.prompt
         self._tokens += delta.num_tokens
         self._bytes += len(delta.text)
         if self._due:
@@ -140,3 +146,11 @@ class RequestBuffer:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _add_prompt(chunk: Chunk, delta: pb.Delta) -> None:
+    """What the engine tells of the prompt. That is bounded by the request, so no reader is too slow for it."""
+    if delta.HasField("prompt"):
+        chunk.prompt = delta.prompt
+    if delta.HasField("prompt_logprobs"):
+        chunk.prompt_logprobs.append(delta.prompt_logprobs)

@@ -39,7 +39,8 @@ def bound_output(submits: Iterable[pb.Submit], limits: PrincipalLimits) -> None:
                 "max_tokens",
                 "max_output_exceeded",
             )
-        submit.sampling.max_tokens = submit.sampling.max_tokens or allowed
+        if not submit.prompt_only:
+            submit.sampling.max_tokens = submit.sampling.max_tokens or allowed
 
 
 def tokens_of(submits: Iterable[pb.Submit]) -> int:
@@ -70,6 +71,8 @@ def _estimate(text: str) -> int:
 
 
 def _output_tokens(submit: pb.Submit) -> int:
+    if submit.prompt_only:
+        return 0
     each = submit.sampling.max_tokens or config.current().quota_output_tokens
     return each * max(1, submit.sampling.n)
 

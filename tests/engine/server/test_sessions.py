@@ -47,6 +47,20 @@ async def test_many_requests_on_one_session(client, host, engine):
     assert len(engine.threads) == 1
 
 
+async def test_a_prompt_is_described_with_the_first_output(client, host):
+    """And not before: a request that the engine refuses has no output."""
+    request = pb.Submit(
+        request_id="r", token_ids=pb.TokenIds(ids=[5, 6, 7]), describe_prompt=True, sampling=pb.Sampling(max_tokens=3)
+    )
+    async with client.session() as session:
+        result = await session.run(request)
+    first, *others = result.deltas
+    assert list(first.prompt.token_ids) == [5, 6, 7]
+    assert first.prompt.text == host._tokenizer.decode([5, 6, 7])
+    assert first.num_tokens == 1
+    assert not any(delta.HasField("prompt") for delta in others)
+
+
 async def test_work_for_another_base_model_is_refused(client, host):
     host.description.base_digest = "sha256:own"
     async with client.session() as session:

@@ -397,6 +397,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         request.emitted += 1
         request.first_token = request.first_token or time.time()
         sampling = request.submit.sampling
+        if at == 0:
+            self._tell_prompt(request, step)
         for choice, plan in enumerate(request.plans):
             if at < plan.num_tokens or (at == 0 and not plan.pieces):
                 piece = plan.pieces[at] if plan.pieces else ""
@@ -405,13 +407,24 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                     request_id=request.request_id,
                     choice=choice,
                     text=piece,
-                    num_tokens=1,
+                    num_tokens=0 if request.submit.prompt_only else 1,
                     finish_reason=plan.finish_reason if last else "",
                 )
                 if request.submit.echo_token_ids:
                     delta.token_ids.append(len(piece))
                 if sampling.logprobs:
                     delta.logprobs.append(token_logprob(piece, sampling.top_logprobs))
+
+    @staticmethod
+    def _tell_prompt(request: Running, step: pb.StepDeltas) -> None:
+        submit = request.submit
+        if submit.describe_prompt:
+            tokens = script.prompt_tokens(submit)
+            described = pb.PromptDescription(token_ids=[i for i, _ in tokens], text="".join(t for _, t in tokens))
+            step.deltas.add(request_id=request.request_id, prompt=described)
+        if submit.HasField("prompt_logprobs"):
+            for part in script.prompt_logprobs(submit):
+                step.deltas.add(request_id=request.request_id, prompt_logprobs=part)
 
     def _finish(self, request: Running, outcome: str, error: pb.EngineError) -> None:
         step = pb.StepDeltas(step=self.steps_sent, finished=[self._finished(request, outcome, error)])

@@ -69,6 +69,32 @@ def count_prompt_tokens(submit: pb.Submit) -> int:
     return max(1, len(prompt_text(submit).split()))
 
 
+def prompt_tokens(submit: pb.Submit) -> list[tuple[int, str]]:
+    """Ids and texts, as the engine describes the prompt."""
+    if submit.WhichOneof("prompt") == "token_ids":
+        return [(i, VOCABULARY[i % len(VOCABULARY)] + " ") for i in submit.token_ids.ids]
+    return [(100 + index, piece) for index, piece in enumerate(PIECE.findall(prompt_text(submit)))]
+
+
+def prompt_logprobs(submit: pb.Submit) -> list[pb.PromptLogprobs]:
+    """Of each token -0.5 and the second rank, after the likeliest one, "best"; in chunks of three tokens."""
+    tokens, top = prompt_tokens(submit), submit.prompt_logprobs
+    chunks = []
+    for start in range(0, len(tokens), 3):
+        chunk = pb.PromptLogprobs(num_top=top)
+        for index, (token_id, text) in enumerate(tokens[start : start + 3], start=start):
+            chunk.token_ids.append(token_id)
+            chunk.logprobs.append(-0.5 if index else 0.0)
+            chunk.ranks.append(2 if index else 0)
+            chunk.token_bytes[token_id] = text.encode()
+            for rank in range(top if index else 0):
+                chunk.top_ids.append(token_id if rank == 1 else rank)
+                chunk.top_logprobs.append(-0.5 if rank == 1 else -0.25 - rank)
+                chunk.token_bytes.setdefault(rank, f"best{rank}".encode())
+        chunks.append(chunk)
+    return chunks
+
+
 def steering(submit: pb.Submit) -> tuple[str, str]:
     """The command in the last message and its argument, or ("", "")."""
     last = submit.chat.messages[-1].content if submit.WhichOneof("prompt") == "chat" else prompt_text(submit)
@@ -115,6 +141,8 @@ def full_text(submit: pb.Submit, choice: int) -> str:
 
 def plan(submit: pb.Submit, choice: int = 0) -> Plan:
     """Cut the scripted text by ``max_tokens`` and the stop strings, as a real engine would."""
+    if submit.prompt_only:
+        return Plan((), "length", "")
     pieces = PIECE.findall(full_text(submit, choice))
     limit = submit.sampling.max_tokens
     reason = "length" if limit and len(pieces) > limit else "stop"

@@ -6,13 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from control_plane.gateway.openai.parameters import Parameters
+from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048
 MOST_PARTS = 1024
-MOST_LOGPROBS = 20
 
 
 class ContentPartText(BaseModel):
@@ -77,6 +76,10 @@ class ChatCompletionRequest(Parameters):
         return self
 
     @property
+    def prompt_only(self) -> bool:
+        return self.max_tokens == 0 and self.max_completion_tokens is None
+
+    @property
     def wants_logprobs(self) -> bool:
         return bool(self.logprobs)
 
@@ -84,5 +87,6 @@ class ChatCompletionRequest(Parameters):
         """One, without id and identity."""
         limit = self.max_completion_tokens or self.max_tokens or 0
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
-        chat = pb.Chat(messages=[message.wire() for message in self.messages])
-        return [pb.Submit(chat=chat, sampling=sampling)]
+        submit = self.submit(sampling)
+        submit.chat.CopyFrom(pb.Chat(messages=[message.wire() for message in self.messages]))
+        return [submit]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from control_plane.gateway.openai.parameters import Parameters
+from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 DEFAULT_MAX_TOKENS = 16
 MOST_PROMPTS = 64
-MOST_LOGPROBS = 20
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
@@ -29,14 +28,6 @@ class CompletionRequest(Parameters):
     )
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
-
-    @model_validator(mode="after")
-    def _echo_must_be_exact(self) -> Self:
-        if self.echo and not all(isinstance(prompt, str) for prompt in self.prompts):
-            raise ValueError("echo is only supported for text prompts, not for token arrays")
-        if self.echo and self.logprobs is not None:
-            raise ValueError("echo cannot be combined with logprobs")
-        return self
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -55,17 +46,31 @@ class CompletionRequest(Parameters):
     def wants_logprobs(self) -> bool:
         return self.logprobs is not None
 
+    @property
+    def echoed(self) -> int | None:
+        """How many of the most likely tokens the log-probabilities of an echoed prompt have; None: it has none."""
+        return self.logprobs if self.echo else None
+
+    @property
+    def scored(self) -> int | None:
+        return max((top for top in (self.echoed, self.prompt_logprobs) if top is not None), default=None)
+
     def submits(self) -> list[pb.Submit]:
         """One for each prompt, without ids and identity."""
-        sampling = self.sampling(max_tokens=self.max_tokens or DEFAULT_MAX_TOKENS, top_logprobs=self.logprobs)
+        limit = 0 if self.prompt_only else self.max_tokens or DEFAULT_MAX_TOKENS
+        sampling = self.sampling(max_tokens=limit, top_logprobs=self.logprobs)
         return [self._submit(prompt, sampling) for prompt in self.prompts]
 
-    def echoes(self) -> list[str]:
-        """What each choice's text begins with, by choice index."""
-        return [str(prompt) if self.echo else "" for prompt in self.prompts for _ in range(self.choices)]
+    def echoes(self) -> list[str | None]:
+        """What each choice's text begins with, by choice index; None is what the engine says of its tokens."""
+        texts = [prompt if isinstance(prompt, str) else None for prompt in self.prompts]
+        return [text if self.echo else "" for text in texts for _ in range(self.choices)]
 
-    @staticmethod
-    def _submit(prompt: str | list[int], sampling: pb.Sampling) -> pb.Submit:
+    def _submit(self, prompt: str | list[int], sampling: pb.Sampling) -> pb.Submit:
+        submit = self.submit(sampling)
         if isinstance(prompt, str):
-            return pb.Submit(text=prompt, sampling=sampling)
-        return pb.Submit(token_ids=pb.TokenIds(ids=prompt), sampling=sampling)
+            submit.text = prompt
+        else:
+            submit.token_ids.ids.extend(prompt)
+            submit.describe_prompt = bool(self.echo)
+        return submit

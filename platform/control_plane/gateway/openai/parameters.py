@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
@@ -37,8 +39,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 SMALLEST_TOP_P = 1e-6
 MOST_STOPS = 16
+MOST_LOGPROBS = 20
 
 LONGEST_PARAM = 100
+MOST_PROBLEMS = 16
 
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 R = TypeVar("R", bound="Parameters")
@@ -62,7 +66,7 @@ class Parameters(ConstraintParameters):
     model: str = Field(min_length=1, max_length=200)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    max_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
@@ -78,6 +82,7 @@ class Parameters(ConstraintParameters):
     n: int | None = Field(default=None, ge=1, le=128)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=1024)
     ignore_eos: bool | None = None
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
 
     @field_validator("model")
     @classmethod
@@ -100,9 +105,25 @@ class Parameters(ConstraintParameters):
             raise ValueError("stream_options is only allowed when stream is true")
         return self
 
+    @model_validator(mode="after")
+    def _no_stream_of_prompt_logprobs(self) -> Self:
+        if self.prompt_logprobs is not None and self.stream:
+            raise ValueError("prompt_logprobs come with the whole answer only; leave stream out")
+        return self
+
     @property
     def choices(self) -> int:
         return self.n or 1
+
+    @property
+    def prompt_only(self) -> bool:
+        """Whether nothing is to be generated."""
+        return self.max_tokens == 0
+
+    @property
+    def scored(self) -> int | None:
+        """How many of the most likely tokens are asked for with each token of the prompt; None: not even itself."""
+        return self.prompt_logprobs
 
     @property
     def total_choices(self) -> int:
@@ -116,6 +137,18 @@ class Parameters(ConstraintParameters):
     @property
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    def prompt_parts(self) -> PromptParts:
+        """For what the engine will tell of the prompts."""
+        return PromptParts(self.total_choices // self.choices, self.choices, scored=self.scored is not None)
+
+    def submit(self, sampling: pb.Sampling) -> pb.Submit:
+        """For the engine, without a prompt."""
+        submit = pb.Submit(sampling=sampling, prompt_only=self.prompt_only)
+        if self.scored is not None:
+            submit.prompt_logprobs = self.scored
+            submit.most_prompt_logprobs = MOST_PROMPT_LOGPROBS * self.choices // self.total_choices
+        return submit
 
     def sampling(self, *, max_tokens: int, top_logprobs: int | None) -> pb.Sampling:
         """For the engine. ``max_tokens`` 0 means up to the context limit; ``top_logprobs`` None means no logprobs."""
@@ -132,7 +165,7 @@ class Parameters(ConstraintParameters):
             stop=self.stops,
             stop_token_ids=self.stop_token_ids or [],
             n=self.choices,
-            logprobs=top_logprobs is not None,
+            logprobs=top_logprobs is not None and not self.prompt_only,
             top_logprobs=top_logprobs or 0,
             ignore_eos=bool(self.ignore_eos),
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
@@ -148,16 +181,16 @@ def read_json(body: bytes | str) -> dict[str, Any]:
 
 
 def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
-    """Check ``body`` strictly. Raises ``ApiError`` that names the parameter at fault."""
+    """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
     asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
-    for name, value in list(asked.items()):
-        if name in UNSUPPORTED and name not in kind.model_fields:
-            _refuse_unless_neutral(name, value)
-            del asked[name]
+    unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
+    problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
     try:
-        parameters = kind.model_validate(asked)
+        parameters = kind.model_validate({name: value for name, value in asked.items() if name not in unserved})
     except ValidationError as error:
-        raise from_validation(error) from None
+        raise together(problems + problems_of(error)) from None
+    if problems:
+        raise together(problems)
     most = config.current().request_max_choices
     if parameters.total_choices > most:
         raise invalid(
@@ -169,30 +202,58 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
     return parameters
 
 
-def _refuse_unless_neutral(name: str, value: object) -> None:
-    if value not in UNSUPPORTED[name]:
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            f"Unsupported parameter: '{name}' is not supported with this model.",
-            f"Leave '{name}' out.",
-            name,
-        )
+def _unsupported(name: str) -> ApiError:
+    return ApiError(
+        400,
+        "unsupported_parameter",
+        f"Unsupported parameter: '{name}' is not supported with this model.",
+        f"Leave '{name}' out.",
+        name,
+    )
 
 
 def from_validation(error: ValidationError) -> ApiError:
-    """The first problem, in the words and with the codes that OpenAI's API uses."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    problem = min(problems, key=lambda item: item["type"] != "extra_forbidden")
-    param = path(problem["loc"])[:LONGEST_PARAM]
-    if problem["type"] == "extra_forbidden":
+    """All problems, in the words and with the codes that OpenAI's API uses."""
+    return together(problems_of(error))
+
+
+def together(problems: Sequence[ApiError]) -> ApiError:
+    """One error for all of them: ``code`` and ``param`` are the first one's."""
+    first = problems[0]
+    if len(problems) == 1:
+        return first
+    told = problems[:MOST_PROBLEMS]
+    more = f" And {len(problems) - len(told)} more." if len(problems) > len(told) else ""
+    return ApiError(
+        first.status,
+        first.code,
+        " ".join(problem.message for problem in told) + more,
+        " ".join(dict.fromkeys(problem.fix for problem in told)),
+        first.param,
+        details={"problems": [{"param": p.param, "code": p.code, "message": p.message} for p in told]},
+    )
+
+
+def problems_of(error: ValidationError) -> list[ApiError]:
+    """Unknown parameters first. A value that fits no member of a union is told of once, as deep as it can be."""
+    found: dict[str, ApiError] = {}
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    for item in sorted(items, key=lambda item: item["type"] != "extra_forbidden"):
+        param = path(item["loc"])[:LONGEST_PARAM]
+        found.setdefault(param, _problem(item, param))
+    within = {param for param in found for other in found if other.startswith((f"{param}.", f"{param}["))}
+    return [problem for param, problem in found.items() if param not in within]
+
+
+def _problem(item: ErrorDetails, param: str) -> ApiError:
+    if item["type"] == "extra_forbidden":
         message = f"Unrecognized request argument supplied: {param}."
         return invalid(message, "Remove it, or check its spelling.", param, "unknown_parameter")
-    if problem["type"] == "missing":
+    if item["type"] == "missing":
         return invalid(
             f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
         )
-    what = str(problem["msg"]).removeprefix("Value error, ")
+    what = str(item["msg"]).removeprefix("Value error, ")
     named = f"Invalid value for '{param}': {what}." if param else f"Invalid request: {what}."
     return invalid(named, "See the API guide for what it may be.", param or None)
 

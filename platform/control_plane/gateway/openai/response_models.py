@@ -39,6 +39,18 @@ class ChatLogprobs(_StrictModel):
     refusal: None
 
 
+class PromptLogprob(_StrictModel):
+    """As vLLM has it. Ranks begin with 1, the most likely token."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+_OF_PROMPT = "With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null."
+
+
 class AssistantMessage(_StrictModel):
     role: Literal["assistant"]
     content: str
@@ -61,12 +73,13 @@ class ChatCompletionResponse(_StrictModel):
     system_fingerprint: str = Field(description="Changes when the base model does.")
     choices: list[ChatCompletionChoice]
     usage: CompletionUsage
+    prompt_logprobs: PromptLogprobs | None = Field(default=None, description=_OF_PROMPT)
 
 
 class CompletionLogprobs(_StrictModel):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None] = Field(description="null for the first token of an echoed prompt.")
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -75,6 +88,7 @@ class CompletionChoice(_StrictModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
+    prompt_logprobs: PromptLogprobs | None = Field(default=None, description=_OF_PROMPT)
 
 
 class CompletionResponse(_StrictModel):

@@ -13,6 +13,8 @@ from control_plane.fleet.coalescing import Chunk
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
@@ -97,18 +99,26 @@ class ChatShape:
 
 
 class CompletionShape:
-    """``echoes`` is what each choice's text begins with."""
-
     prefix, object, chunk_object = "cmpl-", "text_completion", "text_completion"
 
-    def __init__(self, *, logprobs: bool, echoes: Sequence[str]) -> None:
-        self._logprobs = logprobs
-        self._echoes = echoes
-        self._lengths = [0] * len(echoes)
+    def __init__(self, asked: CompletionRequest, prompts: PromptParts) -> None:
+        self._logprobs = asked.wants_logprobs
+        self._asked, self._prompts = asked, prompts
+        self._echoes = asked.echoes()
+        self._lengths = [0] * len(self._echoes)
 
     def opening(self, index: int) -> str:
-        echo = self._echoes[index]
-        return f'{{"index":{index},"text":{encode(echo)},"logprobs":null,"finish_reason":null}}' if echo else ""
+        echo, details = self.echo(index)
+        if not echo and details is None:
+            return ""
+        return f'{{"index":{index},"text":{encode(echo)},"logprobs":{encode(details)},"finish_reason":null}}'
+
+    def echo(self, index: int) -> tuple[str, dict[str, Any] | None]:
+        """What a choice begins with of its prompt, and the log-probabilities of that, once the prompt is complete."""
+        part, echo = self._prompts.of(index), self._echoes[index]
+        text = part.text if echo is None else echo
+        self._lengths[index] = len(text)
+        return text, None if self._asked.echoed is None else part.openai(self._asked.echoed, text)
 
     def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str:
         details = encode(self._details(index, logprobs)) if self._logprobs else "null"
@@ -118,12 +128,19 @@ class CompletionShape:
         return f'{{"index":{index},"text":"","logprobs":null,"finish_reason":"{finish_reason}"}}'
 
     def choice(self, index: int, choice: Choice) -> dict[str, Any]:
-        return {
+        echo, of_echo = self.echo(index)
+        logprobs = self._details(index, choice.logprobs) if self._logprobs else None
+        if logprobs is not None and of_echo is not None:
+            logprobs = {name: of_echo[name] + entries for name, entries in logprobs.items()}
+        answer = {
             "index": index,
-            "text": self._echoes[index] + choice.text,
-            "logprobs": self._details(index, choice.logprobs) if self._logprobs else None,
+            "text": echo + choice.text,
+            "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
         }
+        if self._asked.prompt_logprobs is not None:
+            answer["prompt_logprobs"] = self._prompts.of(index).vllm(self._asked.prompt_logprobs)
+        return answer
 
     def _details(self, index: int, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
         """Offsets go on where the choice's last chunk ended."""
@@ -134,9 +151,18 @@ class CompletionShape:
         return {
             "tokens": [entry.token for entry in logprobs],
             "token_logprobs": [entry.logprob for entry in logprobs],
-            "top_logprobs": [{top.token: top.logprob for top in entry.top} for entry in logprobs],
+            "top_logprobs": [_top_logprobs(entry) for entry in logprobs],
             "text_offset": offsets,
         }
+
+
+def _top_logprobs(entry: pb.TokenLogprob) -> dict[str, float]:
+    """Also the token itself. Of tokens that look the same, as parts of characters do, the most likely one."""
+    found: dict[str, float] = {}
+    for top in entry.top:
+        found.setdefault(top.token, top.logprob)
+    found.setdefault(entry.token, entry.logprob)
+    return found
 
 
 def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
@@ -148,18 +174,21 @@ def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Seque
     return shape._details(entries) if isinstance(shape, ChatShape) else shape._details(index, entries)
 
 
-async def gathered(generation: Generation, choices: int) -> list[Choice]:
+async def gathered(generation: Generation, choices: int, prompts: PromptParts | None = None) -> list[Choice]:
     """Every choice as it is at the end. Raises the ``HostError`` it ended with."""
     grown = [Choice() for _ in range(choices)]
     async for chunks in generation:
-        for chunk in chunks:
+        for chunk in chunks if prompts is None else prompts.ready(chunks):
             grown[chunk.choice].add(chunk)
     return grown
 
 
-async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str, Any]:
-    """Wait for the end. Raises the ``HostError`` it ended with."""
-    grown = await gathered(generation, choices)
+async def whole(
+    generation: Generation, shape: Shape, choices: int, prompts: PromptParts, prompt_logprobs: int | None = None
+) -> dict[str, Any]:
+    """Wait for the end. Raises the ``HostError`` it ended with. ``prompt_logprobs`` are for the answer as a whole."""
+    grown = await gathered(generation, choices, prompts)
+    of_prompt = {} if prompt_logprobs is None else {"prompt_logprobs": prompts.of(0).vllm(prompt_logprobs)}
     return {
         "id": shape.prefix + public_part(generation.request_id),
         "object": shape.object,
@@ -168,14 +197,16 @@ async def whole(generation: Generation, shape: Shape, choices: int) -> dict[str,
         "system_fingerprint": generation.admission.fingerprint,
         "choices": [shape.choice(index, choice) for index, choice in enumerate(grown)],
         "usage": usage_json(generation.usages),
+        **of_prompt,
     }
 
 
 class ChunkWriter:
     """The events of one stream, as bytes."""
 
-    def __init__(self, generation: Generation, shape: Shape, *, include_usage: bool) -> None:
+    def __init__(self, generation: Generation, shape: Shape, prompts: PromptParts, *, include_usage: bool) -> None:
         self._shape = shape
+        self._prompts = prompts
         self._generation = generation
         self._include_usage = include_usage
         self._opened: set[int] = set()
@@ -191,7 +222,7 @@ class ChunkWriter:
 
     def write(self, chunks: Sequence[Chunk]) -> bytes:
         parts: list[str] = []
-        for chunk in chunks:
+        for chunk in self._prompts.ready(chunks):
             self._write_chunk(chunk, parts)
         return "".join(parts).encode()
 

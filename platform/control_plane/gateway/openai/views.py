@@ -19,6 +19,7 @@ from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
+from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.gateway.openai.response_writers import ChatShape, ChunkWriter, CompletionShape, Shape, whole
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
@@ -35,7 +36,8 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
         asked, admission = await _admit(request, ChatCompletionRequest, pending)
         shape = ChatShape(logprobs=asked.wants_logprobs)
-        answer = partial(_answer, request, admission, asked, shape, asked.choices, pending)
+        prompts = asked.prompt_parts()
+        answer = partial(_answer, request, admission, asked, shape, prompts, pending)
         return await idempotent(request, admission, answer)
 
 
@@ -43,9 +45,8 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
 async def completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, CompletionRequest.endpoint) as pending:
         asked, admission = await _admit(request, CompletionRequest, pending)
-        echoes = asked.echoes()
-        shape = CompletionShape(logprobs=asked.wants_logprobs, echoes=echoes)
-        answer = partial(_answer, request, admission, asked, shape, len(echoes), pending)
+        prompts = asked.prompt_parts()
+        answer = partial(_answer, request, admission, asked, CompletionShape(asked, prompts), prompts, pending)
         return await idempotent(request, admission, answer)
 
 
@@ -105,7 +106,7 @@ async def _answer(
     admission: Admission,
     asked: ChatCompletionRequest | CompletionRequest,
     shape: Shape,
-    choices: int,
+    prompts: PromptParts,
     pending: Undispatched,
 ) -> HttpResponseBase:
     request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
@@ -113,7 +114,8 @@ async def _answer(
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
     pending.dispatched()
     if asked.stream:
-        return await stream(generation, ChunkWriter(generation, shape, include_usage=asked.include_usage))
+        return await stream(generation, ChunkWriter(generation, shape, prompts, include_usage=asked.include_usage))
+    of_prompt = asked.prompt_logprobs if isinstance(asked, ChatCompletionRequest) else None
     async with generation:
-        body = await whole(generation, shape, choices)
+        body = await whole(generation, shape, asked.total_choices, prompts, of_prompt)
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)

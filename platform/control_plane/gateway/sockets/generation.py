@@ -17,6 +17,7 @@ from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
+from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, logprobs_json, usage_json
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
@@ -41,6 +42,7 @@ class SocketGeneration:
         self._id = encode(name)
         self._seq = 0
         self._name = name
+        self._begun: set[int] = set()
         self._reasons: dict[int, str] = {}
         self._generation: Generation | None = None
         self._cancelled = False
@@ -113,9 +115,11 @@ class SocketGeneration:
             await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
             if self._cancelled:
                 generation.abort()
-            shape = _shape(asked)
+            prompts = asked.prompt_parts()
+            shape = _shape(asked, prompts)
             async for chunks in generation:
-                await self._deltas(chunks, shape)
+                for chunk in prompts.ready(chunks):
+                    await self._delta(chunk, asked, shape, prompts)
             await self._done(generation, asked.total_choices)
 
     def _read(self) -> ChatCompletionRequest | CompletionRequest:
@@ -123,17 +127,24 @@ class SocketGeneration:
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
         return read_parameters(_kind(body), body)
 
-    async def _deltas(self, chunks: Sequence[Chunk], shape: ChatShape | CompletionShape) -> None:
-        for chunk in chunks:
-            if chunk.finish_reason:
-                self._reasons[chunk.choice] = chunk.finish_reason
-            logprobs = (
-                f',"logprobs":{encode(logprobs_json(shape, chunk.choice, chunk.logprobs))}' if chunk.logprobs else ""
-            )
-            await self._send_numbered(
-                "delta",
-                f'"choice":{chunk.choice},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}',
-            )
+    async def _delta(
+        self,
+        chunk: Chunk,
+        asked: ChatCompletionRequest | CompletionRequest,
+        shape: ChatShape | CompletionShape,
+        prompts: PromptParts,
+    ) -> None:
+        index = chunk.choice
+        if index not in self._begun:
+            self._begun.add(index)
+            if of_prompt := _of_prompt(index, asked, shape, prompts):
+                await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(of_prompt)[1:-1]}')
+        if chunk.finish_reason:
+            self._reasons[index] = chunk.finish_reason
+        logprobs = f',"logprobs":{encode(logprobs_json(shape, index, chunk.logprobs))}' if chunk.logprobs else ""
+        await self._send_numbered(
+            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}'
+        )
 
     async def _done(self, generation: Generation, choices: int) -> None:
         reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
@@ -175,11 +186,23 @@ def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionReq
     return CompletionRequest if "prompt" in body else ChatCompletionRequest
 
 
-def _shape(asked: ChatCompletionRequest | CompletionRequest) -> ChatShape | CompletionShape:
+def _shape(asked: ChatCompletionRequest | CompletionRequest, prompts: PromptParts) -> ChatShape | CompletionShape:
     """How log-probabilities are written: as OpenAI does for the same body."""
-    if isinstance(asked, ChatCompletionRequest):
-        return ChatShape(logprobs=True)
-    return CompletionShape(logprobs=True, echoes=asked.echoes())
+    return ChatShape(logprobs=True) if isinstance(asked, ChatCompletionRequest) else CompletionShape(asked, prompts)
+
+
+def _of_prompt(
+    index: int,
+    asked: ChatCompletionRequest | CompletionRequest,
+    shape: ChatShape | CompletionShape,
+    prompts: PromptParts,
+) -> dict[str, Any]:
+    """What a choice begins with: its prompt, if that is echoed, and the prompt's log-probabilities."""
+    text, logprobs = ("", None) if isinstance(shape, ChatShape) else shape.echo(index)
+    found: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
+    if asked.prompt_logprobs is not None:
+        found["prompt_logprobs"] = prompts.of(index).vllm(asked.prompt_logprobs)
+    return {"text": text, **found} if text or found else {}
 
 
 def undispatched(principal: Principal, body: object) -> Undispatched:

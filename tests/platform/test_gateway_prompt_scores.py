@@ -1,0 +1,202 @@
+"""Log-probabilities of prompts: ``echo``, ``max_tokens`` 0, token arrays and ``prompt_logprobs``, at every door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import WebProcess, eventually
+from openai import OpenAI
+from websockets.asyncio.client import connect
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.openai.prompt_parts import PromptParts
+from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
+from lora_engine.wire import engine_pb2 as pb
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> FakeEngine:
+    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
+    engine_thread.engine.submits.clear()
+    return engine_thread.engine
+
+
+@pytest.fixture
+def client(web: WebProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
+        yield client
+
+
+def post(web: WebProcess, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(
+        f"{web.url}/v1/{path}", json={"model": "support", **body}, headers=web.tenants["acme"].bearer, trust_env=False
+    )
+
+
+TOKENS = ["say", " one", " two"]
+TOPS = [None, {"best0": -0.25, " one": -0.5}, {"best0": -0.25, " two": -0.5}]
+
+
+def test_an_echoed_prompt_has_log_probabilities(client: OpenAI, engine: FakeEngine) -> None:
+    choice = client.completions.create(model="support", prompt="say one two", echo=True, logprobs=1).choices[0]
+    assert choice.text == "say one twoone two"
+    assert choice.logprobs is not None
+    assert choice.logprobs.tokens == [*TOKENS, "one", " two"]
+    assert choice.logprobs.token_logprobs == [None, -0.5, -0.5, -0.25, -0.25]
+    assert choice.logprobs.top_logprobs == [*TOPS, {"one": -0.25}, {" two": -0.25}]
+    assert choice.logprobs.text_offset == [0, 3, 7, 11, 14]
+
+
+@pytest.mark.parametrize("logprobs", [None, 0, 2])
+def test_only_the_prompt(client: OpenAI, engine: FakeEngine, logprobs: int | None) -> None:
+    answer = client.completions.create(
+        model="support", prompt=["say one two", "a b c d"], echo=True, logprobs=logprobs, max_tokens=0
+    )
+    assert [choice.text for choice in answer.choices] == ["say one two", "a b c d"]
+    assert [choice.finish_reason for choice in answer.choices] == ["length", "length"]
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 0)
+    assert all(submit.prompt_only and not submit.sampling.logprobs for submit in engine.submits)
+    details = [choice.logprobs for choice in answer.choices]
+    assert details == [None, None] if logprobs is None else [len(found.tokens) for found in details if found] == [3, 4]
+
+
+def test_the_ledger_counts_no_output(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.completions.create(model="support", prompt="a b c d", echo=True, logprobs=0, max_tokens=0)
+
+    def recorded() -> Any:
+        url, headers = f"{web.url}/api/tenants/acme/requests", web.tenants["acme"].bearer
+        rows = httpx.get(url, headers=headers, trust_env=False).json()["results"]
+        return [row for row in rows if row["id"].endswith(answer.id.removeprefix("cmpl-"))]
+
+    row = eventually(recorded, what="the request in the ledger")[0]
+    assert (row["prompt_tokens"], row["completion_tokens"], row["outcome"]) == (4, 0, "finished")
+
+
+def test_token_arrays_are_echoed_as_their_text(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.completions.create(model="support", prompt=[[0, 1], [2]], echo=True, max_tokens=0, n=2)
+    assert [choice.text for choice in answer.choices] == ["river stone "] * 2 + ["amber "] * 2
+    scored = client.completions.create(model="support", prompt=[0, 1], echo=True, max_tokens=0, logprobs=0)
+    details = scored.choices[0].logprobs
+    assert details is not None
+    assert (details.tokens, details.token_logprobs) == (["river ", "stone "], [None, -0.5])
+    assert (details.top_logprobs, details.text_offset) == ([None, {"stone ": -0.5}], [0, 6])
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_streams_begin_with_the_whole_prompt(client: OpenAI, engine: FakeEngine, n: int) -> None:
+    texts, tokens = [""] * n, [[] for _ in range(n)]  # type: list[str], list[list[str]]
+    for chunk in client.completions.create(
+        model="support", prompt="say one two three four", echo=True, logprobs=1, stream=True, n=n
+    ):
+        choice = chunk.choices[0]
+        texts[choice.index] += choice.text
+        tokens[choice.index] += choice.logprobs.tokens if choice.logprobs else []
+    assert texts == ["say one two three fourone two three four"] * n
+    assert tokens == [["say", " one", " two", " three", " four", "one", " two", " three", " four"]] * n
+
+
+def test_prompt_logprobs_of_completions(web: WebProcess, engine: FakeEngine) -> None:
+    body = post(web, "completions", prompt="say one two", prompt_logprobs=2, n=2, max_tokens=1).json()
+    CompletionResponse.model_validate(body)
+    own = {"logprob": -0.5, "rank": 2, "decoded_token": " one"}
+    for choice in body["choices"]:
+        assert choice["logprobs"] is None
+        first, second, third = choice["prompt_logprobs"]
+        assert first is None
+        assert second == {"101": own, "0": {"logprob": -0.25, "rank": 1, "decoded_token": "best0"}}
+        assert list(third) == ["102", "0"]
+
+
+def test_prompt_logprobs_of_chats(web: WebProcess, engine: FakeEngine) -> None:
+    messages = [{"role": "user", "content": "say it"}]
+    body = post(web, "chat/completions", messages=messages, prompt_logprobs=0).json()
+    ChatCompletionResponse.model_validate(body)
+    assert body["choices"][0]["message"]["content"] == "it"
+    assert [entry and next(iter(entry.values()))["decoded_token"] for entry in body["prompt_logprobs"]] == [
+        None, " say", " it"
+    ]  # fmt: skip
+    silent = post(web, "chat/completions", messages=messages, max_tokens=0).json()
+    assert "prompt_logprobs" not in silent
+    assert (silent["choices"][0]["message"]["content"], silent["usage"]["completion_tokens"]) == ("", 0)
+
+
+async def test_websockets_tell_of_prompts_too(web: WebProcess, engine: FakeEngine) -> None:
+    url = f"{web.url.replace('http', 'ws')}/ws/inference"
+    request = {"model": "support", "prompt": "say one two", "echo": True, "logprobs": 0, "prompt_logprobs": 1, "n": 2}
+    async with connect(url, additional_headers=web.tenants["acme"].bearer, proxy=None) as socket:
+        await socket.recv()
+        await socket.send(json.dumps({"type": "generate", "id": "a", "request": request}))
+        deltas: dict[int, list[Any]] = {0: [], 1: []}
+        while (frame := json.loads(await socket.recv()))["type"] != "done":
+            if frame["type"] == "delta":
+                deltas[frame["choice"]].append(frame)
+    for frames in deltas.values():
+        assert "".join(frame["text"] for frame in frames) == "say one twoone two"
+        assert frames[0]["logprobs"]["tokens"] == TOKENS
+        assert [entry and list(entry) for entry in frames[0]["prompt_logprobs"]] == [None, ["101", "0"], ["102", "0"]]
+        assert not any("prompt_logprobs" in frame for frame in frames[1:])
+
+
+def test_what_is_asked_of_prompts_is_bounded(web: WebProcess, engine: FakeEngine) -> None:
+    assert post(web, "completions", prompt=["a b", "c"], prompt_logprobs=20).status_code == 200
+    assert [submit.most_prompt_logprobs for submit in engine.submits] == [1 << 17] * 2
+    refused = post(web, "completions", prompt="a b", prompt_logprobs=21).json()["error"]
+    assert (refused["code"], refused["param"]) == ("invalid_value", "prompt_logprobs")
+    streamed = post(web, "completions", prompt="a b", prompt_logprobs=1, stream=True).json()["error"]
+    assert "prompt_logprobs" in streamed["message"]
+
+
+def test_a_prompt_whose_tokens_do_not_all_show_in_its_text() -> None:
+    """A token before the text, a space before the first word, and a character in two tokens."""
+    parts = PromptParts(scored=True)
+    pieces = [b"<s>", b" Zo", b"\xc3", b"\xab", b"!"]
+    scores = pb.PromptLogprobs(
+        token_ids=range(5), logprobs=[0.0, -1, -2, -3, -4], ranks=[0, 1, 2, 3, 4], token_bytes=dict(enumerate(pieces))
+    )
+    assert parts.ready([Chunk(0, "", 0, prompt_logprobs=[scores])]) == []
+    found = parts.of(0).openai(0, "Zoë!")
+    assert found["tokens"] == ["<s>", " Zo", "\ufffd", "\ufffd", "!"]
+    assert found["text_offset"] == [0, 0, 2, 2, 3]
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_all_problems_of_a_request_are_named_at_once(web: WebProcess, path: str) -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "text"}]}]
+    prompt = {"prompt": [["a"], [1]]} if path == "completions" else {"messages": messages}
+    wrong = {"suffix": "x", "temperature": 9, "frobnicate": 1, "audio": {}, "n": "two"}
+    error = post(web, path, **prompt, **wrong).json()["error"]
+    named = [problem["param"] for problem in error["problems"]]
+    assert (error["param"], error["code"]) == ("suffix", "unsupported_parameter")
+    assert named[:3] == ["suffix", "audio", "frobnicate"]
+    assert {"temperature", "n"} < set(named)
+    assert ("prompt[0][0]" if path == "completions" else "messages[1].content[0].text") in named
+    assert all(problem["message"] in error["message"] for problem in error["problems"])
+
+
+def test_a_request_with_hundreds_of_problems_gets_a_short_answer(web: WebProcess) -> None:
+    answer = post(web, "completions", prompt="x", **{f"unknown{number}": 1 for number in range(500)})
+    assert len(answer.content) < 8000
+    assert "And 484 more." in answer.json()["error"]["message"]
