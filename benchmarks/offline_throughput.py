@@ -32,8 +32,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
-from lora_engine.model.ops import linear
+from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, quantises
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
@@ -101,7 +100,7 @@ def tokenizer_folder(vocab_size: int) -> Path:
 
 def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Engine:
     model_config, device = ModelConfig.from_dict(MODELS[name]), torch.device("cuda")
-    weights = random_weights(model_config, device, torch.bfloat16, Parallel())
+    weights = random_weights(model_config, device, torch.bfloat16, Parallel(), quantised=quantises(config))
     max_context = config.max_context or model_config.max_position
     model, tables = build_transformer(config, model_config, weights, max_context, Parallel())
     loaded = LoadedModel(
@@ -191,15 +190,17 @@ def main() -> None:
     parser.add_argument("--step-tokens", type=int, default=4096)
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
+    parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
-        step_tokens=arguments.step_tokens,        pool_mb=arguments.pool_mb, prefix_cache=False,
+        step_tokens=arguments.step_tokens, quantization=arguments.quantization, pool_mb=arguments.pool_mb,
+        prefix_cache=False,
     )  # fmt: skip
     if arguments.lora_off:
-        TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: linear(x, weight, bias)  # type: ignore[method-assign]
+        TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: ops.base_product(x, weight, bias)  # type: ignore[method-assign]
     started = time.perf_counter()
     engine = build_engine(arguments.model, config, source)
     print(f"engine up in {time.perf_counter() - started:.1f} s: {engine.describe()}", flush=True)
@@ -209,6 +210,8 @@ def main() -> None:
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
     settings = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
+    if arguments.quantization != "auto":
+        settings["quantization"] = arguments.quantization
     rows = Rows(arguments.out, "W1", arguments.model, **settings, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):
         rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB")

@@ -25,6 +25,7 @@ from rows import BANDWIDTH, MATRIX_RATE, Rows
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.graph_runner import GraphRunner
 from lora_engine.request import GenerationRequest, SamplingParams
 
 BATCHES = (16, 64, 128, 256)
@@ -95,12 +96,17 @@ def main() -> None:
     parser.add_argument("--backend", choices=("triton", "flashinfer"), default="triton")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--prefill-only", action="store_true")
+    parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
+    parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=0, max_running=256, step_tokens=4096, prefix_cache=False,
-        backend=arguments.backend, cuda_graphs=not arguments.prefill_only,
+        backend=arguments.backend, quantization=arguments.quantization, cuda_graphs=not arguments.prefill_only,
     )  # fmt: skip
+    if arguments.capture_when_used:
+        GraphRunner.capture = lambda runner: 0.0  # type: ignore[method-assign]
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(max(CASES[case] for case in arguments.cases)):
@@ -110,15 +116,17 @@ def main() -> None:
     warm(engine, digests)
     rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
     system = "lorikeet" if arguments.backend == "triton" else "lorikeet, flashinfer"
-    parameters = (engine.loaded.model.weights.num_bytes()) / 2
+    system += ", fp8" if arguments.quantization == "fp8" else ""
+    # Products of FP8 have twice the rate.
+    parameters = engine.loaded.model.weights.num_bytes() / 2
     for case in arguments.cases:
         adapters = CASES[case]
         used = digests[:adapters]
-        for batch in BATCHES if not arguments.prefill_only else ():
+        for batch in arguments.batches if not arguments.prefill_only else ():
             if adapters <= batch or case == "all distinct":
                 mine = used[:batch]
                 value = decode_step_ms(engine, case, batch, mine)
-                rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), settings={"batch": batch})
+                rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), system, {"batch": batch})
         if case != "all distinct":
             floor = 2 * parameters * 64 * PROMPT / MATRIX_RATE * 1e3
             rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})

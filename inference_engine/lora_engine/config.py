@@ -20,6 +20,7 @@ class EngineConfig:
     model_name: str = ""  # "" = the model folder's own name
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
+    quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     cuda_graphs: bool = True
     max_device_adapters: int = 4096  # rows of the kernels' adapter table

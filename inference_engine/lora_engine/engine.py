@@ -189,6 +189,7 @@ class Engine:
             "family": self.model_config.family.model_type,
             "device": self.loaded.device_name,
             "dtype": str(self.pool.data.dtype).removeprefix("torch."),
+            "fp8_matrices": self.loaded.model.weights.num_quantised(),
             "max_context": self.max_context,
             "max_running": self.config.max_running,
             "max_lora_rank": self.config.max_lora_rank,

@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .fp8 import quantising, static_scale, store_quantised
+from .fp8_tensors import Fp8Matrix, Fp8Rows
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 
@@ -15,13 +17,21 @@ def _norm_kernel(
     residual_ptr,
     weight_ptr,
     out_ptr,
+    data_ptr,
+    scale_ptr,
+    static_ptr,
     x_stride,
     residual_stride,
     out_stride,
     eps,
     scale,
     SIZE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUP: tl.constexpr,
+    STATIC: tl.constexpr,
+    FULL: tl.constexpr,
+    QUANTISED: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
     SCALED: tl.constexpr,
     CENTRED: tl.constexpr,
@@ -30,7 +40,7 @@ def _norm_kernel(
 ):
     launch_dependents(PDL)
     row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
+    columns = tl.arange(0, BLOCK_SIZE)
     ok = columns < SIZE
     weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
     grid_dependency_wait(PDL)
@@ -48,8 +58,14 @@ def _norm_kernel(
     out = wide * tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
     if ROUNDED_FIRST:
         out = out.to(out_ptr.dtype.element_ty)
-    out = out * weight
-    tl.store(out_ptr + row * out_stride + columns, out.to(out_ptr.dtype.element_ty), mask=ok)
+    out = (out * weight).to(out_ptr.dtype.element_ty)
+    if FULL:
+        tl.store(out_ptr + row * out_stride + columns, out, mask=ok)
+    if QUANTISED:
+        wide = out.to(tl.float32)
+        store_quantised(
+            wide, row, columns, ok, data_ptr, scale_ptr, static_ptr, SIZE, GROUPS, BLOCK_SIZE, GROUP, STATIC
+        )
 
 
 def add_norm(
@@ -70,28 +86,72 @@ def add_norm(
     steps would. ``out`` may be ``x``. Rows may be strided; ``weight [size]``. Computed in float32. Raises
     ``ValueError`` for shapes that do not fit.
     """
-    size = x.shape[1]
-    if weight.shape != (size,) or out.shape != x.shape:
+    if out.shape != x.shape:
         raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}, out {tuple(out.shape)}")
+    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first)
+
+
+def add_norm_and_quantise(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    matrix: Fp8Matrix,
+    full: bool,
+    *,
+    scale: float = 1.0,
+    centred: bool = False,
+    rounded_first: bool = True,
+) -> Fp8Rows:
+    """``add_norm`` for a product with ``matrix``: rounded to ``x``'s dtype, then to FP8; the former too if ``full``."""
+    rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
+    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first)
+    return rows
+
+
+def _launch_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor | None,
+    rows: Fp8Rows | None,
+    matrix: Fp8Matrix | None,
+    scale: float,
+    centred: bool,
+    rounded_first: bool,
+) -> None:
+    size = x.shape[1]
+    if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
+        raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}")
     target = residual if residual is not None else x
     block = triton.next_power_of_2(size)
+    quantised: dict[str, int | bool] = {"BLOCK_SIZE": block, "GROUPS": 0, "GROUP": 0, "STATIC": False}
+    # Of the block: it is a power of two, whatever the width is.
+    quantised["num_warps"] = min(16, max(1, block // 512))
+    if rows is not None and matrix is not None:
+        quantised = quantising(rows, matrix)
     _norm_kernel[(x.shape[0],)](
         x,
         target,
         weight,
-        out,
+        x if out is None else out,
+        x if rows is None else rows.data,
+        x if rows is None else rows.scale,
+        x if matrix is None else static_scale(matrix),
         x.stride(0),
         target.stride(0),
-        out.stride(0),
+        0 if out is None else out.stride(0),
         eps,
         scale,
         SIZE=size,
-        BLOCK=block,
+        FULL=out is not None,
+        QUANTISED=rows is not None,
         HAS_RESIDUAL=residual is not None,
         SCALED=scale != 1.0,
         CENTRED=centred,
         ROUNDED_FIRST=rounded_first,
-        num_warps=min(16, max(1, block // 512)),  # of the block: it is a power of two, whatever the width is
+        **quantised,
         **pdl_options(x),
     )
 

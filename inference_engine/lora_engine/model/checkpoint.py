@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
+
+from lora_kernels.fp8_tensors import Fp8Matrix
 
 from .config import read_json_object
 from .errors import UnsupportedModel
@@ -18,6 +20,7 @@ Shape = tuple[int, ...]
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
+_FP8 = "F8_E4M3"
 _AGAIN = "Download the model's folder again, whole."
 _LFS = b"version https://git-lfs"
 # What tensors beside a quantised matrix are called: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
@@ -34,6 +37,9 @@ class Tensors(Protocol):
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """What became of one or several tensors, of which the first is ``name``; to be looked over at the end."""
+
+    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+        """The same of a quantised matrix."""
 
 
 class Checkpoint:
@@ -58,15 +64,50 @@ class Checkpoint:
                 "model.save_pretrained(folder, safe_serialization=True)."
             )
 
+    def scale_of(self, module: str) -> str:
+        """What the scale of a module's FP8 weights is called: both names mean a factor."""
+        inverse = f"{module}.weight_scale_inv"
+        return inverse if inverse in self.files else f"{module}.weight_scale"
+
     def rename(self, name: str, as_name: str) -> None:
         """Have a tensor be found under another name too."""
         self.files[as_name], self._names[as_name] = self.files[name], name
 
-    def check(self, wanted: Mapping[str, Shape]) -> None:
-        """Every tensor that is wanted is there, of its shape and in a type that is not quantised."""
-        quantized = next((name for name in self.files if name.endswith(_QUANTIZED)), None)
+    def check(
+        self,
+        wanted: Mapping[str, Shape],
+        in_fp8: Collection[str] = (),
+        scales: Mapping[str, Collection[Shape]] | None = None,
+    ) -> None:
+        """Every tensor that is wanted is there, of its shape, and in FP8 or in a type that is not quantised.
+
+        So are ``scales``, each of one of its shapes.
+        """
+        scales = scales or {}
+        quantized = next((name for name in self.files if name.endswith(_QUANTIZED) and name not in scales), None)
         if quantized:
             raise _quantized(f"the checkpoint holds {quantized}")
+        self._check_there([*wanted, *scales])
+        for name, shapes in scales.items():
+            self._check_scale(name, shapes)
+        for name, shape in wanted.items():
+            entry = self._entry(name)
+            dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
+            if name in in_fp8:
+                if dtype != _FP8:
+                    raise UnsupportedModel(
+                        f"by config.json {name} is in FP8, but it is stored as {dtype}: config.json is another "
+                        f"model's, or its list of ignored modules is not whole. {_AGAIN}"
+                    )
+            elif dtype not in _PLAIN:
+                raise _quantized(f"{name} is stored as {dtype}")
+            if found != shape:
+                raise UnsupportedModel(
+                    f"{name} is {list(found)}, but by config.json it must be {list(shape)}: config.json is another "
+                    f"model's. {_AGAIN}"
+                )
+
+    def _check_there(self, wanted: Collection[str]) -> None:
         missing = [name for name in wanted if name not in self.files]
         if missing:
             more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
@@ -74,16 +115,15 @@ class Checkpoint:
                 f"the checkpoint lacks {missing[0]}{more}, which config.json asks for: another model's config.json, "
                 f"or files are missing. {_AGAIN}"
             )
-        for name, shape in wanted.items():
-            entry = self._entry(name)
-            dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
-            if dtype not in _PLAIN:
-                raise _quantized(f"{name} is stored as {dtype}")
-            if found != shape:
-                raise UnsupportedModel(
-                    f"{name} is {list(found)}, but by config.json it must be {list(shape)}: config.json is another "
-                    f"model's. {_AGAIN}"
-                )
+
+    def _check_scale(self, name: str, shapes: Collection[Shape]) -> None:
+        entry = self._entry(name)
+        dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
+        if dtype not in _PLAIN or found not in shapes:
+            raise UnsupportedModel(
+                f"{name} is {list(found)} of {dtype}, but by config.json it must be "
+                f"{' or '.join(str(list(shape)) for shape in shapes)}: config.json is another model's. {_AGAIN}"
+            )
 
     def tensor(self, name: str) -> torch.Tensor:
         path = self.files[name]
@@ -99,6 +139,12 @@ class Checkpoint:
         # NaN comes through both; on a GPU nothing waits for them here.
         self._extremes[name] = torch.stack(torch.aminmax(tensor))
 
+    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+        self.placed(name, matrix.scale)
+        largest = (matrix.data.view(torch.uint8) & 0x7F).amax()
+        nan = torch.where(largest == 0x7F, torch.nan, 0.0)  # E4M3 has no infinity
+        self._extremes[name] = self._extremes[name] + nan
+
     def raise_for_values(self, dtype: torch.dtype) -> None:
         """No value of what was placed is NaN or infinite."""
         if not self._extremes:
@@ -107,7 +153,7 @@ class Checkpoint:
         bad = next((name for name, good in zip(self._extremes, finite, strict=True) if not good), None)
         if bad is None:
             return
-        if self.tensor(bad).isfinite().all() and dtype is torch.float16:
+        if dtype is torch.float16 and self.tensor(bad).float().isfinite().all():
             raise UnsupportedModel(f"values of {bad} do not fit into float16; start with --dtype bfloat16.")
         raise UnsupportedModel(f"{bad}, or what is merged with it, holds NaN or infinite values. {_AGAIN}")
 

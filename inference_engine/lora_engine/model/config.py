@@ -10,6 +10,7 @@ from typing import Any
 
 from .errors import UnsupportedModel
 from .families import FAMILIES, Family, Settings
+from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_ropes
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
@@ -43,6 +44,7 @@ class ModelConfig:
     residual_scale: float
     logit_scale: float
     logit_softcap: float
+    quantization: Quantization | None = None  # of the checkpoint's matrices
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
@@ -53,7 +55,6 @@ class ModelConfig:
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
         """Raises ``UnsupportedModel`` with the key at fault and what to do."""
         family = _family(raw)
-        _check_plain_weights(raw)
         settings: Settings = {**family.defaults, **raw}
         for name, meaning in family.refused.items():
             if settings.get(name):
@@ -93,6 +94,7 @@ class ModelConfig:
             residual_scale=_number(settings, family.residual_scale, 1.0),
             logit_scale=_computed(settings, family.logit_scale, 1.0),
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
+            quantization=read_quantization(raw),
         )
 
     def target_shapes(self, rank: int = 0, world: int = 1) -> dict[str, tuple[int, int]]:
@@ -132,16 +134,6 @@ def _family(raw: Mapping[str, Any]) -> Family:
         named = f"model_type {name!r}" if name else "a config.json without model_type"
         raise UnsupportedModel(f"{named} is not supported; supported are {', '.join(FAMILIES)}.")
     return FAMILIES[name]
-
-
-def _check_plain_weights(raw: Mapping[str, Any]) -> None:
-    quantized = raw.get("quantization_config") or raw.get("compression_config")
-    if quantized:
-        method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
-        raise UnsupportedModel(
-            f"the weights are quantised ({method or 'quantization_config'}), which is not supported; "
-            "use the float16 or bfloat16 checkpoint of this model."
-        )
 
 
 def _whole(settings: Settings, name: str, default: int | None = None) -> int:

@@ -51,7 +51,8 @@ def load_model(config: EngineConfig, parallel: Parallel | None = None) -> Loaded
         torch.set_num_threads(config.threads)
     device, model_config = torch.device(config.device), ModelConfig.load(config.model)
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
-    weights = load_weights(config.model, model_config, device, choose_dtype(config.dtype, device), parallel)
+    quantised = quantises(config)
+    weights = load_weights(config.model, model_config, device, choose_dtype(config.dtype, device), parallel, quantised)
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     pool = build_pool(config, model, max_context)
     log.info(
@@ -83,10 +84,15 @@ def build_transformer(
 
     Raises ``ValueError`` for one that is unknown or not possible here.
     """
+    device = weights.embedding.device
+    backend = config.backend if config.backend != "auto" else ("triton" if device.type == "cuda" else "torch")
+    if weights.num_quantised():
+        _check_fp8(config, backend, device)
+    if backend == "torch":
+        weights.dequantise()
     model = Transformer(model_config, weights, max_context, parallel)
     if config.merges:
         model.merged = MergedLayers(weights.layers)
-    backend = config.backend if config.backend != "auto" else ("triton" if model.device.type == "cuda" else "torch")
     if backend == "torch":
         if model.device.type == "cuda":
             log.warning("running on a GPU without its kernels (--backend torch): correct, but slow")
@@ -111,6 +117,27 @@ def build_transformer(
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
     model.ops = TritonOps(model.shape, tables, config.max_running, prefill)
     return model, tables
+
+
+def quantises(config: EngineConfig) -> bool:
+    """Whether plain weights are to become FP8. Raises ``ValueError`` for an unknown setting."""
+    if config.quantization not in ("auto", "fp8"):
+        raise ValueError(f"unknown quantization {config.quantization!r}; choose one of auto, fp8")
+    return config.quantization == "fp8"
+
+
+def _check_fp8(config: EngineConfig, backend: str, device: torch.device) -> None:
+    """Raises ``ValueError`` where weights in FP8 cannot be used."""
+    if config.merges:
+        raise ValueError(
+            f"--mode {config.mode} merges adapters into the weights, and those in FP8 are too coarse to take them up; "
+            "choose --mode unmerged, or weights that are not quantised"
+        )
+    if backend != "torch" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+        raise ValueError(
+            f"{torch.cuda.get_device_name(device)} has no FP8 products; choose --backend torch, which dequantises the "
+            "weights, or weights that are not quantised"
+        )
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 
 from lora_engine.memory.page_pool import PagePool
+from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
 from .lora_torch import add_lora
 from .rope import RotaryTable, rotate
 from .shape import ModelShape
-from .weights import LayerWeights
+from .weights import LayerWeights, Matrix
 
 Plan = TypeVar("Plan")
+Activations = torch.Tensor | Fp8Rows  # ``[tokens, features]``, quantised for a matrix that is
+
+
+class Reader(NamedTuple):
+    """A product that reads what an operation makes: its target group and matrix."""
+
+    group: int
+    matrix: Matrix
 
 
 class Ops(Protocol[Plan]):
@@ -30,19 +40,29 @@ class Ops(Protocol[Plan]):
         Without a weight, ``residual`` itself.
         """
 
+    def add_norm_for(
+        self,
+        residual: torch.Tensor,
+        delta: torch.Tensor | None,
+        weight: torch.Tensor | None,
+        readers: Sequence[Reader],
+        plan: Plan,
+    ) -> Activations:
+        """``add_norm``, for the products that read it."""
+
     def project(
-        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: Plan
+        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: Plan
     ) -> torch.Tensor:
         """The base model's product of a target group plus every token's adapter's delta: ``x W^T + bias + x A B``.
 
-        ``x [tokens, in]``, ``weight [out, in]``.
+        ``x [tokens, in]``, ``weight [out, in]``. Adapters read ``x`` as it was before it was quantised.
         """
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
 
-    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """The MLP's gate, activated, times ``up``, of ``[tokens, 2 * inner]``."""
+    def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: Plan) -> Activations:
+        """The MLP's gate, activated, times ``up``, of ``[tokens, 2 * inner]``; for the product that reads it."""
 
 
 class TorchPlan:
@@ -69,7 +89,10 @@ def _rotation(table: RotaryTable, positions: torch.Tensor) -> tuple[torch.Tensor
 
 
 class TorchOps:
-    """Plain torch: the CPU's backend, and the reference of the others on any device."""
+    """Plain torch: the CPU's backend, and the reference of the others on any device.
+
+    Weights in FP8 are dequantised, activations never quantised.
+    """
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape
@@ -83,10 +106,21 @@ class TorchOps:
             residual.add_(delta, alpha=self.shape.residual_scale)
         return residual if weight is None else self._norm(residual, weight)
 
-    def project(
-        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TorchPlan
+    def add_norm_for(
+        self,
+        residual: torch.Tensor,
+        delta: torch.Tensor | None,
+        weight: torch.Tensor | None,
+        readers: Sequence[Reader],
+        plan: TorchPlan,
     ) -> torch.Tensor:
-        out = linear(x, weight, bias)
+        return self.add_norm(residual, delta, weight)
+
+    def project(
+        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TorchPlan
+    ) -> torch.Tensor:
+        assert isinstance(x, torch.Tensor), "this backend quantises no activations"
+        out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias)
         add_lora(group, layer, x, out, plan.batch.lora)
         return out
 
@@ -111,7 +145,7 @@ class TorchOps:
             q = q * query_scale
         return attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
 
-    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TorchPlan) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=1)
         return (F.silu(gate) if self.shape.activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 

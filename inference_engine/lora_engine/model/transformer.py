@@ -13,7 +13,7 @@ from lora_engine.memory.page_pool import PagePool
 from .batch import StepBatch
 from .config import ModelConfig
 from .merging import MergedLayers
-from .ops import Ops, TorchOps, linear
+from .ops import Activations, Ops, Reader, TorchOps, linear
 from .parallel import Parallel
 from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
 from .weights import LayerWeights, ModelWeights
@@ -74,12 +74,15 @@ class Transformer:
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
-            x = self.ops.add_norm(residual, delta, layer.attention_norm)
+            attention, mlp = Reader(QKV, layer.qkv), Reader(GATE_UP, layer.gate_up)
+            readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
+            x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
             delta = self._attention(index, layer, x, plan)
             if self.config.family.parallel_mlp:
                 delta = self._mlp(index, layer, x, plan).add_(delta)
                 continue
-            delta = self._mlp(index, layer, self.ops.add_norm(residual, delta, layer.mlp_norm), plan)
+            x = self.ops.add_norm_for(residual, delta, layer.mlp_norm, (mlp,), plan)
+            delta = self._mlp(index, layer, x, plan)
         if rows is not None:
             residual, delta = residual[rows], None if delta is None else delta[rows]
         return self.ops.add_norm(residual, delta, self.weights.final_norm)
@@ -91,14 +94,14 @@ class Transformer:
             logits.mul_(self.config.logit_scale)
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
-    def _attention(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
+    def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
         out = self.parallel.all_reduce(self.ops.project(OUT, index, attended, layer.o, layer.o_bias, plan))
         return out if layer.attention_out_norm is None else self.ops.add_norm(out, None, layer.attention_out_norm)
 
-    def _mlp(self, index: int, layer: LayerWeights, x: torch.Tensor, plan: Any) -> torch.Tensor:
+    def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
-        inner = self.ops.activate(gate_up)
+        inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)
         out = self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
         return out if layer.mlp_out_norm is None else self.ops.add_norm(out, None, layer.mlp_out_norm)

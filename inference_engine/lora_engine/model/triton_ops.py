@@ -15,18 +15,20 @@ from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.device_copies import to_device
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
-from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
+from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
+from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
+from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
-from .ops import linear
+from .ops import Activations, Reader, linear
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, ModelShape
-from .weights import LayerWeights
+from .weights import LayerWeights, Matrix
 
 MAX_SPLITS = 32
 RANK_CLASSES = (16, 64, 128, 256)
@@ -113,6 +115,30 @@ class TritonOps:
             self._norm(delta, residual, weight, out)
         return out
 
+    def add_norm_for(
+        self,
+        residual: torch.Tensor,
+        delta: torch.Tensor | None,
+        weight: torch.Tensor | None,
+        readers: Sequence[Reader],
+        plan: TritonPlan,
+    ) -> Activations:
+        matrix = readers[0].matrix
+        if weight is None or not isinstance(matrix, Fp8Matrix):
+            return self.add_norm(residual, delta, weight)
+        s, x = self.shape, residual if delta is None else delta
+        return add_norm_and_quantise(
+            x,
+            None if delta is None else residual,
+            weight,
+            s.eps,
+            matrix,
+            any(r.group in plan.groups or not quantised_alike(r.matrix, matrix) for r in readers),
+            scale=s.residual_scale,
+            centred=s.norm.centred,
+            rounded_first=s.norm.rounded_first,
+        )
+
     def _norm(self, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
         s = self.shape
         add_norm(
@@ -127,25 +153,46 @@ class TritonOps:
         )
 
     def project(
-        self, group: int, layer: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, plan: TritonPlan
+        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
     ) -> torch.Tensor:
         if group not in plan.groups:
-            return linear(x, weight, bias)
+            return self.base_product(x, weight, bias)
+        full, x = readable(x, weight)
+        assert full is not None, "adapters read what was not quantised"
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
         # can be fetched; the product then adds itself onto them. In a prefill that product is slower.
-        deltas_first = plan.prefill is None
+        deltas_first = plan.prefill is None and self._adds(x, weight)
         if deltas_first:
-            out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device), bias
+            out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device), bias
         else:
-            out = onto = linear(x, weight, bias)
+            out = onto = self._product(x, weight, bias)
         for lora in (plan.lora, plan.delta_correction):
             if lora is not None:
                 where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
-                lora_shrink(x, pool, lora.shrunk, *where)
+                lora_shrink(full, pool, lora.shrunk, *where)
                 lora_expand(lora.shrunk, pool, out, *where, onto)
                 onto = out
-        return out.addmm_(x, weight.t()) if deltas_first else out
+        if not deltas_first:
+            return out
+        if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
+            return fp8_linear(x, weight, out.dtype, out, out)
+        assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
+        return out.addmm_(x, weight.t())
+
+    def base_product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
+        """``project`` without adapters."""
+        return self._product(readable(x, weight)[1], weight, bias)
+
+    def _product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
+        if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
+            return fp8_linear(x, weight, self.shape.dtype, bias)
+        assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
+        return linear(x, weight, bias)
+
+    def _adds(self, x: Activations, weight: Matrix) -> bool:
+        """Whether the product can be added onto what is there: cuBLAS's in FP8 cannot."""
+        return isinstance(weight, torch.Tensor) or not multiplied_by_cublas(x.shape[0], weight, self.shape.dtype)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
         s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
@@ -195,7 +242,10 @@ class TritonOps:
             plan.prefill(q, pool, out, s.windows[layer])
         return out
 
-    def activate(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TritonPlan) -> Activations:
+        if isinstance(reader.matrix, Fp8Matrix):
+            full = reader.group in plan.groups
+            return activate_and_quantise(gate_up, reader.matrix, self.shape.activation, full)
         out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2, dtype=gate_up.dtype, device=gate_up.device)
         gated_activation(gate_up, out, self.shape.activation)
         return out
@@ -213,6 +263,25 @@ class TritonOps:
             token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),
         ]
         return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
+
+
+def quantised_alike(a: Matrix, b: Matrix) -> bool:
+    """Whether products with both matrices read the same FP8 activations."""
+    if not isinstance(a, Fp8Matrix) or not isinstance(b, Fp8Matrix):
+        return False
+    return a.group == b.group and a.input_scale is b.input_scale  # None, or the very same tensor
+
+
+def readable(x: Activations, weight: Matrix) -> tuple[torch.Tensor | None, Activations]:
+    """What adapters read (None: nobody asked for it), and what the product with ``weight`` does."""
+    full = x.full if isinstance(x, Fp8Rows) else x
+    if isinstance(weight, torch.Tensor):
+        assert full is not None, "the matrix is not quantised"
+        return full, full
+    if isinstance(x, Fp8Rows) and x.made_for(weight):
+        return full, x
+    assert full is not None, "the matrix is quantised in another way"
+    return full, quantise_rows(full, weight)
 
 
 def decode_variant(spans: Sequence[Span]) -> KernelVariant:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
 
 from .checkpoint import Checkpoint, Shape, Tensors
 from .config import ModelConfig
@@ -15,6 +18,7 @@ from .parallel import Parallel
 
 log = logging.getLogger(__name__)
 
+Matrix = torch.Tensor | Fp8Matrix
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -23,19 +27,22 @@ class LayerWeights:
     """One transformer block; matrices are ``[out, in]``, local to this rank. Norms as in ``Family``."""
 
     attention_norm: torch.Tensor | None
-    qkv: torch.Tensor
+    qkv: Matrix
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
-    o: torch.Tensor
+    o: Matrix
     o_bias: torch.Tensor | None
     attention_out_norm: torch.Tensor | None
     mlp_norm: torch.Tensor | None
-    gate_up: torch.Tensor
+    gate_up: Matrix
     gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
+    down: Matrix
     down_bias: torch.Tensor | None
     mlp_out_norm: torch.Tensor | None
+
+
+MATRICES = ("qkv", "o", "gate_up", "down")
 
 
 @dataclass(slots=True)
@@ -55,6 +62,18 @@ class ModelWeights:
                 value = getattr(layer, name)
                 total += value.nbytes if value is not None else 0
         return total
+
+    def num_quantised(self) -> int:
+        """Matrices in FP8."""
+        return sum(isinstance(getattr(layer, name), Fp8Matrix) for layer in self.layers for name in MATRICES)
+
+    def dequantise(self) -> None:
+        """Have every matrix in the precision of the rest, for a backend without products in FP8."""
+        for layer in self.layers:
+            for name in MATRICES:
+                matrix = getattr(layer, name)
+                if isinstance(matrix, Fp8Matrix):
+                    setattr(layer, name, _laid_out(matrix.dequantised(self.embedding.dtype)))
 
 
 def base_digest(folder: Path) -> str:
@@ -106,32 +125,66 @@ def modules_of(config: ModelConfig, block: str) -> list[str]:
 
 
 def load_weights(
-    folder: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel
+    folder: Path,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    parallel: Parallel,
+    quantised: bool = False,
 ) -> ModelWeights:
     """Check the folder's files, read, shard, merge (q,k,v and gate,up) and move the base model to ``device``.
 
-    Raises ``UnsupportedModel`` with what is wrong and what to do.
+    Layers' matrices are in FP8 if they are so in the files, or plain there and to be ``quantised``. Raises
+    ``UnsupportedModel`` with what is wrong and what to do.
     """
     checkpoint = Checkpoint(folder)
     tied = config.tie_embeddings
     if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
         checkpoint.rename(LM_HEAD, EMBEDDING)
-    checkpoint.check(tensor_shapes(config))
+    in_fp8, scales = _fp8_tensors(checkpoint, config)
+    checkpoint.check(tensor_shapes(config), in_fp8, scales)
     if tied and LM_HEAD in checkpoint.files:
-        checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)})
+        checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)}, scales=scales)
         tied = torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
         if not tied:  # as transformers does
             log.warning("tie_word_embeddings is true, but the checkpoint has an lm_head of its own, which is used")
-    weights = build_weights(checkpoint, config, device, dtype, parallel, tied)
+    weights = build_weights(checkpoint, config, device, dtype, parallel, tied, quantised, in_fp8)
     checkpoint.raise_for_values(dtype)
     return weights
 
 
+def _fp8_tensors(checkpoint: Checkpoint, config: ModelConfig) -> tuple[dict[str, str], dict[str, tuple[Shape, ...]]]:
+    """Weights in FP8 and what their scales are called, and every scale's possible shapes."""
+    in_fp8: dict[str, str] = {}
+    scales: dict[str, tuple[Shape, ...]] = {}
+    if config.quantization is None:
+        return in_fp8, scales
+    for name, shape in tensor_shapes(config).items():
+        module = name.removesuffix(".weight")
+        if not name.startswith("model.layers.") or len(shape) != 2 or not config.quantization.covers(module):
+            continue
+        in_fp8[name] = checkpoint.scale_of(module)
+        scales[in_fp8[name]] = config.quantization.scale_shapes(*shape)
+        if config.quantization.static:
+            scales[_input_scale(name)] = ((), (1,))
+    return in_fp8, scales
+
+
+def _input_scale(name: str) -> str:
+    return name.removesuffix("weight") + "input_scale"
+
+
 def random_weights(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel, seed: int = 0
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    parallel: Parallel,
+    seed: int = 0,
+    quantised: bool = False,
 ) -> ModelWeights:
     """Weights of the right shapes, for measuring and for comparing backends; they say nothing sensible."""
-    return build_weights(_Random(config, device, dtype, seed), config, device, dtype, parallel, config.tie_embeddings)
+    source = _Random(config, device, dtype, seed)
+    return build_weights(source, config, device, dtype, parallel, config.tie_embeddings, quantised)
 
 
 class _Random:
@@ -151,15 +204,33 @@ class _Random:
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Nothing to watch."""
 
+    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+        """Nothing to watch."""
+
 
 def build_weights(
-    tensors: Tensors, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel, tied: bool
+    tensors: Tensors,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    parallel: Parallel,
+    tied: bool,
+    quantised: bool = False,
+    in_fp8: Mapping[str, str] | None = None,
 ) -> ModelWeights:
-    """The layers' weights from a source of tensors."""
-    loader = _Loader(tensors, config, device, dtype, parallel)
+    """The layers' weights from a source of tensors.
+
+    ``quantised``: plain matrices become FP8. ``in_fp8``: which are already, and the names of their scales.
+    """
+    loader = _Loader(tensors, config, device, dtype, parallel, quantised and not in_fp8, in_fp8 or {})
     embedding = loader.matrix(EMBEDDING)
     lm_head = embedding if tied else loader.matrix(LM_HEAD)
     layers = [loader.layer(f"model.layers.{index}.") for index in range(config.num_layers)]
+    if loader.unquantised:
+        log.warning(
+            "%d matrices stay in %s, since products in FP8 cannot take their sizes or blocks of scales: %s, …",
+            len(loader.unquantised), str(dtype).removeprefix("torch."), loader.unquantised[0],
+        )  # fmt: skip
     return ModelWeights(embedding, layers, loader.norm(FINAL_NORM), lm_head)
 
 
@@ -167,10 +238,19 @@ class _Loader:
     """Brings tensors to a device as the layers want them."""
 
     def __init__(
-        self, tensors: Tensors, config: ModelConfig, device: torch.device, dtype: torch.dtype, parallel: Parallel
+        self,
+        tensors: Tensors,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        parallel: Parallel,
+        quantised: bool,
+        in_fp8: Mapping[str, str],
     ) -> None:
         self._tensors, self._config, self._parallel = tensors, config, parallel
         self._device, self._dtype = device, dtype
+        self._quantised, self._in_fp8 = quantised, in_fp8
+        self.unquantised: list[str] = []  # that were to be in FP8
 
     def matrix(self, name: str) -> torch.Tensor:
         return self._put(name, self._tensors.tensor(name))
@@ -193,7 +273,7 @@ class _Loader:
         return LayerWeights(
             attention_norm=norm(family.attention_norm),
             qkv=self._columns(prefix, "qkv"),
-            qkv_bias=self._columns(prefix, "qkv", "bias") if config.qkv_bias else None,
+            qkv_bias=self._column_bias(prefix, "qkv") if config.qkv_bias else None,
             q_norm=norm("self_attn.q_norm" if family.qk_norm else ""),
             k_norm=norm("self_attn.k_norm" if family.qk_norm else ""),
             o=self._row(prefix, "o"),
@@ -201,24 +281,68 @@ class _Loader:
             attention_out_norm=norm(family.attention_out_norm),
             mlp_norm=norm(family.mlp_norm),
             gate_up=self._columns(prefix, "gate_up"),
-            gate_up_bias=self._columns(prefix, "gate_up", "bias") if config.mlp_bias else None,
+            gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
             down=self._row(prefix, "down"),
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
             mlp_out_norm=norm(family.mlp_out_norm),
         )
 
-    def _columns(self, prefix: str, block: str, kind: str = "weight") -> torch.Tensor:
+    def _columns(self, prefix: str, block: str) -> Matrix:
         """Column-parallel: this rank's output features of each module, one after the other."""
-        names = [f"{prefix}{module}.{kind}" for module in modules_of(self._config, block)]
+        names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block)]
+        parts: list[Matrix] = []
+        for name in names:
+            whole = self._module(name)
+            height = self._parallel.shard(whole.shape[0], "output features")
+            start = self._parallel.rank * height
+            part = rows_of(whole, start, start + height) if isinstance(whole, Fp8Matrix) else None
+            parts.append(part or _rows(self._plain(whole), self._parallel))
+        return self._joined(names, parts)
+
+    def _column_bias(self, prefix: str, block: str) -> torch.Tensor:
+        names = [f"{prefix}{module}.bias" for module in modules_of(self._config, block)]
         return self._put(names[0], torch.cat([_rows(self._tensors.tensor(name), self._parallel) for name in names]))
 
-    def _row(self, prefix: str, block: str) -> torch.Tensor:
+    def _row(self, prefix: str, block: str) -> Matrix:
         """Row-parallel: this rank's input features."""
         (module,) = modules_of(self._config, block)
         name = f"{prefix}{module}.weight"
+        whole = self._module(name)
+        width = self._parallel.shard(whole.shape[1], module)
+        start, stop = self._parallel.rank * width, (self._parallel.rank + 1) * width
+        part = columns_of(whole, start, stop) if isinstance(whole, Fp8Matrix) else None
+        return self._joined([name], [part or self._plain(whole)[:, start:stop]])
+
+    def _joined(self, names: list[str], parts: list[Matrix]) -> Matrix:
+        """Parts as one matrix: in FP8 if all of them are, or if plain ones are to be, and products can take it."""
+        quantised = [part for part in parts if isinstance(part, Fp8Matrix)]
+        matrix = concatenated(quantised) if len(quantised) == len(parts) else None
+        if matrix is None and self._quantised:
+            plain = torch.cat([self._plain(part).to(self._device, self._dtype) for part in parts])
+            matrix = quantise(plain) if fits(plain) else None
+        if matrix is not None and fits(matrix):
+            placed = matrix.to(self._device)
+            self._tensors.placed_fp8(names[0], placed)
+            return placed
+        if self._quantised or any(name in self._in_fp8 for name in names):
+            self.unquantised.append(names[0])
+        return self._put(names[0], torch.cat([self._plain(part) for part in parts]))
+
+    def _module(self, name: str) -> Matrix:
+        """A module's weights as the files have them."""
         weight = self._tensors.tensor(name)
-        width = self._parallel.shard(weight.shape[1], module)
-        return self._put(name, weight[:, self._parallel.rank * width : (self._parallel.rank + 1) * width])
+        if name not in self._in_fp8:
+            return weight
+        scale = self._tensors.tensor(self._in_fp8[name]).float()
+        quantization = self._config.quantization
+        assert quantization is not None
+        if not quantization.in_blocks:
+            scale = scale.reshape(-1).expand(weight.shape[0])
+        static = self._tensors.tensor(_input_scale(name)).float().reshape(1) if quantization.static else None
+        return Fp8Matrix(weight, scale, static)
+
+    def _plain(self, matrix: Matrix) -> torch.Tensor:
+        return matrix.dequantised(self._dtype) if isinstance(matrix, Fp8Matrix) else matrix
 
     def _row_bias(self, prefix: str, block: str) -> torch.Tensor | None:
         # Every rank's partial sum is added up, so only one of them may carry the bias.
@@ -228,8 +352,12 @@ class _Loader:
     def _put(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         placed = tensor.to(device=self._device, dtype=self._dtype).contiguous()
         self._tensors.placed(name, placed)
-        # A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side.
-        return placed.t().contiguous().t() if self._device.type == "cpu" and placed.dim() == 2 else placed
+        return _laid_out(placed)
+
+
+def _laid_out(placed: torch.Tensor) -> torch.Tensor:
+    """A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side."""
+    return placed.t().contiguous().t() if placed.device.type == "cpu" and placed.dim() == 2 else placed
 
 
 def _rows(weight: torch.Tensor, parallel: Parallel) -> torch.Tensor:

@@ -20,14 +20,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lora_kernels import attention, elementwise, expand, sampling, shrink
+from lora_kernels import attention, elementwise, expand, fp8, sampling, shrink
 
-MODULES = (attention, elementwise, expand, sampling, shrink)
+MODULES = (attention, elementwise, expand, fp8, sampling, shrink)
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 POINTERS = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
     torch.float32: "*fp32",
+    torch.float8_e4m3fn: "*fp8e4nv",
     torch.int32: "*i32",
     torch.int64: "*i64",
 }

@@ -14,8 +14,10 @@ import torch
 
 from lora_engine.model.families import FAMILIES
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
-from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
+from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
+from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
+from lora_kernels.fp8_tensors import FP8, Fp8Matrix, fits
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.sampling import sample_tokens
 from lora_kernels.sampling_parameters import ROW_WORDS
@@ -101,6 +103,28 @@ def launch_everything(shape: Shape, dtype: torch.dtype) -> None:
     launch_sampling(shape, dtype)
 
 
+def launch_fp8(shape: Shape, dtype: torch.dtype, in_blocks: bool) -> None:
+    """Products of every matrix of a layer, and what quantises their activations."""
+
+    def matrix(outputs: int, inputs: int) -> Fp8Matrix:
+        scale = (-(-outputs // 128), -(-inputs // 128)) if in_blocks else (outputs,)
+        return Fp8Matrix(elements(outputs, inputs, dtype=FP8), elements(*scale, dtype=torch.float32))
+
+    heads = shape.heads * shape.head_dim
+    qkv, out = matrix(heads + 2 * shape.kv_dim, shape.hidden), matrix(shape.hidden, heads)
+    gate_up, down = matrix(2 * shape.inner, shape.hidden), matrix(shape.hidden, shape.inner)
+    norm = elements(shape.hidden, dtype=dtype)
+    for tokens in (1, 64, 2048):
+        x = elements(tokens, shape.hidden, dtype=dtype)
+        for full in (False, True):
+            rows = add_norm_and_quantise(x, x, norm, 1e-5, qkv, full)
+            inner = activate_and_quantise(elements(tokens, 2 * shape.inner, dtype=dtype), down, "silu", full)
+        attended = quantise_rows(elements(tokens, heads, dtype=dtype), out)
+        for quantised, weight in ((rows, qkv), (rows, gate_up), (attended, out), (inner, down)):
+            if fits(weight):
+                fp8_linear(quantised, weight, dtype, elements(weight.shape[0], dtype=dtype))
+
+
 def launch_family(name: str, dtype: torch.dtype) -> None:
     """The kernels in which a model's family differs from Llama, as it launches them."""
     shape, family, tokens = SHAPES[name], FAMILIES[family_of(name)], 64
@@ -133,6 +157,8 @@ def launch_family(name: str, dtype: torch.dtype) -> None:
 PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
     "norms": lambda name, dtype: launch_norms(SHAPES[name], 256, dtype),
     "family": launch_family,
+    "fp8": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=False),
+    "fp8 blocks": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=True),
     "everything": lambda name, dtype: launch_everything(SHAPES[name], dtype),
 }
 

@@ -26,7 +26,7 @@ from lora_engine.graph_set import GraphSet
 from lora_engine.memory import PageAllocator, PagePool
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
+from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, quantises
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.model.weights import ModelWeights, random_weights
@@ -35,13 +35,14 @@ from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.sampling import sample
 from lora_engine.text import Tokenizer
 
+from .quantising_ops import QuantisingOps
 from .tiny_models import save_tokenizer
 
 Sequences = Sequence[tuple[list[int], str, int]]  # tokens, adapter's digest, how many of the last rows' logits
 
 
 def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
-    """The same values in another precision."""
+    """The same values in another precision; what is in FP8 stays so."""
 
     def convert(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, torch.Tensor) else value
@@ -66,7 +67,7 @@ class ShapeRun:
             model=Path("random"), device=device, dtype=str(dtype).removeprefix("torch."),
             **{"backend": "triton", "max_context": 512, "prefix_cache": False, **settings},
         )  # fmt: skip
-        self.weights = random_weights(config, self.device, dtype, Parallel())
+        self.weights = random_weights(config, self.device, dtype, Parallel(), quantised=quantises(self.settings))
         self.source = LoadedAdapters()
         with pytest.MonkeyPatch.context() as patch:  # kernels are compiled, and graphs captured, when they are used
             patch.setattr("lora_engine.model.warm_up.compile_prefill_steps", lambda model, pool: 0.0)
@@ -141,6 +142,8 @@ class Reference:
     def __init__(self, run: ShapeRun, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
         self._model = Transformer(run.config, cast(run.weights, dtype), 512)
+        if run.weights.num_quantised():
+            self._model.ops = QuantisingOps(self._model.shape)
 
     @torch.inference_mode()
     def logits(self, sequences: Sequences) -> list[torch.Tensor]:

@@ -1,0 +1,165 @@
+"""How a checkpoint's matrices are quantised: ``quantization_config`` of config.json, read strictly.
+
+Known are FP8 weights (E4M3) with FP8 activations, as ``fp8`` checkpoints and ``compressed-tensors`` have them: with a
+scale for each tensor, output channel or block of 128 × 128, and activations' scales computed or given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lora_kernels.fp8_tensors import BLOCK
+
+from .errors import UnsupportedModel
+
+Raw = Mapping[str, Any]
+
+
+class _NotSupportedError(Exception):
+    """What of ``quantization_config`` is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """FP8 of all modules in layers but ``ignored`` ones (names, their last parts, or patterns behind ``re:``)."""
+
+    in_blocks: bool
+    static: bool  # activations have a scale that is in the checkpoint
+    ignored: tuple[str, ...] = ()
+
+    def covers(self, module: str) -> bool:
+        """Whether the named module of a layer is quantised."""
+        return not any(_names(entry, module) for entry in self.ignored)
+
+    def scale_shapes(self, rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
+        """What a matrix's scale may look like."""
+        if self.in_blocks:
+            return ((-(-rows // BLOCK), -(-columns // BLOCK)),)
+        return ((), (1,), (rows,), (rows, 1))
+
+
+def read_quantization(raw: Raw) -> Quantization | None:
+    """None for plain weights. Raises ``UnsupportedModel`` for what is not supported, with what is."""
+    found = raw.get("quantization_config") or raw.get("compression_config")
+    if not found:
+        return None
+    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    readers = {"fp8": _fp8, "compressed-tensors": _compressed_tensors}
+    if method not in readers:
+        raise UnsupportedModel(
+            f"the weights are quantised ({method or 'quantization_config'}), which is not supported; "
+            "use the float16 or bfloat16 checkpoint of this model, or one in FP8."
+        )
+    try:
+        return readers[method](found)
+    except (_NotSupportedError, TypeError, AttributeError, re.error) as error:
+        raise UnsupportedModel(
+            f"quantization_config ({method}): {error}; use a checkpoint in FP8 with scales by channel and activations "
+            "quantised dynamically, or the float16 or bfloat16 one."
+        ) from None
+
+
+def _fp8(found: Raw) -> Quantization:
+    """As transformers, AutoFP8 and DeepSeek write it."""
+    _only(
+        found,
+        {
+            "activation_scheme": ("dynamic", "static"),
+            "fmt": (None, "e4m3", "float8_e4m3fn"),
+            "scale_fmt": (None, "float"),
+            "weight_block_size": (None, [BLOCK, BLOCK]),
+            "kv_cache_scheme": (None,),
+            "dequantize": (None, False),
+            "is_checkpoint_fp8_serialized": (None, True),
+        },
+        ("quant_method", "ignored_layers", "modules_to_not_convert"),
+    )
+    ignored = [*(found.get("ignored_layers") or ()), *(found.get("modules_to_not_convert") or ())]
+    blocks = found.get("weight_block_size") is not None
+    return Quantization(blocks, found.get("activation_scheme") == "static", _patterns(ignored))
+
+
+def _compressed_tensors(found: Raw) -> Quantization:
+    _only(
+        found,
+        {
+            "format": ("float-quantized",),
+            "quantization_status": (None, "compressed"),
+            "kv_cache_scheme": (None,),
+            "sparsity_config": (None, {}, {"format": "dense"}),
+            "transform_config": (None, {}),
+        },
+        ("quant_method", "ignore", "config_groups", "global_compression_ratio", "version"),
+    )
+    groups = list((found.get("config_groups") or {}).values())
+    if len(groups) != 1:
+        raise _NotSupportedError(f"config_groups has {len(groups)} groups, and one is supported")
+    _only(
+        groups[0],
+        {"targets": (["Linear"],), "output_activations": (None,), "format": (None, "float-quantized")},
+        ("weights", "input_activations"),
+    )
+    weights, activations = groups[0].get("weights"), groups[0].get("input_activations")
+    if not weights or not activations:
+        raise _NotSupportedError("weights or activations are not quantised, and supported is that both are")
+    kind = {"num_bits": (8,), "type": ("float",), "symmetric": (None, True), "actorder": (None,)}
+    free = ("observer", "observer_kwargs", "scale_dtype", "zp_dtype")
+    _only(
+        weights,
+        {
+            **kind,
+            "strategy": ("tensor", "channel", "block"),
+            "block_structure": (None, [BLOCK, BLOCK]),
+            "group_size": (None,),
+            "dynamic": (None, False),
+        },
+        free,
+    )
+    blocks, dynamic = weights.get("strategy") == "block", activations.get("dynamic")
+    _only(
+        activations,
+        {
+            **kind,
+            "strategy": ("group",) if blocks else ("token",) if dynamic else ("tensor",),
+            "block_structure": (None,),
+            "group_size": (BLOCK,) if blocks else (None,),
+            "dynamic": (True,) if blocks else (True, False),
+        },
+        free,
+    )
+    if blocks and not weights.get("block_structure"):
+        raise _NotSupportedError("block_structure is missing")
+    return Quantization(blocks, not dynamic, _patterns(found.get("ignore") or ()))
+
+
+def _only(found: Raw, allowed: Mapping[str, tuple[Any, ...]], any_value: tuple[str, ...]) -> None:
+    """Every key is known, and has a value that is supported."""
+    for name in found:
+        if name not in allowed and name not in any_value:
+            raise _NotSupportedError(f"{name} is not known here")
+    for name, values in allowed.items():
+        if not any(_same(found.get(name), value) for value in values):
+            some = " or ".join(repr(value) for value in values if value is not None) or "nothing"
+            raise _NotSupportedError(f"{name} is {found.get(name)!r}, and supported is {some}")
+
+
+def _same(found: Any, value: Any) -> bool:
+    return bool(found == value) and isinstance(found, bool) == isinstance(value, bool)
+
+
+def _patterns(entries: Any) -> tuple[str, ...]:
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise TypeError(f"{entry!r} names no module")
+        if entry.startswith("re:"):
+            re.compile(entry[3:])
+    return tuple(entries)
+
+
+def _names(entry: str, module: str) -> bool:
+    if entry.startswith("re:"):
+        return re.match(entry[3:], module) is not None
+    return module == entry or module.startswith(f"{entry}.") or module.endswith(f".{entry}") or f".{entry}." in module

@@ -1,0 +1,328 @@
+"""Products of FP8 matrices with activations that are quantised token by token, and what quantises them.
+
+A product with scales by channel is cuBLAS's (``torch._scaled_mm``) from `FEW` tokens on; below, and with scales by
+block, it is the kernel here. That one cuts a long sum over several programs, of which the last to arrive adds up the
+others' parts, always in the same order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+
+from .fp8_tensors import BLOCK, LARGEST, SMALLEST_SCALE, Fp8Matrix, Fp8Rows
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
+
+FEW = 65  # tokens from which on cuBLAS multiplies
+PROGRAMS = 264  # that a product of few tokens is cut into, about: two for each multiprocessor
+_LARGEST = tl.constexpr(LARGEST)
+_SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)
+
+
+@triton.jit
+def store_quantised(
+    x, row, columns, ok, data_ptr, scale_ptr, static_ptr, size: tl.constexpr, groups: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, GROUP: tl.constexpr, STATIC: tl.constexpr,
+):  # fmt: skip
+    """One row ``x`` (float32, zeros behind ``size``) in E4M3 with a scale for every ``GROUP`` columns (0: for all).
+
+    A scale of what is not finite is not finite either: whoever overflows must be seen.
+    """
+    largest = tl.where(x == x, tl.abs(x), float("inf"))
+    if GROUP:
+        x = tl.reshape(x, (BLOCK_SIZE // GROUP, GROUP))
+        largest = tl.max(tl.reshape(largest, (BLOCK_SIZE // GROUP, GROUP)), axis=1)
+        place = tl.arange(0, BLOCK_SIZE // GROUP)
+    else:
+        largest = tl.max(largest, axis=0)
+        place = 0
+    if STATIC:
+        scale = tl.where(largest < float("inf"), tl.load(static_ptr), float("nan"))
+    else:
+        scale = tl.maximum(largest / _LARGEST, _SMALLEST_SCALE)
+    tl.store(scale_ptr + row * groups + place, scale, mask=place < groups)
+    scaled = tl.div_rn(x, (scale[:, None] if GROUP else scale) + tl.zeros_like(x))
+    if STATIC:
+        scaled = tl.clamp(scaled, -_LARGEST, _LARGEST)
+    if GROUP:
+        scaled = tl.reshape(scaled, (BLOCK_SIZE,))
+    tl.store(data_ptr + row * size + columns, scaled.to(tl.float8e4nv), mask=ok)
+
+
+@triton.jit
+def _quantise_kernel(
+    x_ptr,
+    data_ptr,
+    scale_ptr,
+    static_ptr,
+    x_stride,
+    SIZE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    GROUP: tl.constexpr,
+    STATIC: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    launch_dependents(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK_SIZE)
+    ok = columns < SIZE
+    grid_dependency_wait(PDL)
+    x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0).to(tl.float32)
+    store_quantised(x, row, columns, ok, data_ptr, scale_ptr, static_ptr, SIZE, GROUPS, BLOCK_SIZE, GROUP, STATIC)
+
+
+@triton.jit
+def _activate_and_quantise_kernel(
+    x_ptr,
+    out_ptr,
+    data_ptr,
+    scale_ptr,
+    static_ptr,
+    x_stride,
+    INNER: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    GROUP: tl.constexpr,
+    STATIC: tl.constexpr,
+    GELU: tl.constexpr,
+    FULL: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    launch_dependents(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK_SIZE)
+    ok = columns < INNER
+    grid_dependency_wait(PDL)
+    gate = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
+    up = tl.load(x_ptr + row * x_stride + INNER + columns, mask=ok, other=0.0)
+    wide = gate.to(tl.float32)
+    # As in ``gated_activation``.
+    steep = 1.5957691216057308 * (wide + 0.044715 * wide * wide * wide) if GELU else wide
+    inner = (wide / (1.0 + tl.exp(-steep))).to(gate.dtype) * up
+    if FULL:
+        tl.store(out_ptr + row * INNER + columns, inner, mask=ok)
+    wide = inner.to(tl.float32)
+    store_quantised(wide, row, columns, ok, data_ptr, scale_ptr, static_ptr, INNER, GROUPS, BLOCK_SIZE, GROUP, STATIC)
+
+
+def quantise_rows(x: torch.Tensor, matrix: Fp8Matrix) -> Fp8Rows:
+    """``x [tokens, in]`` as a product with ``matrix`` takes it. Raises ``ValueError`` for shapes that do not fit."""
+    if x.shape[1] != matrix.shape[1]:
+        raise ValueError(f"x has {x.shape[1]} columns, but the matrix is {tuple(matrix.shape)}")
+    rows = Fp8Rows.empty(x.shape[0], matrix, x)
+    options = quantising(rows, matrix)
+    _quantise_kernel[(x.shape[0],)](
+        x, rows.data, rows.scale, static_scale(matrix), x.stride(0), SIZE=x.shape[1], **options, **pdl_options(x)
+    )
+    return rows
+
+
+def activate_and_quantise(gate_up: torch.Tensor, matrix: Fp8Matrix, activation: str, full: bool) -> Fp8Rows:
+    """``gated_activation`` (``silu`` or ``gelu_tanh``) for a product with ``matrix``; unquantised too if ``full``.
+
+    ``gate_up [tokens, 2 * inner]``. Raises ``ValueError`` for shapes that do not fit, or another activation.
+    """
+    tokens, inner = gate_up.shape[0], gate_up.shape[1] // 2
+    if inner != matrix.shape[1]:
+        raise ValueError(f"gate_up is {tuple(gate_up.shape)}, but the matrix is {tuple(matrix.shape)}")
+    if activation not in ("silu", "gelu_tanh"):
+        raise ValueError(f"activation {activation!r} has no kernel; there are silu and gelu_tanh")
+    out = torch.empty(tokens, inner, dtype=gate_up.dtype, device=gate_up.device) if full else None
+    rows = Fp8Rows.empty(tokens, matrix, out)
+    _activate_and_quantise_kernel[(tokens,)](
+        gate_up,
+        gate_up if out is None else out,
+        rows.data,
+        rows.scale,
+        static_scale(matrix),
+        gate_up.stride(0),
+        INNER=inner,
+        GELU=activation == "gelu_tanh",
+        FULL=full,
+        **quantising(rows, matrix),
+        **pdl_options(gate_up),
+    )
+    return rows
+
+
+def quantising(rows: Fp8Rows, matrix: Fp8Matrix) -> dict[str, int | bool]:
+    """Launch arguments of a kernel that fills ``rows``, one program each."""
+    block = max(triton.next_power_of_2(rows.shape[1]), BLOCK)
+    return {
+        "GROUPS": rows.scale.shape[1],
+        "BLOCK_SIZE": block,
+        "GROUP": BLOCK if matrix.in_blocks else 0,
+        "STATIC": matrix.input_scale is not None,
+        "num_warps": min(32, max(1, block // 512)),
+    }
+
+
+def static_scale(matrix: Fp8Matrix) -> torch.Tensor:
+    """Where kernels read it; any pointer if there is none."""
+    return matrix.scale if matrix.input_scale is None else matrix.input_scale
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _fp8_matmul_kernel(
+    x_ptr,
+    x_scale_ptr,
+    w_ptr,
+    w_scale_ptr,
+    onto_ptr,
+    out_ptr,
+    parts_ptr,
+    arrived_ptr,
+    tokens,
+    onto_stride,
+    out_stride,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    X_GROUPS: tl.constexpr,
+    IN_BLOCKS: tl.constexpr,
+    HAS_ONTO: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """``BLOCK_N`` outputs of ``BLOCK_M`` tokens, and of them the share of the sum that this program has."""
+    launch_dependents(PDL)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    split = tl.program_id(2)
+    n_ok, m_ok = n < N, m < tokens
+    STEPS: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    SHARE: tl.constexpr = (STEPS + SPLITS - 1) // SPLITS
+    first = split * SHARE
+    columns = tl.arange(0, BLOCK_K)
+    w_place = w_ptr + n.to(tl.int64)[:, None] * K + columns[None, :]
+    x_place = x_ptr + m.to(tl.int64)[None, :] * K + columns[:, None]
+    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    grid_dependency_wait(PDL)
+    for step in range(first, tl.minimum(first + SHARE, STEPS)):
+        k = step * BLOCK_K
+        if K % BLOCK_K:
+            k_ok = k + columns < K
+            w = tl.load(w_place + k, mask=n_ok[:, None] & k_ok[None, :], other=0.0)
+            x = tl.load(x_place + k, mask=m_ok[None, :] & k_ok[:, None], other=0.0)
+        else:
+            w = tl.load(w_place + k, mask=n_ok[:, None], other=0.0)
+            x = tl.load(x_place + k, mask=m_ok[None, :], other=0.0)
+        # Not onto ``acc``: tensor cores add FP8 products up with 14 bits.
+        product = tl.dot(w, x)
+        if IN_BLOCKS:
+            W_GROUPS: tl.constexpr = (K + 127) // 128
+            w_scale = tl.load(w_scale_ptr + (n // 128) * W_GROUPS + step, mask=n_ok, other=0.0)
+            x_scale = tl.load(x_scale_ptr + m.to(tl.int64) * X_GROUPS + step, mask=m_ok, other=0.0)
+            product = product * w_scale[:, None] * x_scale[None, :]
+        acc += product
+    if not IN_BLOCKS:
+        w_scale = tl.load(w_scale_ptr + n, mask=n_ok, other=0.0)
+        x_scale = tl.load(x_scale_ptr + m, mask=m_ok, other=0.0)
+        acc = acc * w_scale[:, None] * x_scale[None, :]
+    last = True
+    if SPLITS > 1:
+        tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        inside = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+        parts = parts_ptr + tile.to(tl.int64) * (SPLITS * BLOCK_N * BLOCK_M) + inside
+        tl.store(parts + split * (BLOCK_N * BLOCK_M), acc)
+        tl.debug_barrier()  # every thread's part is written before one of them says so
+        last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
+        if last:
+            acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+            for index in tl.static_range(SPLITS):
+                acc += tl.load(parts + index * (BLOCK_N * BLOCK_M), cache_modifier=".cg")
+            tl.store(arrived_ptr + tile, 0)  # for the next product
+    if last:
+        ok = n_ok[:, None] & m_ok[None, :]
+        rows = m.to(tl.int64)[None, :]
+        if HAS_ONTO:
+            acc += tl.load(onto_ptr + rows * onto_stride + n[:, None], mask=ok, other=0.0).to(tl.float32)
+        tl.store(out_ptr + rows * out_stride + n[:, None], acc.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+def fp8_linear(
+    x: Fp8Rows,
+    weight: Fp8Matrix,
+    dtype: torch.dtype,
+    onto: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``x [tokens, in]`` times ``weight [out, in]``, plus ``onto``: a bias ``[out]``, or ``[tokens, out]``.
+
+    Into ``out``, which may be ``onto``, or a new tensor of ``dtype``. Raises ``ValueError`` for shapes that do not fit.
+    """
+    tokens, (outputs, inputs) = x.shape[0], weight.shape
+    if x.shape[1] != inputs or x.group != weight.group:
+        raise ValueError(
+            f"x is {tuple(x.shape)} in groups of {x.group}, the matrix {tuple(weight.shape)} of {weight.group}"
+        )
+    if out is None and multiplied_by_cublas(tokens, weight, dtype) and (onto is None or onto.dim() == 1):
+        return torch._scaled_mm(
+            x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
+            use_fast_accum=True,
+        )  # fmt: skip
+    if out is None:
+        out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
+    block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks)
+    grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m), splits)
+    parts = arrived = x.scale
+    if splits > 1:
+        tiles = grid[0] * grid[1]
+        parts = torch.empty(tiles * splits * block_n * block_m, dtype=torch.float32, device=x.data.device)
+        arrived = _arrived(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
+    _fp8_matmul_kernel[grid](
+        x.data,
+        x.scale,
+        weight.data,
+        weight.scale,
+        x.scale if onto is None else onto,
+        out,
+        parts,
+        arrived,
+        tokens,
+        0 if onto is None or onto.dim() == 1 else onto.stride(0),
+        out.stride(0),
+        N=outputs,
+        K=inputs,
+        X_GROUPS=x.scale.shape[1],
+        IN_BLOCKS=weight.in_blocks,
+        HAS_ONTO=onto is not None,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        SPLITS=splits,
+        num_warps=warps,
+        num_stages=stages,
+        **pdl_options(x.data),
+    )
+    return out
+
+
+def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> bool:
+    """Whether ``torch._scaled_mm`` is the faster way, and possible."""
+    return tokens >= FEW and weight.data.is_cuda and dtype is torch.bfloat16 and not weight.in_blocks
+
+
+def tiling(tokens: int, outputs: int, inputs: int, in_blocks: bool) -> tuple[int, int, int, int, int, int]:
+    """Tokens, outputs and inputs of a program's tile, how many share a sum, warps, stages."""
+    if tokens > 64:
+        return (128, 128, 128, 1, 8, 3)
+    block_m = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
+    block_n, block_k = 64, BLOCK if in_blocks or inputs <= 1024 else 256
+    programs = triton.cdiv(outputs, block_n)
+    splits = 1
+    while programs * splits * 2 <= PROGRAMS and triton.cdiv(inputs, block_k) >= 4 * splits:
+        splits *= 2
+    return (block_m, block_n, block_k, splits, 4, 4 if block_k == 256 else 6)
+
+
+@cache
+def _arrived(device: torch.device, tiles: int) -> torch.Tensor:
+    """How many of a tile's programs are done: zeros between products."""
+    return torch.zeros(tiles, dtype=torch.int32, device=device)

@@ -1,0 +1,31 @@
+"""What the compiler makes of the FP8 kernels for a GPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lorikeet_testing.compiled import compiler_process
+from lorikeet_testing.model_shapes import SHAPES
+
+
+def test_products_take_fp8_into_tensor_cores_and_wait_for_the_kernel_before() -> None:
+    kernels: dict[str, str] = json.loads(compiler_process("compiled_fp8"))
+    assert len(kernels) == 4
+    for name, ptx in kernels.items():
+        before, waits, after = ptx.partition("griddepcontrol.wait")
+        assert waits, name
+        if name.startswith("_fp8_matmul"):
+            assert "wgmma.mma_async.sync.aligned.m64n" in after and ".f32.e4m3.e4m3" in after, name
+            assert "cp.async" not in before and "cp.async.cg" in after, name
+        else:
+            assert "cvt.rn.satfinite.e4m3x2.f32" in after, name
+            assert "st.global" not in before, name
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", ["fp8", "fp8 blocks"])
+def test_everything_compiles_for_every_model(part: str) -> None:
+    *faults, _count = compiler_process("compiled_shapes", "bfloat16", part, *SHAPES, timeout=1800).splitlines()
+    assert not faults

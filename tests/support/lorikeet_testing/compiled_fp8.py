@@ -1,0 +1,32 @@
+"""PTX of the FP8 kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_fp8`."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from lora_kernels.fp8 import fp8_linear, quantise_rows
+from lora_kernels.fp8_tensors import FP8, Fp8Matrix
+
+from .compiled import Launch, compiling
+from .compiled_shapes import elements
+
+
+def main() -> None:
+    launches: dict[str, Launch] = {}
+    for tokens, blocks in ((16, False), (64, True)):
+        scale = elements(32, 32, dtype=torch.float32) if blocks else elements(4096, dtype=torch.float32)
+        matrix = Fp8Matrix(elements(4096, 4096, dtype=FP8), scale)
+
+        def take(launch: Launch, key: str = f"{tokens}") -> None:
+            launches[f"{launch.name} {key}"] = launch
+
+        with compiling(take):
+            x = quantise_rows(elements(tokens, 4096, dtype=torch.bfloat16), matrix)
+            fp8_linear(x, matrix, torch.bfloat16, elements(tokens, 4096, dtype=torch.bfloat16))
+    print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
+
+
+if __name__ == "__main__":
+    main()
