@@ -25,7 +25,7 @@ from rows import BANDWIDTH, MATRIX_RATE, Rows
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
+from lora_engine.graph_set import GraphSet
 from lora_engine.request import GenerationRequest, SamplingParams
 
 BATCHES = (16, 64, 128, 256)
@@ -106,7 +106,7 @@ def main() -> None:
         backend=arguments.backend, quantization=arguments.quantization, cuda_graphs=not arguments.prefill_only,
     )  # fmt: skip
     if arguments.capture_when_used:
-        GraphRunner.capture = lambda runner: 0.0  # type: ignore[method-assign]
+        GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(max(CASES[case] for case in arguments.cases)):

@@ -41,7 +41,9 @@ class Transformer:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # with the modes that merge
         windows, ropes = self.shape.windows, self.shape.ropes
-        kinds = {(windows[index], id(ropes[index])): index for index in range(self.shape.num_layers)}
+        kinds = {
+            (windows[index], id(ropes[index]), layer.in_fp8()): index for index, layer in enumerate(weights.layers)
+        }
         self.layer_kinds = sorted(kinds.values())  # one layer of each kind: they launch the kernels of all
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:

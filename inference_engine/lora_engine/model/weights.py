@@ -41,6 +41,10 @@ class LayerWeights:
     down_bias: torch.Tensor | None
     mlp_out_norm: torch.Tensor | None
 
+    def in_fp8(self) -> tuple[str, ...]:
+        """The matrices that are."""
+        return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
+
 
 MATRICES = ("qkv", "o", "gate_up", "down")
 
@@ -65,15 +69,13 @@ class ModelWeights:
 
     def num_quantised(self) -> int:
         """Matrices in FP8."""
-        return sum(isinstance(getattr(layer, name), Fp8Matrix) for layer in self.layers for name in MATRICES)
+        return sum(len(layer.in_fp8()) for layer in self.layers)
 
     def dequantise(self) -> None:
         """Have every matrix in the precision of the rest, for a backend without products in FP8."""
         for layer in self.layers:
-            for name in MATRICES:
-                matrix = getattr(layer, name)
-                if isinstance(matrix, Fp8Matrix):
-                    setattr(layer, name, _laid_out(matrix.dequantised(self.embedding.dtype)))
+            for name in layer.in_fp8():
+                setattr(layer, name, _laid_out(getattr(layer, name).dequantised(self.embedding.dtype)))
 
 
 def base_digest(folder: Path) -> str:
