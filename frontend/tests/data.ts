@@ -22,7 +22,7 @@ export const session: Session = {
   sign_in_error: null,
   user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false, has_password: true },
   tenants: [
-    { slug: "acme", name: "Acme", role: "owner", capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"] },
+    { slug: "acme", name: "Acme", role: "owner", capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"], suspended_at: null, suspended_for: "" },
   ],
 };
 

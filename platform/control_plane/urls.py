@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from control_plane.administration import urls as administration
 from control_plane.audit import urls as audit
 from control_plane.http.access import public
 from control_plane.http.health import health, livez, readyz, readyz_inference, version
@@ -40,6 +41,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
 ]
 
 operator_urls: list[URLPattern | URLResolver] = [
+    *administration.operator_urlpatterns,
     *audit.operator_urlpatterns,
     *fleet.operator_urlpatterns,
     *prices.operator_urlpatterns,

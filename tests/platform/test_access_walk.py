@@ -25,7 +25,7 @@ from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.http.access import Access
 from control_plane.members.invitations import invitation_link
 from control_plane.placements import host_views
-from control_plane.tenants.models import Invitation
+from control_plane.tenants.models import Invitation, Tenant
 from control_plane.tenants.roles import Capability, Role
 from lora_engine.wire import engine_pb2 as pb
 
@@ -111,6 +111,11 @@ def archived(world: World) -> Sent:
     return {}
 
 
+def suspended(world: World) -> Sent:
+    Tenant.objects.filter(slug="acme").update(suspended_at=timezone.now())
+    return {}
+
+
 _HOOK = {"url": "https://hooks.example.org/other", "description": "", "events": [], "active": True}
 _T = TENANT_PREFIX
 # What to send to every address that changes something, so that it does.
@@ -171,6 +176,15 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     },
     "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
     "PUT api/operator/tenants/<slug:tenant>/weight": lambda world: {"weight": 2},
+    "POST api/operator/tenants": lambda world: {"slug": "new", "name": "New", "owner": "owner@new.example"},
+    "PATCH api/operator/tenants/<slug:tenant>": lambda world: {"name": "Renamed"},
+    "DELETE api/operator/tenants/<slug:tenant>": lambda world: {},
+    "PUT api/operator/tenants/<slug:tenant>/suspension": lambda world: {"reason": "unpaid"},
+    "DELETE api/operator/tenants/<slug:tenant>/suspension": suspended,
+    "POST api/operator/tenants/<slug:tenant>/invitations": lambda world: {"email": "x@acme.example", "role": "owner"},
+    "PUT api/operator/tenants/<slug:tenant>/objectives": lambda world: {"first_token_ms": 300},
+    "PUT api/operator/hosts/<str:host_name>/service": lambda world: {"service": "cordoned"},
+    "POST api/operator/staging/<uuid:placement_id>/retry": lambda world: {},
 }
 # POST, but nothing is kept in the database.
 CHANGES_NOTHING = {
@@ -206,6 +220,8 @@ def test_a_change_leaves_a_row(
 
     set_operator(actor=SYSTEM, user=acme.users[Role.OWNER], operator=True)
     body, path = BODIES[name](furnished), address.path({**furnished, "tenant": "acme"})
+    if name == "DELETE api/operator/tenants/<slug:tenant>":
+        path += "?confirm=acme"
     signed_out = address.declared.access == Access.PUBLIC and name != "DELETE api/session"
     client = APIClient() if signed_out else acme.client(Role.ADMIN if name.endswith("/membership") else Role.OWNER)
     form = "multipart" if "files" in body else "json"

@@ -17,6 +17,7 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 Limit = Callable[..., None]
 
@@ -253,3 +254,64 @@ async def test_two_processes_pass_fifty(webs: list[WebProcess], engine: FakeEngi
     assert (statuses.count(200), statuses.count(429)) == (50, 150)
     await asyncio.to_thread(eventually, lambda: console.standing(key)["concurrency"] == 0, what="all leases back")
     console.http.close()
+
+
+# -- what operators take away ------------------------------------------------------------------------------------------
+
+
+def test_a_suspended_tenant_finishes_what_runs(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    client = client_of(web, console.new_key())
+    suspension = "/api/operator/tenants/acme/suspension"
+    with client.chat.completions.create(**say("words 300", stream=True)) as stream:
+        next(iter(stream))
+        assert console.http.put(suspension, json={"reason": "Unpaid."}).status_code == 200
+        try:
+            with pytest.raises(openai.PermissionDeniedError) as caught:
+                client.chat.completions.create(**say("say hi"))
+            assert caught.value.code == "tenant_suspended"
+            assert "Unpaid" in caught.value.message
+            *_, last = stream
+            assert last.choices[0].finish_reason == "stop"
+        finally:
+            assert console.http.delete(suspension).status_code == 200
+    assert client.chat.completions.create(**say("say hi")).choices[0].message.content == "hi"
+
+
+async def test_its_sockets_are_closed(web: WebProcess, console: Console, engine: FakeEngine) -> None:
+    headers = {"Authorization": f"Bearer {console.new_key()}"}
+    suspension = "/api/operator/tenants/acme/suspension"
+    async with connect(
+        f"{web.url.replace('http', 'ws')}/ws/inference", additional_headers=headers, proxy=None
+    ) as socket:
+        await asyncio.to_thread(console.http.put, suspension, json={"reason": "Unpaid."})
+        frames = []
+        try:
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionClosed) as closed:
+                    while True:
+                        frames.append(json.loads(await socket.recv()))
+        finally:
+            await asyncio.to_thread(console.http.delete, suspension)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4403
+    assert frames[-1]["error"]["code"] == "tenant_suspended"
+
+
+def test_a_cordoned_host_finishes_what_runs_and_gets_nothing_new(
+    web: WebProcess, console: Console, engine: FakeEngine
+) -> None:
+    client = client_of(web, console.new_key())
+    service = "/api/operator/hosts/local/service"
+    with client.chat.completions.create(**say("words 300", stream=True)) as stream:
+        next(iter(stream))
+        assert console.http.put(service, json={"service": "cordoned"}).status_code == 200
+        with pytest.raises(openai.APIStatusError) as caught:
+            client.chat.completions.create(**say("say hi"))
+        assert caught.value.code == "no_ready_host"
+        *_, last = stream
+        assert last.choices[0].finish_reason == "stop"
+    assert console.http.put(service, json={"service": "drained"}).status_code == 200
+    eventually(lambda: engine.draining, what="a draining engine")
+    assert console.http.put(service, json={"service": "serving"}).status_code == 200
+    eventually(lambda: not engine.draining, what="an engine that goes on")
+    assert eventually(lambda: _served(client), what="an answer")

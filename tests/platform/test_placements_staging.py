@@ -13,20 +13,25 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
+from lorikeet_testing.platform_fixtures import Queue
 from lorikeet_testing.seed import add_version
 
+from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
 from control_plane.config import current
+from control_plane.errors import NotFoundError
 from control_plane.fleet import actions as fleet_actions
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, StagingPhase
+from control_plane.fleet.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.keys.models import ApiKey
 from control_plane.placements import actions, tasks
+from control_plane.placements.hosts import hosts_for_operator
 from control_plane.placements.models import Placement
+from control_plane.placements.queries import staging_page
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
 from control_plane.usage.models import ApiEndpoint, UsageEvent
@@ -452,3 +457,90 @@ def test_what_is_being_staged_is_not_begun_again(host: EngineHost, version: Adap
     assert actions.requeue_after_boot(host) == 0
     tasks.reconcile()
     assert Placement.objects.get().attempts == 0
+
+
+# -- what operators want of hosts --------------------------------------------------------------------------------------
+
+
+def operator_sets(service: HostService) -> None:
+    fleet_actions.set_service(actor=SYSTEM, name="local", service=service)
+
+
+def test_a_cordoned_host_gets_nothing_new_and_keeps_what_it_has(
+    host: EngineHost, tenant: Tenant, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    actions.place_version(version)
+    stage_all()
+    later = add_version(tenant, "later")
+    actions.place_version(later)
+    operator_sets(HostService.CORDONED)
+    stage_all()
+    assert actions.place_version(add_version(tenant, "last")) == []
+    assert [len(engine.stage_calls), engine.draining] == [1, False]
+    (row,) = staging_page(phase="", host="", search="", offset=0, limit=50).results
+    assert (row["adapter"], row["phase"], row["waits_for"]) == ("later", "queued", "host_cordoned")
+    operator_sets(HostService.SERVING)
+    tasks.reconcile()
+    stage_all()
+    page = staging_page(phase="", host="", search="", offset=0, limit=50)
+    assert (page.total, page.phases["ready"]) == (0, 3)
+
+
+def test_draining_follows_the_engine_through_its_restarts(
+    host: EngineHost,
+    engine: FakeEngine,
+    thread: FakeEngineThread,
+    endpoint: HostEndpoint,
+    queue: Queue,
+    committing: Any,
+) -> None:
+    def reconcile() -> None:
+        with engine_calls(endpoint) as calls:
+            fleet_actions.record_boot("local", calls.describe())
+        with committing():
+            tasks.apply_services()
+        for name, arguments in queue.calls:
+            if name == "fleet.apply_service":
+                tasks.apply_service(*arguments)
+        queue.calls.clear()
+
+    operator_sets(HostService.DRAINED)
+    reconcile()
+    assert engine.draining
+    thread.stop()
+    tasks.apply_service("local")  # away: said, and tried again by the reconciler
+    thread.start()
+    assert not engine.draining
+    reconcile()
+    assert engine.draining
+    operator_sets(HostService.CORDONED)
+    reconcile()
+    assert not engine.draining
+    engine.draining = True  # it stops by itself: nobody takes that back
+    reconcile()
+    assert engine.draining
+
+
+def test_what_failed_says_why_and_is_tried_at_once(attempt: Placement) -> None:
+    error = HostError("cannot_load", "It cannot be loaded.", "Upload another.")
+    actions.record_stage_failure(attempt, error, pause_s=None)
+    (row,) = staging_page(phase="failed", host="local", search="ACME", offset=0, limit=50).results
+    assert (row["error"]["code"], row["failures"], row["waits_for"]) == ("cannot_load", 1, "retry")
+    assert row["next_attempt_at"] is not None
+    actions.retry_placement(actor=SYSTEM, placement_id=attempt.pk)
+    tasks.stage_next()
+    assert Placement.objects.get(pk=attempt.pk).phase == StagingPhase.READY
+    with pytest.raises(NotFoundError):
+        actions.retry_placement(actor=SYSTEM, placement_id=uuid.uuid4())
+
+
+def test_what_would_be_callable_nowhere_is_counted(host: EngineHost, version: AdapterVersion) -> None:
+    actions.place_version(version)
+    stage_all()
+    (shown,) = hosts_for_operator()
+    assert (shown["service"], shown["only_here"]) == ("serving", 1)
+    second = EngineHost.objects.create(
+        name="second", address="unix:/none", boot_id="b", description=host.description, state=HostState.ONLINE
+    )
+    Placement.objects.create(version=version, host=second, phase=StagingPhase.READY, boot_id="b")
+    assert [shown["only_here"] for shown in hosts_for_operator()] == [0, 0]

@@ -104,6 +104,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/hosts/{host_name}/service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * @description Cordon a host (nothing new goes there), drain it (its engine takes nothing from anybody), or end either.
+         *     Requests that run there go on to their end.
+         */
+        put: operations["set_host_service"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/prices": {
         parameters: {
             query?: never;
@@ -139,6 +159,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/staging": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Versions of all tenants on their way to hosts: how far, how often tried, and what went wrong. */
+        get: operations["list_staging"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/staging/{placement_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Try now, without waiting for the pause after a failure. */
+        post: operations["retry_staging"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description All tenants, a page at a time, with what each used in the last 30 days. */
+        get: operations["list_tenants"];
+        put?: never;
+        /** @description Make a tenant and invite its first owner. */
+        post: operations["create_tenant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/tenants/{slug}/statement": {
         parameters: {
             query?: never;
@@ -150,6 +222,63 @@ export interface paths {
         get: operations["read_tenant_statement"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A tenant with its people and what is decided about it. Its audit log says that an operator looked. */
+        get: operations["read_tenant"];
+        put?: never;
+        post?: never;
+        /**
+         * @description Delete a tenant for good: its members leave, its keys are revoked, its texts deleted, its adapters archived.
+         *     Its usage, statements and audit log stay, and its short name is never given again. What runs goes on to its
+         *     end and is billed.
+         */
+        delete: operations["delete_tenant"];
+        options?: never;
+        head?: never;
+        /** @description Change the tenant's name for people. Its short name, in addresses, stays. */
+        patch: operations["rename_tenant"];
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}/adapters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A tenant's adapters by name, each with its newest version. */
+        get: operations["list_tenant_adapters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Invite a person into a tenant, also as its owner. */
+        post: operations["invite_to_tenant"];
         delete?: never;
         options?: never;
         head?: never;
@@ -169,6 +298,44 @@ export interface paths {
         put: operations["set_tenant_limits"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}/objectives": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Set a tenant's latency objectives; one that is left out is lifted. In force within two seconds. */
+        put: operations["set_tenant_objectives"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}/suspension": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * @description Refuse a tenant's keys with 403 within a second and let its members only read. Websockets are closed;
+         *     requests that run go on to their end and are billed. Its adapters stay where they are.
+         */
+        put: operations["suspend_tenant"];
+        post?: never;
+        /** @description End the suspension: keys and roles are what they were. */
+        delete: operations["resume_tenant"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1799,6 +1966,22 @@ export interface components {
             link: string;
             role: components["schemas"]["Role"];
         };
+        CreatedTenant: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            deleted_at: string | null;
+            /** @description The owner's invitation. It is mailed to them, and shown this once. */
+            link: string;
+            name: string;
+            slug: string;
+            state: components["schemas"]["TenantState"];
+            /** Format: date-time */
+            suspended_at: string | null;
+            suspended_for: string;
+            /** Format: double */
+            weight: number;
+        };
         DayUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
@@ -1950,11 +2133,26 @@ export interface components {
             /** @description Why it gets neither adapters nor requests; null if it does. */
             quarantine: components["schemas"]["Quarantine"] | null;
             running: number;
+            /**
+             * @description What operators want of it. Cordoned and drained hosts get nothing new.
+             *
+             *     * `serving` - Serving
+             *     * `cordoned` - Cordoned
+             *     * `drained` - Drained
+             */
+            service: components["schemas"]["HostService"];
             state: components["schemas"]["HostState"];
             /** Format: double */
             tokens_per_second: number;
             waiting: number;
         };
+        /**
+         * @description * `serving` - Serving
+         *     * `cordoned` - Cordoned
+         *     * `drained` - Drained
+         * @enum {string}
+         */
+        HostService: "serving" | "cordoned" | "drained";
         /**
          * @description * `unknown` - Unknown
          *     * `online` - Online
@@ -2249,6 +2447,16 @@ export interface components {
             output_per_million: number;
             storage_per_gb_month: number;
         };
+        NewTenantRequest: {
+            name: string;
+            /**
+             * Format: email
+             * @description Is invited as the first owner.
+             */
+            owner: string;
+            /** @description In addresses; it never changes. */
+            slug: string;
+        };
         /** @description The multipart form of a new upload. */
         NewUploadRequest: {
             description?: string;
@@ -2259,6 +2467,8 @@ export interface components {
             /** @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused. */
             sha256?: string;
         };
+        /** @enum {unknown} */
+        NullEnum: null;
         /** @description An engine host by its last heartbeat, with every tenant's adapters. */
         OperatorHost: {
             adapters: components["schemas"]["OperatorResidentAdapter"][];
@@ -2272,12 +2482,22 @@ export interface components {
             last_seen: string | null;
             model: string;
             name: string;
+            /** @description Versions that can be called on no other serving host. */
+            only_here: number;
             /** @description One page over all layers. */
             page_bytes: number;
             pool: components["schemas"]["Pool"];
             /** @description Why it gets neither adapters nor requests; null if it does. */
             quarantine: components["schemas"]["Quarantine"] | null;
             running: number;
+            /**
+             * @description What operators want of it. Cordoned and drained hosts get nothing new.
+             *
+             *     * `serving` - Serving
+             *     * `cordoned` - Cordoned
+             *     * `drained` - Drained
+             */
+            service: components["schemas"]["HostService"];
             state: components["schemas"]["HostState"];
             /** Format: double */
             tokens_per_second: number;
@@ -2332,6 +2552,11 @@ export interface components {
             requests_24h: number;
             tokens_24h: number;
         };
+        OwnerInvitationRequest: {
+            /** Format: email */
+            email: string;
+            role: components["schemas"]["Role"];
+        };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
             /** Format: date-time */
@@ -2341,6 +2566,9 @@ export interface components {
         };
         PatchedNewRoleRequest: {
             role?: components["schemas"]["Role"];
+        };
+        PatchedTenantNameRequest: {
+            name?: string;
         };
         /** @description Milliseconds; null if nothing was measured. */
         Percentiles: {
@@ -2415,6 +2643,15 @@ export interface components {
          * @enum {string}
          */
         QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided";
+        /** @description Of the last `days` (UTC). */
+        RecentUsage: {
+            days: number;
+            failed: number;
+            refused: number;
+            /** @description However they ended, also those that no engine had. */
+            requests: number;
+            tokens: number;
+        };
         /** @description Whether prompts and answers are kept with the requests, and for how long. */
         Recording: {
             /** @description Then they are deleted. */
@@ -2532,6 +2769,13 @@ export interface components {
             name: string;
             role: components["schemas"]["Role"];
             slug: string;
+            /**
+             * Format: date-time
+             * @description Since then the tenant's keys are refused and its members only read.
+             */
+            suspended_at: string | null;
+            /** @description Why, as the operator wrote it. */
+            suspended_for: string;
         };
         SessionUser: {
             /** Format: email */
@@ -2581,6 +2825,14 @@ export interface components {
             /** @description Good once. */
             ticket: string;
         };
+        StagingPage: {
+            /** @description How many placements are in which. */
+            phases: {
+                [key: string]: number;
+            };
+            results: components["schemas"]["StagingRow"][];
+            total: number;
+        };
         /**
          * @description * `queued` - Queued
          *     * `downloading` - Downloading
@@ -2591,6 +2843,44 @@ export interface components {
          * @enum {string}
          */
         StagingPhase: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed";
+        StagingRow: {
+            adapter: string;
+            /** @description Since it was queued. */
+            attempts: number;
+            bytes_done: number;
+            bytes_total: number;
+            /** @description Of the last attempt that failed. */
+            error: components["schemas"]["Problem"] | null;
+            /** @description In a row, each after all attempts. */
+            failures: number;
+            host: string;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            next_attempt_at: string | null;
+            phase: components["schemas"]["StagingPhase"];
+            tenant: string;
+            /** Format: date-time */
+            updated_at: string;
+            version: number;
+            /**
+             * @description Why nothing happens with it now; null if something does.
+             *
+             *     * `slot` - slot
+             *     * `host_offline` - host_offline
+             *     * `host_cordoned` - host_cordoned
+             *     * `retry` - retry
+             */
+            waits_for: (components["schemas"]["StagingWait"] | components["schemas"]["NullEnum"]) | null;
+        };
+        /**
+         * @description * `slot` - slot
+         *     * `host_offline` - host_offline
+         *     * `host_cordoned` - host_cordoned
+         *     * `retry` - retry
+         * @enum {string}
+         */
+        StagingWait: "slot" | "host_offline" | "host_cordoned" | "retry";
         /** @description Amounts are millionths of the currency. */
         Statement: {
             /** Format: date-time */
@@ -2649,6 +2939,65 @@ export interface components {
             /** @enum {boolean|null} */
             json_object?: true | null;
             regex?: string | null;
+        };
+        SuspensionRequest: {
+            /** @description Its members and callers are told. */
+            reason: string;
+        };
+        Tenant: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            deleted_at: string | null;
+            name: string;
+            slug: string;
+            state: components["schemas"]["TenantState"];
+            /** Format: date-time */
+            suspended_at: string | null;
+            suspended_for: string;
+            /** Format: double */
+            weight: number;
+        };
+        TenantAdapter: {
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            name: string;
+            rank: number | null;
+            state: (components["schemas"]["VersionState"] | components["schemas"]["NullEnum"]) | null;
+            /** @description The newest. */
+            version: number | null;
+        };
+        TenantAdapterPage: {
+            results: components["schemas"]["TenantAdapter"][];
+            total: number;
+        };
+        TenantDetail: {
+            /** @description That are not archived. */
+            adapters: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            deleted_at: string | null;
+            invitations: components["schemas"]["Invitation"][];
+            /** @description That are not revoked. */
+            keys: number;
+            members: number;
+            name: string;
+            objectives: components["schemas"]["LatencyObjectives"];
+            people: components["schemas"]["Member"][];
+            slug: string;
+            state: components["schemas"]["TenantState"];
+            /** Format: date-time */
+            suspended_at: string | null;
+            suspended_for: string;
+            usage: components["schemas"]["RecentUsage"];
+            /** @description How many are in which state. */
+            versions: {
+                [key: string]: number;
+            };
+            /** Format: double */
+            weight: number;
         };
         /** @description Of one key. The tenant's limits hold besides. */
         TenantLimits: {
@@ -2757,6 +3106,37 @@ export interface components {
             tokens_per_minute: number | null;
             tokens_per_month: number;
         };
+        TenantPage: {
+            results: components["schemas"]["TenantRow"][];
+            total: number;
+        };
+        TenantRow: {
+            /** @description That are not archived. */
+            adapters: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            deleted_at: string | null;
+            /** @description That are not revoked. */
+            keys: number;
+            members: number;
+            name: string;
+            slug: string;
+            state: components["schemas"]["TenantState"];
+            /** Format: date-time */
+            suspended_at: string | null;
+            suspended_for: string;
+            usage: components["schemas"]["RecentUsage"];
+            /** Format: double */
+            weight: number;
+        };
+        /**
+         * @description * `active` - active
+         *     * `suspended` - suspended
+         *     * `deleted` - deleted
+         * @enum {string}
+         */
+        TenantState: "active" | "suspended" | "deleted";
         TenantUsage: {
             cached_prompt_tokens: number;
             completion_tokens: number;
@@ -2987,6 +3367,12 @@ export interface components {
             rank: number;
             state: components["schemas"]["VersionState"];
             targets: string[];
+        };
+        WantedService: {
+            service: components["schemas"]["HostService"];
+        };
+        WantedServiceRequest: {
+            service: components["schemas"]["HostService"];
         };
         Webhook: {
             /** @default true */
@@ -3372,6 +3758,54 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    set_host_service: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WantedServiceRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WantedService"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     list_operator_prices: {
         parameters: {
             query?: never;
@@ -3478,6 +3912,195 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    list_staging: {
+        parameters: {
+            query?: {
+                host?: string;
+                limit?: number;
+                offset?: number;
+                /**
+                 * @description Left out: not ready.
+                 *
+                 *     * `queued` - Queued
+                 *     * `downloading` - Downloading
+                 *     * `verifying` - Verifying
+                 *     * `loading` - Loading
+                 *     * `ready` - Ready
+                 *     * `failed` - Failed
+                 */
+                phase?: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed" | "";
+                search?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StagingPage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    retry_staging: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                placement_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_tenants: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+                search?: string;
+                /**
+                 * @description * `name` - name
+                 *     * `-name` - -name
+                 *     * `created_at` - created_at
+                 *     * `-created_at` - -created_at
+                 *     * `weight` - weight
+                 *     * `-weight` - -weight
+                 *     * `requests` - requests
+                 *     * `-requests` - -requests
+                 */
+                sort?: "name" | "-name" | "created_at" | "-created_at" | "weight" | "-weight" | "requests" | "-requests";
+                /**
+                 * @description Left out: all that are not deleted.
+                 *
+                 *     * `active` - active
+                 *     * `suspended` - suspended
+                 *     * `deleted` - deleted
+                 */
+                state?: "active" | "suspended" | "deleted" | "";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantPage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    create_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTenantRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedTenant"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     read_tenant_statement: {
         parameters: {
             query?: {
@@ -3520,6 +4143,258 @@ export interface operations {
             };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    read_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantDetail"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    delete_tenant: {
+        parameters: {
+            query?: {
+                /** @description The tenant's short name. */
+                confirm?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    rename_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedTenantNameRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_tenant_adapters: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+                search?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantAdapterPage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    invite_to_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OwnerInvitationRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedInvitation"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_tenant_limits: {
@@ -3599,6 +4474,168 @@ export interface operations {
             };
             413: components["responses"]["Error"];
             415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    set_tenant_objectives: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["LatencyObjectivesRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LatencyObjectives"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    suspend_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SuspensionRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    resume_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];

@@ -36,7 +36,9 @@ class OperatorView(APIView):
 
     access = Access.OPERATOR
     permission_classes = ()
-    needs: ClassVar[dict[str, Capability]] = {"GET": Capability.OPERATE, "POST": Capability.OPERATE}
+    needs: ClassVar[dict[str, Capability]] = dict.fromkeys(
+        ("GET", "POST", "PUT", "PATCH", "DELETE"), Capability.OPERATE
+    )
     operator: User
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -58,6 +60,9 @@ def get_tenant(slug: str) -> Tenant:
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
         raise NotFoundError(
-            f'There is no tenant "{slug}".', "GET report lists them.", code="tenant_not_found", param="tenant"
+            f'There is no tenant "{slug}".',
+            "GET /api/operator/tenants lists them.",
+            code="tenant_not_found",
+            param="tenant",
         )
     return tenant

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING
 from control_plane.access.actor import Actor, ActorKind
 from control_plane.errors import ForbiddenError
 from control_plane.tenants.models import Membership, Tenant
-from control_plane.tenants.roles import KEY_SCOPES, Capability, Role
+from control_plane.tenants.roles import CAPABILITIES, KEY_SCOPES, OF_SUSPENDED, Capability, Role
 
 if TYPE_CHECKING:
     from control_plane.accounts.models import User
     from control_plane.keys.models import ApiKey
+
+
+class TenantSuspendedError(ForbiddenError):
+    def __init__(self, tenant: Tenant) -> None:
+        why = f": {tenant.suspended_for}" if tenant.suspended_for else ""
+        super().__init__(
+            f"The tenant {tenant.slug} is suspended{why}.".replace("..", "."),
+            "Ask the operator of this installation; members can still sign in and read.",
+            code="tenant_suspended",
+        )
 
 
 @dataclass(frozen=True)
@@ -27,13 +37,23 @@ class Principal:
 
     @classmethod
     def of_member(cls, membership: Membership) -> Principal:
-        """For a membership loaded with its tenant and user."""
-        return cls(membership.tenant, membership.capabilities, user=membership.user, role=Role(membership.role))
+        """For a membership loaded with its tenant and user. Members of a suspended tenant only read."""
+        tenant, capabilities = membership.tenant, membership.capabilities
+        if tenant.suspended_at is not None:
+            capabilities &= OF_SUSPENDED
+        return cls(tenant, capabilities, user=membership.user, role=Role(membership.role))
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Principal:
-        """For a key loaded with its tenant. Scopes that keys may no longer have are dropped."""
-        return cls(key.tenant, frozenset(Capability(s) for s in key.scopes if s in KEY_SCOPES), api_key=key)
+        """For a key loaded with its tenant. Scopes that keys may no longer have are dropped, and all of a suspended
+        tenant's."""
+        scopes = () if key.tenant.suspended_at is not None else key.scopes
+        return cls(key.tenant, frozenset(Capability(s) for s in scopes if s in KEY_SCOPES), api_key=key)
+
+    @classmethod
+    def of_operator(cls, tenant: Tenant, user: User) -> Principal:
+        """An operator who does for a tenant what its owners could do. Only operators' views make one."""
+        return cls(tenant, CAPABILITIES[Role.OWNER], user=user)
 
     @property
     def actor(self) -> Actor:
@@ -49,6 +69,8 @@ class Principal:
         """Raises ForbiddenError (403) unless the caller has `capability`."""
         if self.may(capability):
             return
+        if self.tenant.suspended_at is not None:
+            raise TenantSuspendedError(self.tenant)
         if self.api_key is not None:
             raise ForbiddenError(
                 f'This API key lacks the scope "{capability.value}".',

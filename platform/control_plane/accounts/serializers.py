@@ -18,6 +18,10 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     role = serializers.ChoiceField(choices=Role.choices)
     capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
+    suspended_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since then the tenant's keys are refused and its members only read."
+    )
+    suspended_for = serializers.CharField(allow_blank=True, help_text="Why, as the operator wrote it.")
 
 
 class SignInErrorSerializer(serializers.Serializer[Any]):

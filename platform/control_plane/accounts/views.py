@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from control_plane.access.principal import Principal
 from control_plane.access.session import session_user
 from control_plane.access.tenant_access import NotAuthenticatedError
 from control_plane.accounts import actions, passwords
@@ -168,13 +169,15 @@ def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None 
 
 
 def _tenants(user: User) -> list[dict[str, Any]]:
-    memberships = Membership.objects.filter(user=user).select_related("tenant").order_by("tenant__name")
+    memberships = Membership.objects.filter(user=user).select_related("tenant", "user").order_by("tenant__name")
     return [
         {
             "slug": membership.tenant.slug,
             "name": membership.tenant.name,
             "role": membership.role,
-            "capabilities": sorted(membership.capabilities),
+            "capabilities": sorted(Principal.of_member(membership).capabilities),
+            "suspended_at": membership.tenant.suspended_at,
+            "suspended_for": membership.tenant.suspended_for,
         }
         for membership in memberships
     ]

@@ -137,14 +137,19 @@ def _delete(version: AdapterVersion, actor: Actor) -> None:
 
 def archive_adapter(*, acting: Principal, adapter: Adapter) -> Adapter:
     """Out of use with its versions and aliases, and its name is free."""
+    return archive_as(acting.actor, adapter)
+
+
+def archive_as(actor: Actor, adapter: Adapter) -> Adapter:
+    """As `archive_adapter`, also where no member acts."""
     with transaction.atomic():
-        adapter = _lock_adapter(Adapter.objects.for_tenant(acting.tenant).filter(pk=adapter.pk))
+        adapter = _lock_adapter(Adapter.objects.for_tenant(adapter.tenant).filter(pk=adapter.pk))
         if adapter.archived_at is None:
             adapter.archived_at = timezone.now()
             adapter.save(update_fields=["archived_at"])
             for version in _versions(adapter).exclude(state__in=OUT_OF_USE):
                 _archive(version, adapter.archived_at)
-            audit.record(acting.actor, "adapter.archive", adapter, tenant=acting.tenant)
+            audit.record(actor, "adapter.archive", adapter, tenant=adapter.tenant)
             tell_adapter(adapter)
     return adapter
 

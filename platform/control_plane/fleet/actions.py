@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM
+from control_plane.access.actor import SYSTEM, Actor
 from control_plane.audit import actions as audit
+from control_plane.errors import NotFoundError
 from control_plane.fleet import host_status
 from control_plane.fleet.base_model import Quarantine, quarantine, served_base
 from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.models import EngineHost, HostState
+from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.fleet.signals import quarantined
+from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,38 @@ def _note_quarantine(host: EngineHost, before: Quarantine | None, *, is_new: boo
     elif before is not None:
         logger.info("host %s is out of quarantine", host.name)
         audit.record(SYSTEM, "host.release", host, tenant=None, **model)
+
+
+_VERBS = {HostService.SERVING: "uncordon", HostService.CORDONED: "cordon", HostService.DRAINED: "drain"}
+
+
+def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
+    """What operators want of a host. New requests and placements follow within a second; what runs goes on to its end.
+
+    The engine is told of draining and of its end after the commit, and again whenever it starts anew.
+    Raises NotFoundError (404).
+    """
+    with transaction.atomic():
+        host = EngineHost.objects.select_for_update().filter(name=name, active=True).first()
+        if host is None:
+            raise NotFoundError(
+                f'There is no engine host "{name}".',
+                "GET /api/operator/hosts lists them.",
+                code="host_not_found",
+                param="host",
+            )
+        if host.service != service:
+            before, host.service = host.service, service
+            host.save(update_fields=["service"])
+            audit.record(actor, f"host.{_VERBS[service]}", host, tenant=None, before=before)
+            enqueue("fleet.apply_service", host.name)
+            enqueue("fleet.reconcile")
+    return host
+
+
+def note_drained(host: EngineHost, *, drained: bool) -> None:
+    """The engine process that runs now was told to drain, or to go on."""
+    EngineHost.objects.filter(pk=host.pk).update(drained_boot_id=host.boot_id if drained else "")
 
 
 def record_status(name: str, status: pb.HostStatus) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from control_plane.fleet.models import BaseModel, EngineHost
+from control_plane.fleet.models import BaseModel, EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
 
 Description = Mapping[str, Any]
@@ -75,8 +75,12 @@ def described_hosts() -> list[EngineHost]:
 
 
 def serving_hosts(base: ServedBase | None) -> list[EngineHost]:
-    """The hosts that may get placements and requests."""
-    return [host for host in described_hosts() if base is not None and base.is_served_by(host.description)]
+    """The hosts that may get placements and requests: of this base model, and not cordoned by an operator."""
+    return [
+        host
+        for host in described_hosts()
+        if base is not None and host.service == HostService.SERVING and base.is_served_by(host.description)
+    ]
 
 
 _DECIDE = "an operator decides on the page All tenants, or with manage.py set_base_model --host NAME."

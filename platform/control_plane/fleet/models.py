@@ -26,6 +26,14 @@ class HostState(models.TextChoices):
     OFFLINE = "offline"
 
 
+class HostService(models.TextChoices):
+    """What operators want of a host."""
+
+    SERVING = "serving"
+    CORDONED = "cordoned"  # nothing new: neither adapters nor requests
+    DRAINED = "drained"  # and the engine itself takes nothing any more, not even from others
+
+
 class EngineHost(models.Model):
     """One engine process. Hosts belong to the installation and not to a tenant."""
 
@@ -37,11 +45,20 @@ class EngineHost(models.Model):
     last_seen = models.DateTimeField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
     active = models.BooleanField(default=True, help_text="Named in the settings; inactive hosts get no placements.")
+    service = models.CharField(
+        max_length=16, choices=HostService.choices, default=HostService.SERVING, db_default="serving"
+    )
+    drained_boot_id = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="The engine start that was told to drain."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.CheckConstraint(condition=Q(state__in=HostState.values), name="host_state_known")]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=HostState.values), name="host_state_known"),
+            models.CheckConstraint(condition=Q(service__in=HostService.values), name="host_service_known"),
+        ]
 
     def __str__(self) -> str:
         return self.name

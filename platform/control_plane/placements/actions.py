@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
@@ -23,10 +25,10 @@ from control_plane.adapters.versions import (
 )
 from control_plane.audit import actions as audit
 from control_plane.config import current
-from control_plane.errors import LorikeetError
+from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.fleet.base_model import ServedBase, described_hosts, served_base, serving_hosts, short
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState, StagingPhase
+from control_plane.fleet.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.jobs import claims, turns
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import staging_json
@@ -90,6 +92,31 @@ def restage_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
             raise NoHostsError
         tell_adapter(version.adapter)
     return version
+
+
+def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
+    """Stage it again now, without waiting for its pause. One that a worker has in hand is left alone.
+
+    Raises NotFoundError (404), VersionArchivedError (409).
+    """
+    with transaction.atomic():
+        placement = Placement.objects.select_related("version").filter(pk=placement_id).first()
+        if placement is None:
+            raise NotFoundError(
+                "There is no such placement any more.",
+                "GET /api/operator/staging lists what is being staged.",
+                code="placement_not_found",
+                param="id",
+            )
+        version = lock_version(placement.version)
+        if version.state in OUT_OF_USE:
+            raise VersionArchivedError(version)
+        again = _requeue(version.placements.filter(claims.unclaimed(), pk=placement_id).exclude(ready_here()))
+        mark_version_staging(version)
+        audit.record(actor, "version.restage", version, tenant=version.tenant, label=label_of(version))
+        _stage_after_commit(again)
+        tell_adapter(version.adapter)
+    return Placement.objects.get(pk=placement_id)
 
 
 def place_version(version: AdapterVersion) -> list[Placement]:
@@ -237,7 +264,8 @@ def _waiting() -> QuerySet[Placement]:
     open_ = wanted.exclude(phase__in=[StagingPhase.READY, StagingPhase.FAILED])
     due = open_.filter(Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now()), claims.unclaimed())
     busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
-    here = due.filter(host__active=True, host__state=HostState.ONLINE).exclude(host__in=busy.values("host"))
+    serving = due.filter(host__active=True, host__state=HostState.ONLINE, host__service=HostService.SERVING)
+    here = serving.exclude(host__in=busy.values("host"))
     return here.select_related("host", "version__adapter", "version__tenant").order_by("updated_at")
 
 

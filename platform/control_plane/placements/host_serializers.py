@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.fleet.models import HostState
+from control_plane.fleet.models import HostService, HostState
 
 # Named so that the API schema can name its enumerations.
 TIERS = ["device", "host", "disk"]
@@ -72,9 +72,16 @@ class NewBaseModelSerializer(serializers.Serializer[Any]):
     )
 
 
+class WantedServiceSerializer(serializers.Serializer[Any]):
+    service = serializers.ChoiceField(choices=HostService.choices)
+
+
 class _HostSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=HostState.choices)
+    service = serializers.ChoiceField(
+        choices=HostService.choices, help_text="What operators want of it. Cordoned and drained hosts get nothing new."
+    )
     quarantine = QuarantineSerializer(
         allow_null=True, help_text="Why it gets neither adapters nor requests; null if it does."
     )
@@ -100,5 +107,6 @@ class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
     address = serializers.CharField()
+    only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
     base_digest = serializers.CharField(allow_blank=True)
     adapters = OperatorResidentAdapterSerializer(many=True)

@@ -9,14 +9,16 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
+from control_plane.fleet.actions import set_service
 from control_plane.fleet.base_model_actions import describe_host, set_base_model
-from control_plane.fleet.models import BaseModel
+from control_plane.fleet.models import BaseModel, HostService
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.host_serializers import (
     BaseModelSerializer,
     HostSerializer,
     NewBaseModelSerializer,
     OperatorHostSerializer,
+    WantedServiceSerializer,
 )
 from control_plane.placements.hosts import hosts_for, hosts_for_operator
 from control_plane.tenants.roles import Capability
@@ -34,6 +36,23 @@ class OperatorHostsView(OperatorView):
     def get(self, request: Request) -> Response:
         """Engine hosts with the adapters of all tenants."""
         return Response(hosts_for_operator())
+
+
+class OperatorHostServiceView(OperatorView):
+    http_method_names = ["put", "options"]
+
+    @extend_schema(
+        operation_id="set_host_service",
+        request=WantedServiceSerializer,
+        responses={200: WantedServiceSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def put(self, request: Request, host_name: str) -> Response:
+        """Cordon a host (nothing new goes there), drain it (its engine takes nothing from anybody), or end either.
+        Requests that run there go on to their end."""
+        body = validated(WantedServiceSerializer, request.data)
+        host = set_service(actor=self.actor, name=host_name, service=HostService(body["service"]))
+        return Response(WantedServiceSerializer({"service": host.service}).data)
 
 
 class OperatorBaseModelView(OperatorView):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from django.db.models import Count
+
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
-from control_plane.fleet.base_model import ServedBase, quarantine, served_base
+from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
 from control_plane.fleet.host_status import POOL_FIELDS
 from control_plane.fleet.models import EngineHost
+from control_plane.placements.actions import callable_here
+from control_plane.placements.models import Placement
 from control_plane.tenants.models import Tenant
 
 # A host may hold thousands of adapters: the busiest and nearest to the device come first.
@@ -41,12 +45,14 @@ def host_json(host: EngineHost, base: ServedBase | None, names: Mapping[str, str
 def hosts_for_operator() -> list[dict[str, Any]]:
     """Every active host with every adapter, and whose it is."""
     hosts, base = list(EngineHost.objects.filter(active=True)), served_base()
+    alone = only_on(hosts, base)
     shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
     owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
     return [
         {
             **_figures(host, base),
             "address": host.address,
+            "only_here": alone[host.pk],
             "base_digest": host.description.get("base_digest", ""),
             "adapters": [{**resident, "used_by": owners[resident["digest"]]} for resident in shown[host.pk]],
             "adapters_total": len(host.last_status.get("adapters", [])),
@@ -55,12 +61,22 @@ def hosts_for_operator() -> list[dict[str, Any]]:
     ]
 
 
+def only_on(hosts: list[EngineHost], base: ServedBase | None) -> Counter[int]:
+    """By host: versions that can be called there and on no other serving host."""
+    serving = {host.pk for host in serving_hosts(base)}
+    ready = Placement.objects.filter(callable_here(), host__in=serving).order_by()
+    single = ready.values("version").annotate(hosts=Count("pk")).filter(hosts=1).values("version")
+    counts = dict(ready.filter(version__in=single).values_list("host").annotate(Count("pk")))
+    return Counter({host.pk: counts.get(host.pk, 0) for host in hosts})
+
+
 def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
     status, description = host.last_status, host.description
     reason = quarantine(base, description)
     return {
         "name": host.name,
         "state": host.state,
+        "service": host.service,
         "quarantine": reason.json() if reason else None,
         "boot_id": host.boot_id,
         "model": description.get("base_model", ""),

@@ -11,12 +11,12 @@ from celery import shared_task
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.fleet import host_status
-from control_plane.fleet.actions import sync_hosts
+from control_plane.fleet.actions import note_drained, sync_hosts
 from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostState
+from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
 from control_plane.placements import actions
 from control_plane.placements.models import Placement
@@ -140,10 +140,35 @@ def drop_unwanted(host_name: str, digest: str) -> None:
         engine.drop(digest)
 
 
+@shared_task(name="fleet.apply_service")
+def apply_service(host_name: str) -> None:
+    """Tell the engine to drain, or to go on, as operators want it. The reconciler does it again if it is away."""
+    host = EngineHost.objects.get(name=host_name)
+    drain = host.service == HostService.DRAINED
+    if not drain and host.drained_boot_id != host.boot_id:
+        return  # nobody told this engine process to drain; one that stops drains by itself
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            engine.drain(undo=not drain)
+    except HostError as failure:
+        logger.warning("host %s could not be told to %s: %s", host.name, "drain" if drain else "go on", failure)
+        return
+    note_drained(host, drained=drain)
+
+
+def apply_services() -> None:
+    """Hosts that started anew since they were told, or were away when they should have been."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        told = bool(host.boot_id) and host.drained_boot_id == host.boot_id
+        if told != (host.service == HostService.DRAINED):
+            enqueue("fleet.apply_service", host.name)
+
+
 @shared_task(name="fleet.reconcile")
 def reconcile(host_name: str = "") -> None:
     """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
     sync_hosts(configured_endpoints())
+    apply_services()
     base = served_base()
     actions.settle_base_model(base)
     place_missing(base)

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from control_plane.placements import host_views
+from control_plane.placements.staging_views import RetryView, StagingView
 from control_plane.placements.views import RestageView
 
 urlpatterns = [
@@ -11,5 +12,8 @@ urlpatterns = [
 ]
 operator_urlpatterns = [
     path("hosts", host_views.OperatorHostsView.as_view(), name="operator-hosts"),
+    path("hosts/<str:host_name>/service", host_views.OperatorHostServiceView.as_view(), name="host-service"),
+    path("staging", StagingView.as_view(), name="staging"),
+    path("staging/<uuid:placement_id>/retry", RetryView.as_view(), name="staging-retry"),
     path("base-model", host_views.OperatorBaseModelView.as_view(), name="base-model"),
 ]

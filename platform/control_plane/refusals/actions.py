@@ -69,13 +69,18 @@ def add(counts: Mapping[Reason, Count]) -> None:
 
 def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
     days: Counter[tuple[UUID, date]] = Counter()
+    failed: Counter[tuple[UUID, date]] = Counter()
     for reason, count in ordered:
-        days[reason.tenant_id, _time(reason.minute * 60).date()] += count.count
+        of_day = reason.tenant_id, _time(reason.minute * 60).date()
+        days[of_day] += count.count
+        failed[of_day] += count.count if reason.status >= 500 else 0
     found = sorted(days.items(), key=lambda item: (str(item[0][0]), item[0][1]))
     rows = [DailyRefusals(tenant_id=tenant, start=day) for (tenant, day), _ in found]
     DailyRefusals.objects.bulk_create(rows, ignore_conflicts=True)
     for (tenant, day), number in found:
-        DailyRefusals.objects.filter(tenant_id=tenant, start=day).update(count=F("count") + number)
+        DailyRefusals.objects.filter(tenant_id=tenant, start=day).update(
+            count=F("count") + number, failed=F("failed") + failed[tenant, day]
+        )
 
 
 def forget(now: datetime | None = None) -> int:

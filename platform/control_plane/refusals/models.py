@@ -49,6 +49,9 @@ class DailyRefusals(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     start = models.DateField(help_text="UTC.")
     count = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="Of these, the ones that were the platform's fault: answered with 5xx."
+    )
 
     objects = TenantQuerySet["DailyRefusals"].as_manager()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,18 +51,18 @@ def operator_report(span: Span) -> dict[str, Any]:
     by_day = summed(days, prices, ("start",))
     parts = summed(span.of(DailyTotals.objects.all()), prices, ("tenant_id", "outcome"))
     totals = UsageSums.total(by_day.values())
-    refused = refusals_by_tenant(span)
-    tenants = _tenants(parts, span, refused)
+    turned_away = turned_away_by_tenant(span)
+    tenants = _tenants(parts, span, turned_away)
     return {
         "first": span.first,
         "last": span.last,
         "as_of": as_of(),
         "currency": prices[-1].price.currency if prices[-1].price else None,
         "totals": totals.json(),
-        "outcomes": _outcomes(parts, refused),
+        "outcomes": _outcomes(parts, turned_away),
         "latency": latency(latencies),
         "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
-        "tenants": len({tenant for tenant, _ in parts} | refused.keys()),
+        "tenants": len({tenant for tenant, _ in parts} | turned_away.keys()),
         "by_tenant": [row.json(totals) for row in tenants],
         "top_adapters": _top_adapters(span, prices, totals),
     }
@@ -72,16 +72,27 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def refusals_by_tenant(span: Span) -> Counter[UUID]:
-    """Requests that were refused before any engine had them: these are not in the ledger."""
-    rows = span.of(DailyRefusals.objects.all()).order_by().values_list("tenant_id").annotate(Sum("count"))
-    return Counter(dict(rows))
+@dataclass(frozen=True)
+class TurnedAway:
+    """Requests that no engine had: these are not in the ledger."""
+
+    refused: int
+    """What the caller sent, or is allowed, was at fault."""
+    failed: int
+    """The platform was: no host, no database, an error."""
 
 
-def _outcomes(parts: Parts, refused: Counter[UUID]) -> dict[str, int]:
-    """However a request ended. Refused: by an engine, or before any had it."""
+def turned_away_by_tenant(span: Span) -> dict[UUID, TurnedAway]:
+    rows = span.of(DailyRefusals.objects.all()).order_by().values_list("tenant_id")
+    sums = rows.annotate(Sum("count"), Sum("failed"))
+    return {tenant: TurnedAway(count - failed, failed) for tenant, count, failed in sums}
+
+
+def _outcomes(parts: Parts, turned_away: dict[UUID, TurnedAway]) -> dict[str, int]:
+    """However a request ended. Refused or failed: in an engine, or before any had it."""
     counts = dict.fromkeys(Outcome.values, 0)
-    counts[Outcome.REFUSED] = refused.total()
+    counts[Outcome.REFUSED] = sum(turned.refused for turned in turned_away.values())
+    counts[Outcome.FAILED] = sum(turned.failed for turned in turned_away.values())
     for (_, outcome), sums in parts.items():
         counts[outcome] += sums.requests
     return counts
@@ -92,15 +103,16 @@ def _most(sums: dict[UUID, UsageSums], count: int) -> list[tuple[UUID, UsageSums
     return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
 
 
-def _tenants(parts: Parts, span: Span, refused: Counter[UUID]) -> list[TenantRow]:
+def _tenants(parts: Parts, span: Span, turned_away: dict[UUID, TurnedAway]) -> list[TenantRow]:
     sums: defaultdict[UUID, UsageSums] = defaultdict(UsageSums)
     ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
     for (tenant, outcome), part in parts.items():
         sums[tenant] += part
         ended[tenant, outcome] += part.requests
-    for tenant, count in refused.items():
+    for tenant, turned in turned_away.items():
         sums[tenant] += UsageSums()  # also one of whom nothing but refusals is known
-        ended[tenant, Outcome.REFUSED] += count
+        ended[tenant, Outcome.REFUSED] += turned.refused
+        ended[tenant, Outcome.FAILED] += turned.failed
     most = _most(sums, MOST_TENANTS)
     known = Tenant.objects.in_bulk([tenant for tenant, _ in most])
     waits = _latency_by_tenant(span, list(known))

@@ -19,9 +19,22 @@ class Tenant(models.Model):
     name = models.CharField(max_length=120)
     weight = models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")
     created_at = models.DateTimeField(auto_now_add=True)
+    suspended_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since then its keys are refused; its members only read."
+    )
+    suspended_for = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Shown to its members."
+    )
+    deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Then nobody is in it; its usage and its name stay."
+    )
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=models.Q(deleted_at=None) | models.Q(suspended_at__isnull=False),
+                name="tenant_deleted_is_suspended",
+            ),
             models.CheckConstraint(condition=models.Q(weight__gt=0), name="tenant_weight_positive"),
             models.CheckConstraint(condition=~models.Q(slug=""), name="tenant_slug_not_empty"),
         ]

@@ -51,5 +51,8 @@ CAPABILITIES: dict[Role, frozenset[Capability]] = {
     Role.OWNER: _OWNER,
 }
 
+# What is left to members of a suspended tenant; its keys may nothing.
+OF_SUSPENDED = frozenset({Capability.VIEW, Capability.BE_MEMBER, Capability.READ_AUDIT, Capability.READ_TRANSCRIPTS})
+
 # A key can never make or revoke keys or members: a leaked one must not be able to outlive its revocation.
 KEY_SCOPES: frozenset[Capability] = frozenset({Capability.VIEW, Capability.INFER, Capability.WRITE_ADAPTERS})

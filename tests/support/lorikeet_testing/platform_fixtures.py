@@ -345,6 +345,8 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
         "user_id": guest.pk,
         "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
+        "host_name": "local",
+        "placement_id": version.placements.get().pk,
         "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
     }
 

@@ -1,0 +1,1 @@
+"""What operators do with tenants: make, suspend, rename, delete and look into them."""
