@@ -155,6 +155,7 @@ def sums(events: Iterable[UsageEvent]) -> dict[str, int]:
                 prompt=event.prompt_tokens,
                 cached=event.cached_prompt_tokens,
                 completion=event.completion_tokens,
+                batch=event.batch,
             )
     return {**added, "cost_micros": micros(cost)}
 

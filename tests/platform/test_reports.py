@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -27,8 +28,9 @@ from control_plane.reports.usage_csv import PAGE, UsageTable
 from control_plane.tenants.roles import Role
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
-from control_plane.usage.models import StorageDay
-from control_plane.usage.sums import Span, today
+from control_plane.usage.models import DailyTotals, DailyUsage, OverallTotals, StorageDay
+from control_plane.usage.rollup_check import differences
+from control_plane.usage.sums import Span, summed, today
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MAY = Span(date(2026, 5, 1), date(2026, 5, 31))
@@ -100,6 +102,24 @@ def test_a_statement_line_by_line(acme: Any, globex: Any) -> None:
     assert [line["last"] for line in statement["lines"]][3:5] == ["2026-05-10", "2026-05-31"]
 
 
+def test_batches_have_their_own_price(acme: Any) -> None:
+    version_from(date(2026, 1, 1), 1, replace(prices(), batch_input_per_million=50_000))
+    used(acme, "a", at(10), 1_000_000, 1_000_000)
+    used(acme, "b", at(10), 3_000_000, 2_000_000, batch=True)
+    aggregate()
+    statement = acme.client().get(acme.path("statement?month=2026-05")).json()
+    lines = [(line["kind"], line["quantity"], line["amount_micros"]) for line in statement["lines"]]
+    assert lines == [
+        ("input", 1_000_000, 200_000),
+        ("output", 1_000_000, 600_000),
+        ("batch_input", 3_000_000, 150_000),
+        ("batch_output", 2_000_000, 1_200_000),  # without a price of its own, as of others
+    ]
+    for rows in (DailyUsage.objects.all(), DailyTotals.objects.all(), OverallTotals.objects.all()):
+        assert summed(MAY.of(rows), periods(MAY.first, MAY.last), ())[()].cost_micros == 2_150_000
+    assert differences() == []
+
+
 def test_a_month_without_prices_or_use(acme: Any) -> None:
     statement = acme.client().get(acme.path("statement")).json()
     assert (statement["lines"], statement["total_micros"], statement["currency"]) == ([], 0, None)
@@ -137,12 +157,13 @@ def test_money_is_added_exactly(requests: list[tuple[int, int, int]], unit: int,
     price = PriceVersion(
         input_per_million=unit, cached_input_per_million=cached_unit, output_per_million=unit, storage_per_gb_month=0
     )
-    one_by_one = sum(tokens_cost(price, prompt=p + c, cached=c, completion=o) for p, c, o in requests)
+    one_by_one = sum(tokens_cost(price, prompt=p + c, cached=c, completion=o, batch=False) for p, c, o in requests)
     at_once = tokens_cost(
         price,
         prompt=sum(p + c for p, c, _ in requests),
         cached=sum(c for _, c, _ in requests),
         completion=sum(o for _, _, o in requests),
+        batch=False,
     )
     assert one_by_one == at_once
     assert abs(micros(at_once) * 10**6 - at_once) * 2 <= 10**6

@@ -2434,6 +2434,10 @@ export interface components {
             role: components["schemas"]["Role"];
         };
         NewPricesRequest: {
+            batch_cached_input_per_million?: number | null;
+            /** @description Of batches; null = as of other requests. */
+            batch_input_per_million?: number | null;
+            batch_output_per_million?: number | null;
             cached_input_per_million: number;
             /** @description ISO 4217, like USD. */
             currency: string;
@@ -2599,6 +2603,10 @@ export interface components {
             total: number;
         };
         PriceVersion: {
+            batch_cached_input_per_million?: number | null;
+            /** @description Of batches; null = as of other requests. */
+            batch_input_per_million?: number | null;
+            batch_output_per_million?: number | null;
             cached_input_per_million: number;
             /** Format: date-time */
             created_at: string;
@@ -2699,6 +2707,8 @@ export interface components {
         RequestRecord: {
             adapter?: string | null;
             adapter_load_ms: number;
+            /** @description A line of a batch. */
+            batch: boolean;
             cached_prompt_tokens: number;
             completion_tokens: number;
             /** Format: date-time */
@@ -2910,10 +2920,13 @@ export interface components {
          * @description * `input` - input
          *     * `cached_input` - cached_input
          *     * `output` - output
+         *     * `batch_input` - batch_input
+         *     * `batch_cached_input` - batch_cached_input
+         *     * `batch_output` - batch_output
          *     * `storage` - storage
          * @enum {string}
          */
-        StatementLineKind: "input" | "cached_input" | "output" | "storage";
+        StatementLineKind: "input" | "cached_input" | "output" | "batch_input" | "batch_cached_input" | "batch_output" | "storage";
         /** @description What a tenant keeps. Content that several versions share counts once, but for each adapter in the list. */
         Storage: {
             adapters: components["schemas"]["AdapterStorage"][];

@@ -23,7 +23,7 @@ from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG,
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.transcripts import OutputStream
-from control_plane.gateway.recording.usage import RequestContext
+from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import Reservation
 from control_plane.usage import request_ids
@@ -310,11 +310,16 @@ class Dispatch:
             model=context.model.display_name,
             endpoint=context.endpoint,
             streamed=context.streamed,
+            batch=context.keep is not None,
             host=current.host,
             outcome=outcome,
             error_code=error_code,
             created_at=context.created_at,
             counts=counts.after(waited_ms),
         )
-        self._runtime.usage.put(current.host, current.engine_id, ended, reported=current.report is not None)
+        reported = current.report is not None
+        if context.keep is not None:
+            context.keep(Settled(current.host, current.engine_id, ended, reported))
+        else:
+            self._runtime.usage.put(current.host, current.engine_id, ended, reported=reported)
         self._runtime.reservations.ended(current.engine_id, counts.prompt_tokens + counts.completion_tokens)

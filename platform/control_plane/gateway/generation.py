@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
@@ -16,7 +16,7 @@ from control_plane.gateway.constraint_checks import AskedConstraint
 from control_plane.gateway.dispatch import Dispatch
 from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
 from control_plane.gateway.recording.transcripts import OutputStream
-from control_plane.gateway.recording.usage import RequestContext
+from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import LimitExceededError, Reservation
 from control_plane.usage import request_ids
@@ -120,17 +120,24 @@ async def _next(stream: OutputStream) -> list[Chunk]:
 
 
 async def begin(
-    runtime: Runtime, admission: Admission, request: GenerationRequest, *, streamed: bool, request_id: str = ""
+    runtime: Runtime,
+    admission: Admission,
+    request: GenerationRequest,
+    *,
+    streamed: bool,
+    request_id: str = "",
+    keep: Callable[[Settled], object] | None = None,
 ) -> Generation:
-    """Reserve what it may use and send everything to the hosts.
+    """Reserve what it may use and send everything to the hosts. With ``keep``, which takes its usage, it is a line of a
+    batch, and runs when nobody else's request waits.
 
     Raises ``ApiError`` or ``LorikeetError`` if limits refuse it, ``HostError``; then nothing is left running.
     """
-    principal, endpoint = admission.principal, request.endpoint
-    request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed)
+    principal, endpoint, batch = admission.principal, request.endpoint, keep is not None
+    request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
     admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
-    context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now())
+    context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now(), keep)
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
     if (asked := request.asked_constraint) is not None:
@@ -141,8 +148,12 @@ async def begin(
     generation.reservation = await _reserve(runtime, admission, request_id, submits)
     try:
         for index, submit in enumerate(submits):
-            submit.request_id = request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed)
-            dispatch = Dispatch(runtime, admission, context, _addressed(submit, admission), generation.reservation)
+            submit.request_id = (
+                request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
+            )
+            dispatch = Dispatch(
+                runtime, admission, context, _addressed(submit, admission, background=batch), generation.reservation
+            )
             await dispatch.begin()
             stream: OutputStream = dispatch
             if keeps_text:
@@ -172,12 +183,15 @@ async def _reserve(
         raise refused(error) from None
 
 
-def _addressed(submit: pb.Submit, admission: Admission) -> pb.Submit:
+def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> pb.Submit:
     """With who asks and what for."""
     tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
     submit.base_digest = admission.base_digest
+    if background:
+        submit.slo.CopyFrom(pb.Slo(weight=tenant.weight, background=True))  # no objective: nobody waits for it
+        return submit
     submit.slo.CopyFrom(
         pb.Slo(
             first_token_ms=targets.first_token_ms or 0,

@@ -25,6 +25,9 @@ class PriceList:
     cached_input_per_million: int
     output_per_million: int
     storage_per_gb_month: int
+    batch_input_per_million: int | None = None
+    batch_cached_input_per_million: int | None = None
+    batch_output_per_million: int | None = None
 
 
 def publish_prices(*, actor: Actor, prices: PriceList, effective_on: date, user: User | None = None) -> PriceVersion:

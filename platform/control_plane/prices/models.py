@@ -21,6 +21,9 @@ class PriceVersion(AppendOnlyModel):
     cached_input_per_million = models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache.")
     output_per_million = models.PositiveBigIntegerField()
     storage_per_gb_month = models.PositiveBigIntegerField(help_text="Adapters: a month of 10^9 bytes.")
+    batch_input_per_million = models.PositiveBigIntegerField(null=True, help_text="Of batches; null = as of others.")
+    batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
+    batch_output_per_million = models.PositiveBigIntegerField(null=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -37,8 +40,23 @@ class PriceVersion(AppendOnlyModel):
                     storage_per_gb_month__lte=HIGHEST,
                 ),
                 name="price_within_reason",
-            )
+            ),
+            models.CheckConstraint(
+                # Of null, a database cannot say that it is not so.
+                condition=Q(
+                    batch_input_per_million__lte=HIGHEST,
+                    batch_cached_input_per_million__lte=HIGHEST,
+                    batch_output_per_million__lte=HIGHEST,
+                ),
+                name="batch_price_within_reason",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"prices v{self.number}"
+
+    def per_million(self, kind: str, *, batch: bool) -> int:
+        """Of "input", "cached_input" or "output" tokens."""
+        own: int | None = getattr(self, f"batch_{kind}_per_million") if batch else None
+        ordinary: int = getattr(self, f"{kind}_per_million")
+        return ordinary if own is None else own

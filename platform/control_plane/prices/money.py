@@ -12,12 +12,12 @@ from control_plane.prices.models import PriceVersion
 PICO_A_MICRO = 1_000_000
 
 
-def tokens_cost(price: PriceVersion, *, prompt: int, cached: int, completion: int) -> int:
+def tokens_cost(price: PriceVersion, *, prompt: int, cached: int, completion: int, batch: bool) -> int:
     """In 10^-12 of the currency. `prompt` includes `cached`."""
     return (
-        (prompt - cached) * price.input_per_million
-        + cached * price.cached_input_per_million
-        + completion * price.output_per_million
+        (prompt - cached) * price.per_million("input", batch=batch)
+        + cached * price.per_million("cached_input", batch=batch)
+        + completion * price.per_million("output", batch=batch)
     )
 
 

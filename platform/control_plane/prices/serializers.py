@@ -19,6 +19,11 @@ class NewPricesSerializer(serializers.Serializer[Any]):
     cached_input_per_million = AmountField()
     output_per_million = AmountField()
     storage_per_gb_month = AmountField()
+    batch_input_per_million = AmountField(
+        required=False, allow_null=True, default=None, help_text="Of batches; null = as of other requests."
+    )
+    batch_cached_input_per_million = AmountField(required=False, allow_null=True, default=None)
+    batch_output_per_million = AmountField(required=False, allow_null=True, default=None)
 
 
 class PriceVersionSerializer(NewPricesSerializer):

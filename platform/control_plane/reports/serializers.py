@@ -6,7 +6,9 @@ from control_plane.reports.models import Cadence, ExportState, Grain
 from control_plane.usage.models import Outcome
 from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, UsageTotalsSerializer
 
-LINE_KINDS = ["input", "cached_input", "output", "storage"]
+LINE_KINDS = [
+    "input", "cached_input", "output", "batch_input", "batch_cached_input", "batch_output", "storage",
+]  # fmt: skip
 
 
 class StatementLineSerializer(serializers.Serializer[Any]):

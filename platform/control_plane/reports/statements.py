@@ -22,7 +22,7 @@ from control_plane.usage.sums import Span, UsageSums, as_of, summed, today
 class StatementLine:
     """`quantity` tokens or byte-hours of one kind at one price, from `first` to `last`."""
 
-    kind: str  # "input" | "cached_input" | "output" | "storage"
+    kind: str  # of `serializers.LINE_KINDS`
     first: date
     last: date
     price_version: int
@@ -70,20 +70,27 @@ def _stretches(span: Span) -> list[tuple[BillingPeriod, date]]:
 
 
 def _lines(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> list[StatementLine]:
-    used = summed(days.of(DailyUsage.objects.for_tenant(tenant)), [BillingPeriod(days.first, price)], ())[()]
-    lines = [_token_line(kind, days, price, used) for kind in ("input", "cached_input", "output")]
+    rows = days.of(DailyUsage.objects.for_tenant(tenant))
+    used = summed(rows, [BillingPeriod(days.first, price)], ("series__batch",))
+    lines = [
+        _token_line(kind, days, price, used.get((batch,), UsageSums()), batch=batch)
+        for batch in (False, True)
+        for kind in ("input", "cached_input", "output")
+    ]
     return [line for line in (*lines, _storage_line(tenant, days, price, month)) if line.quantity]
 
 
-def _token_line(kind: str, days: Span, price: PriceVersion, used: UsageSums) -> StatementLine:
+def _token_line(kind: str, days: Span, price: PriceVersion, used: UsageSums, *, batch: bool) -> StatementLine:
     quantities = {
         "input": used.prompt_tokens - used.cached_prompt_tokens,
         "cached_input": used.cached_prompt_tokens,
         "output": used.completion_tokens,
     }
-    unit = getattr(price, f"{kind}_per_million")
+    unit = price.per_million(kind, batch=batch)
     quantity = quantities[kind]
-    return StatementLine(kind, days.first, days.last, price.number, unit, quantity, micros(quantity * unit))
+    return StatementLine(
+        f"batch_{kind}" if batch else kind, days.first, days.last, price.number, unit, quantity, micros(quantity * unit)
+    )
 
 
 def _storage_line(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> StatementLine:

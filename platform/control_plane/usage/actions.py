@@ -41,6 +41,7 @@ class Ended:
     adapter: Adapter | None = None
     version: AdapterVersion | None = None
     streamed: bool = False
+    batch: bool = False
     host: str = ""
     error_code: str = ""
 

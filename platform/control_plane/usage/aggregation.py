@@ -37,8 +37,10 @@ BATCH = 50_000
 # The most that a first token of 0 rounded milliseconds can have taken.
 LEAST_US = 500
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
+# Marks the series of batches; the others' names are those from before there were any.
+OF_BATCHES = "batch/"
 # Columns of the tables that are written, and where `_upsert` finds them.
-_SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "identity")}
+_SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "batch", "identity")}
 _SUMS = {
     "tenant_id": "g.tenant_id",
     "series_id": "s.id",
@@ -46,11 +48,15 @@ _SUMS = {
     "requests": "g.requests",
     **{name: f"g.sum_{name}" for name in SUMMED},
 }
-_TOTALS = {**{name: source for name, source in _SUMS.items() if name != "series_id"}, "outcome": "g.outcome"}
+_TOTALS = {
+    **{name: source for name, source in _SUMS.items() if name != "series_id"},
+    "outcome": "g.outcome",
+    "batch": "g.batch",
+}
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
 # Of all tenants: from which rollup, what is kept apart, what is added up.
 _OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], tuple[str, ...]], ...] = (
-    (OverallTotals, DailyTotals, ("start", "outcome"), ("requests", *SUMMED)),
+    (OverallTotals, DailyTotals, ("start", "outcome", "batch"), ("requests", *SUMMED)),
     (OverallLatency, DailyLatency, ("start", "metric", "bucket"), ("requests",)),
 )
 
@@ -117,7 +123,7 @@ def _add(events: QuerySet[UsageEvent]) -> int:
     ):
         groups = named.annotate(start=start).values("tenant_id", "start", "identity").annotate(**counted)
         _upsert(model, groups, _SUMS, added=("requests", *SUMMED))
-    totals = events.annotate(start=TruncDate("created_at", tzinfo=UTC)).values("tenant_id", "start", "outcome")
+    totals = events.annotate(start=TruncDate("created_at", tzinfo=UTC)).values("tenant_id", "start", "outcome", "batch")
     _upsert(DailyTotals, totals.annotate(**counted), _TOTALS, added=("requests", *SUMMED))
     for counts in latency_counts(events):
         _upsert(DailyLatency, counts, _COUNTS, added=("requests",))
@@ -140,14 +146,16 @@ def _identity() -> Concat:
     """A series' dimensions as one text, in which nothing is unlike nothing else."""
     text = TextField()
     parts = [Coalesce(Cast(name, text), Value("-", text)) for name in DIMENSIONS]
-    return Concat(*(piece for part in parts for piece in (part, Value("/", text))), output_field=text)
+    mark = Case(When(batch=True, then=Value(OF_BATCHES)), default=Value(""), output_field=text)
+    return Concat(*(piece for part in parts for piece in (part, Value("/", text))), mark, output_field=text)
 
 
 def _latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
     """What is measured of which rows, in microseconds."""
     # Milliseconds are rounded: where there was a token, 0 is a first one within half a millisecond.
     had_a_token = Q(completion_tokens__gt=0) | Q(first_token_ms__gt=0)
-    answered = events.filter(had_a_token, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
+    # Nobody waits for a batch: how long its lines took says nothing of how soon others are answered.
+    answered = events.filter(had_a_token, batch=False, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
     several = answered.filter(completion_tokens__gt=1)
     return [
         (Metric.FIRST_TOKEN, answered, Greatest(_us("first_token_ms"), Value(LEAST_US))),

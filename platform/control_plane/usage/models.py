@@ -38,6 +38,9 @@ class UsageEvent(AppendOnlyModel):
     model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
+    batch = models.BooleanField(
+        default=False, db_default=False, help_text="A line of a batch, at the price of batches."
+    )
     host = models.CharField(max_length=64, blank=True)
     prompt_tokens = models.PositiveIntegerField()
     cached_prompt_tokens = models.PositiveIntegerField(default=0)
@@ -75,7 +78,8 @@ class UsageEvent(AppendOnlyModel):
 
 
 class Series(models.Model):
-    """Tenant, adapter version, key and outcome. No adapter = the base model; no key = a member in the console."""
+    """Tenant, adapter version, key and outcome, of batches or not. No adapter = the base model; no key = a member in
+    the console."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -83,7 +87,8 @@ class Series(models.Model):
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
-    # A unique constraint over the five columns would take two rows without a key for different.
+    batch = models.BooleanField(default=False, db_default=False)
+    # A unique constraint over the columns would take two rows without a key for different.
     identity = models.CharField(max_length=200, unique=True)
 
     objects = TenantQuerySet["Series"].as_manager()
@@ -155,13 +160,16 @@ class DailyTotals(TenantSums):
 
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
     start = models.DateField(help_text="UTC.")
 
     objects = TenantQuerySet["DailyTotals"].as_manager()
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["tenant", "start", "outcome"], name="usage_totals_once_per_tenant_and_day")
+            models.UniqueConstraint(
+                fields=["tenant", "start", "outcome", "batch"], name="usage_totals_once_per_tenant_and_day"
+            )
         ]
         indexes = [models.Index(fields=["start"], name="usage_totals_days")]
 
@@ -174,10 +182,11 @@ class OverallTotals(Sums):
 
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
     start = models.DateField(help_text="UTC.")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["start", "outcome"], name="usage_overall_once_per_day")]
+        constraints = [models.UniqueConstraint(fields=["start", "outcome", "batch"], name="usage_overall_once_per_day")]
 
     def __str__(self) -> str:
         return f"{self.start} {self.outcome}"

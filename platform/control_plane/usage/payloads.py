@@ -8,7 +8,7 @@ from typing import Any
 from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import UsageEvent
 
-_PLAIN = ("model", "streamed", "host", "error_code", *SHOWN)
+_PLAIN = ("model", "streamed", "batch", "host", "error_code", *SHOWN)
 
 
 def request_json(event: UsageEvent) -> dict[str, Any]:

@@ -55,10 +55,17 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     ids = [record.request_id for record in records]
     with transaction.atomic():
         abandoned = set(AbandonedTry.objects.filter(engine_id__in=ids).values_list("engine_id", flat=True))
-        new = record_events(_ended(host, [record for record in records if record.request_id not in abandoned]))
+        new = record_events(_ended(host, [record for record in records if not _is_told(record, abandoned)]))
     # Only after the commit: a record acknowledged too early would be lost with this process.
     engine.acknowledge(ids)
     return new
+
+
+def _is_told(record: pb.UsageRecord, abandoned: set[str]) -> bool:
+    """Whether the ledger gets it from elsewhere, or must not get it. A line of a batch gets there with its result, by
+    one transaction; one without a result is run again."""
+    origin = request_ids.parse(record.request_id)
+    return record.request_id in abandoned or (origin is not None and origin.batch)
 
 
 def _ended(host: str, records: Iterable[pb.UsageRecord]) -> list[Ended]:

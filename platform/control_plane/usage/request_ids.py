@@ -3,8 +3,8 @@
 The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
 the engine's journal can still charge it to the right key or member, because the id says which.
 
-``req_<16 random bytes><k|u><key or user><c|t><s|w>``: key or member, chat or text, streamed or whole. A second or third
-attempt of the request, on another host, has ``.2`` or ``.3`` behind that.
+``req_<16 random bytes><k|u><key or user><c|t><s|w|b>``: key or member, chat or text, streamed, whole or of a
+batch. A second or third attempt of the request, on another host, has ``.2`` or ``.3`` behind that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from control_plane.usage.models import ApiEndpoint
 
 _ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
-_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([sw])(?:\.[2-9])?")
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([swb])(?:\.[2-9])?")
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,16 @@ class RequestOrigin:
 
     endpoint: ApiEndpoint
     streamed: bool
+    batch: bool = False
     key_id: uuid.UUID | None = None
     user_id: uuid.UUID | None = None
 
 
-def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool) -> str:
+def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool, batch: bool = False) -> str:
     origin = principal.api_key or principal.user
     assert origin is not None
     who = ("k" if principal.api_key is not None else "u") + _short(origin.pk)
-    return f"req_{_short(uuid.uuid4())}{who}{_ENDPOINTS[endpoint]}{'s' if streamed else 'w'}"
+    return f"req_{_short(uuid.uuid4())}{who}{_ENDPOINTS[endpoint]}{'b' if batch else 's' if streamed else 'w'}"
 
 
 def parse(request_id: str) -> RequestOrigin | None:
@@ -44,10 +45,10 @@ def parse(request_id: str) -> RequestOrigin | None:
     match = _FORM.fullmatch(request_id)
     if match is None:
         return None
-    kind, who, endpoint, streamed = match.groups()
+    kind, who, endpoint, mode = match.groups()
     origin = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
     ids = {"key_id": origin} if kind == "k" else {"user_id": origin}
-    return RequestOrigin(_BY_LETTER[endpoint], streamed == "s", **ids)
+    return RequestOrigin(_BY_LETTER[endpoint], mode == "s", mode == "b", **ids)
 
 
 def of_attempt(request_id: str, number: int) -> str:

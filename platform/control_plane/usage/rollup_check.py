@@ -23,6 +23,7 @@ from control_plane.usage.models import (
     UsageEvent,
     Watermark,
 )
+from control_plane.usage.sums import batch_column
 
 Key = tuple[Any, ...]
 _OF_ALL = ("start", "metric", "bucket")
@@ -40,8 +41,8 @@ def differences() -> list[str]:
         ("total of", DailyTotals.objects.all(), "outcome", day, ("start", "tenant_id")),
         ("all of", OverallTotals.objects.all(), "outcome", day, ("start",)),
     ):
-        right = _sums(ledger.annotate(start=start), (*apart, "outcome"), Count("id"))
-        found += _compared(noun, right, _sums(rollup, (*apart, outcome), Sum("requests")))
+        right = _sums(ledger.annotate(start=start), (*apart, "outcome", "batch"), Count("id"))
+        found += _compared(noun, right, _sums(rollup, (*apart, outcome, batch_column(rollup.model)), Sum("requests")))
     counts = latency_counts(ledger.order_by())
     latencies = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
     shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")

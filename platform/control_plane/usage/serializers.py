@@ -24,6 +24,7 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
+    batch = serializers.BooleanField(help_text="A line of a batch.")
     outcome = serializers.ChoiceField(choices=Outcome.choices)
     error_code = serializers.CharField(allow_blank=True)
     host = serializers.CharField(allow_blank=True)

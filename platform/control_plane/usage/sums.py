@@ -17,7 +17,16 @@ from control_plane.prices.money import micros, tokens_cost
 from control_plane.prices.periods import BillingPeriod, period_number
 from control_plane.usage.counters import REPORTED, ReportedCounts
 from control_plane.usage.histogram import percentile_us
-from control_plane.usage.models import DailyLatency, DailyTotals, Metric, OverallLatency, OverallTotals, Watermark
+from control_plane.usage.models import (
+    DailyLatency,
+    DailyTotals,
+    DailyUsage,
+    HourlyUsage,
+    Metric,
+    OverallLatency,
+    OverallTotals,
+    Watermark,
+)
 
 M = TypeVar("M", bound=models.Model)
 Latencies = QuerySet[DailyLatency] | QuerySet[OverallLatency]
@@ -57,21 +66,26 @@ def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]
     totals: defaultdict[Key, UsageSums] = defaultdict(UsageSums)
     if not by:
         totals[()] = UsageSums()
-    grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period")
+    batch = batch_column(rows.model)
+    grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period", batch)
     for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
-        key, period, counts = row[: len(by)], row[len(by)], row[len(by) + 1 :]
+        key, period, of_batches, counts = row[: len(by)], row[len(by)], row[len(by) + 1], row[len(by) + 2 :]
         sums = UsageSums(**dict(zip(COUNTED, counts, strict=True)))
-        totals[key] += replace(sums, cost_pico=cost_of(prices[period].price, sums))
+        totals[key] += replace(sums, cost_pico=cost_of(prices[period].price, sums, batch=of_batches))
     return dict(totals)
 
 
-def cost_of(price: PriceVersion | None, used: ReportedCounts) -> int:
+def batch_column(rollup: type[models.Model]) -> str:
+    """What says whether a row is of batches, which have their own price."""
+    return "series__batch" if rollup in (HourlyUsage, DailyUsage) else "batch"
+
+
+def cost_of(price: PriceVersion | None, used: ReportedCounts, *, batch: bool) -> int:
     """In 10^-12 of the currency; nothing without a price."""
     if price is None:
         return 0
-    return tokens_cost(
-        price, prompt=used.prompt_tokens, cached=used.cached_prompt_tokens, completion=used.completion_tokens
-    )
+    prompt, cached, completion = used.prompt_tokens, used.cached_prompt_tokens, used.completion_tokens
+    return tokens_cost(price, prompt=prompt, cached=cached, completion=completion, batch=batch)
 
 
 def most_first(sums: dict[Key, UsageSums]) -> list[tuple[Key, UsageSums]]:

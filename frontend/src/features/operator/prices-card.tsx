@@ -21,6 +21,9 @@ const AMOUNTS = [
   ["cached_input_per_million", "Cached input, a million tokens"],
   ["output_per_million", "Output, a million tokens"],
   ["storage_per_gb_month", "Adapter storage, a GB for a month"],
+  ["batch_input_per_million", "Input of batches, a million tokens"],
+  ["batch_cached_input_per_million", "Cached input of batches, a million tokens"],
+  ["batch_output_per_million", "Output of batches, a million tokens"],
 ] as const;
 
 export function PricesCard() {
@@ -78,7 +81,7 @@ function Versions({ versions }: { versions: PriceVersion[] }) {
             <Td>{version.effective_on}</Td>
             {AMOUNTS.map(([name]) => (
               <Td key={name} className="tnum text-right">
-                {money(version[name], version.currency)}
+                {version[name] == null ? "as others" : money(version[name], version.currency)}
               </Td>
             ))}
             <Td className="text-ink-2">{version.created_by ?? "–"}</Td>
@@ -91,6 +94,7 @@ function Versions({ versions }: { versions: PriceVersion[] }) {
 
 /** Typed as money, sent as whole millionths; at most six places, so that nothing is rounded away. */
 const amount = z.string().check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "A number up to 999 with at most six places, like 0.15."));
+const amountOrNone = z.string().check(z.regex(/^(\d{1,3}(\.\d{1,6})?)?$/, "A number like 0.15, or nothing: as of other requests."));
 const SCHEMA = z.object({
   effective_on: z.string().check(z.regex(/^\d{4}-\d{2}-\d{2}$/, "Choose a day.")),
   currency: z.string().check(z.regex(/^[A-Z]{3}$/, "Three capitals, like USD.")),
@@ -98,6 +102,9 @@ const SCHEMA = z.object({
   cached_input_per_million: amount,
   output_per_million: amount,
   storage_per_gb_month: amount,
+  batch_input_per_million: amountOrNone,
+  batch_cached_input_per_million: amountOrNone,
+  batch_output_per_million: amountOrNone,
 });
 type Form = z.infer<typeof SCHEMA>;
 
@@ -108,6 +115,8 @@ export function toMicros(text: string): number {
 }
 
 const fromMicros = (micros: number) => String(micros / 1e6);
+const toMicrosOrNull = (text: string) => (text ? toMicros(text) : null);
+const fromMicrosOrNull = (micros?: number | null) => (micros == null ? "" : fromMicros(micros));
 
 function Publish({ newest, onClose }: { newest?: PriceVersion; onClose: () => void }) {
   const publish = usePublishPrices();
@@ -120,6 +129,9 @@ function Publish({ newest, onClose }: { newest?: PriceVersion; onClose: () => vo
       cached_input_per_million: newest ? fromMicros(newest.cached_input_per_million) : "",
       output_per_million: newest ? fromMicros(newest.output_per_million) : "",
       storage_per_gb_month: newest ? fromMicros(newest.storage_per_gb_month) : "",
+      batch_input_per_million: fromMicrosOrNull(newest?.batch_input_per_million),
+      batch_cached_input_per_million: fromMicrosOrNull(newest?.batch_cached_input_per_million),
+      batch_output_per_million: fromMicrosOrNull(newest?.batch_output_per_million),
     },
   });
   const { errors } = form.formState;
@@ -132,6 +144,9 @@ function Publish({ newest, onClose }: { newest?: PriceVersion; onClose: () => vo
         cached_input_per_million: toMicros(amounts.cached_input_per_million),
         output_per_million: toMicros(amounts.output_per_million),
         storage_per_gb_month: toMicros(amounts.storage_per_gb_month),
+        batch_input_per_million: toMicrosOrNull(amounts.batch_input_per_million),
+        batch_cached_input_per_million: toMicrosOrNull(amounts.batch_cached_input_per_million),
+        batch_output_per_million: toMicrosOrNull(amounts.batch_output_per_million),
       },
       { onSuccess: onClose },
     ),

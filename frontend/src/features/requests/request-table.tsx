@@ -105,7 +105,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
   const mayRead = useCan("transcripts.read");
   const facts: [string, string][] = [
     ["Received", fullTime(row.created_at)],
-    ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}`],
+    ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}${row.batch ? ", of a batch" : ""}`],
     ["Host", row.host || "none"],
     ["Cached prompt tokens", number(row.cached_prompt_tokens)],
     ["Asked by", row.key ? `key ${row.key}` : "the console"],

@@ -15,6 +15,7 @@ const row: RequestRecord = {
   version: 1,
   endpoint: "chat.completions",
   streamed: true,
+  batch: false,
   outcome: "finished",
   error_code: "",
   host: "gpu-1",

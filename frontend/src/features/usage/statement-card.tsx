@@ -14,6 +14,9 @@ import { statementQuery } from "./queries";
 const KINDS: Record<StatementLine["kind"], { label: string; unit: string }> = {
   input: { label: "Input tokens", unit: "per million" },
   cached_input: { label: "Cached input tokens", unit: "per million" },
+  batch_input: { label: "Input tokens of batches", unit: "per million" },
+  batch_cached_input: { label: "Cached input tokens of batches", unit: "per million" },
+  batch_output: { label: "Output tokens of batches", unit: "per million" },
   output: { label: "Output tokens", unit: "per million" },
   storage: { label: "Adapter storage", unit: "per GB-month" },
 };

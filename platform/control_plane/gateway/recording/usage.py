@@ -39,6 +39,18 @@ class RequestContext:
     endpoint: ApiEndpoint
     streamed: bool
     created_at: datetime
+    keep: Callable[[Settled], object] | None = None
+    """Takes what the ledger must hold of it, instead of the usage writer: a batch stores it with the line's result."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A request that is over; ``reported`` by its engine, which keeps its record until that is acknowledged."""
+
+    host: str
+    engine_id: str
+    ended: Ended
+    reported: bool
 
 
 @dataclass(frozen=True)
