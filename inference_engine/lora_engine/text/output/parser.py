@@ -1,0 +1,267 @@
+"""From a model's text, as it arrives, to reasoning, text and tool calls."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from . import calls as readers
+from .calls import END, Calls, NotACallError, Reader
+from .formats import ReasoningTags, ToolFormat
+from .reasoning import ReasoningSplitter, possible_start
+
+
+@dataclass(slots=True)
+class CallDelta:
+    """New of the call ``index``: its ``id`` and ``name`` once, then its arguments' JSON text in pieces."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class Parsed:
+    text: str = ""
+    reasoning: str = ""
+    calls: list[CallDelta] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOutput:
+    """How the output of one request is read.
+
+    ``tools`` are the names that may be called; with none the text is not looked at. Where calls are ``certain``, by a
+    grammar, they are passed on while they are written; else each is held until it is known to be one, and is text if
+    it is none.
+    """
+
+    request_id: str
+    format: ToolFormat = ToolFormat.NONE
+    tools: frozenset[str] = frozenset()
+    certain: bool = False
+    single: bool = False
+    reasoning: ReasoningTags | None = None
+    reasoning_opened: bool = False
+
+    def choice(self, number: int) -> ChoiceParser:
+        return ChoiceParser(self, number)
+
+    @property
+    def reads_something(self) -> bool:
+        return bool(self.tools) or self.reasoning is not None
+
+
+def call_id(request_id: str, choice: int, index: int, format: ToolFormat) -> str:
+    """The same for the same place. Mistral's templates want nine letters and digits."""
+    digest = hashlib.sha256(f"{request_id} {choice} {index}".encode()).hexdigest()
+    return digest[:9] if format is ToolFormat.MISTRAL else f"call_{digest[:24]}"
+
+
+class ChoiceParser:
+    """Of one choice. ``feed`` its text in any pieces: what comes out, joined, is the same."""
+
+    def __init__(self, output: ChatOutput, number: int) -> None:
+        self._reasoning = None
+        if output.reasoning is not None:
+            self._reasoning = ReasoningSplitter(output.reasoning, inside=output.reasoning_opened)
+        self._calls = _CallFinder(output, number) if output.tools else None
+
+    @property
+    def has_calls(self) -> bool:
+        return self._calls is not None and self._calls.collected.count > 0
+
+    def feed(self, text: str) -> Parsed:
+        return self._read(text, end=False)
+
+    def finish(self, text: str = "") -> Parsed:
+        """The last text, and all that was held back."""
+        return self._read(text, end=True)
+
+    def _read(self, text: str, *, end: bool) -> Parsed:
+        reasoning = ""
+        if self._reasoning is not None:
+            reasoning, text = self._reasoning.feed(text)
+            if end:
+                more, rest = self._reasoning.finish()
+                reasoning, text = reasoning + more, text + rest
+        if self._calls is None:
+            return Parsed(text, reasoning)
+        text, found = self._calls.read(text, end=end)
+        return Parsed(text, reasoning, found)
+
+
+class _Collected:
+    """The calls that readers found; ``take`` gives what may be passed on."""
+
+    def __init__(self, output: ChatOutput, choice: int) -> None:
+        self._output, self._choice = output, choice
+        self._pending: list[CallDelta] = []
+        self._index = -1
+        self._name = ""
+        self._written: list[str] = []
+        self.count = 0  # passed on, or about to be
+        self.is_open = False  # the last of them is not complete
+
+    def name(self, name: str) -> None:
+        if name not in self._output.tools or (self._output.single and self.count):
+            raise NotACallError
+        self._name, self._written = name, []
+        if self._output.certain:
+            self.is_open = True
+            self._begin()
+
+    def arguments(self, piece: str) -> None:
+        if not self.is_open:
+            self._written.append(piece)
+        elif self._pending:
+            self._pending[-1].arguments += piece
+        else:
+            self._pending.append(CallDelta(self.count - 1, arguments=piece))
+
+    def end(self) -> None:
+        if not self.is_open:
+            arguments = "".join(self._written)
+            if not is_object(arguments):
+                raise NotACallError
+            self._begin().arguments = arguments
+        self.is_open = False
+
+    def take(self) -> list[CallDelta]:
+        taken, self._pending = self._pending, []
+        return taken
+
+    def _begin(self) -> CallDelta:
+        id = call_id(self._output.request_id, self._choice, self.count, self._output.format)
+        delta = CallDelta(self.count, id, self._name)
+        self.count += 1
+        self._pending.append(delta)
+        return delta
+
+
+def is_object(text: str) -> bool:
+    """Whether it is the JSON text of an object."""
+    try:
+        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Where a format's calls begin: after ``marker`` anywhere, or with ``first`` as the answer's first character.
+    The reader is sent that character too where it is a part of the call, ``first_counts``."""
+
+    reader: Callable[[Calls], Reader]
+    marker: str
+    first: str = ""
+    first_counts: bool = False
+
+
+_SECTIONS: dict[ToolFormat, _Section] = {
+    ToolFormat.HERMES: _Section(readers.hermes, "<tool_call>"),
+    ToolFormat.LLAMA_JSON: _Section(readers.llama_json, "<|python_tag|>", first="{", first_counts=True),
+    ToolFormat.LLAMA_PYTHONIC: _Section(readers.llama_pythonic, "<|python_start|>[", first="["),
+    ToolFormat.MISTRAL: _Section(readers.mistral, "[TOOL_CALLS]"),
+}
+
+
+class _CallFinder:
+    """White space before, between and after calls belongs to no text."""
+
+    def __init__(self, output: ChatOutput, choice: int) -> None:
+        self.collected = _Collected(output, choice)
+        self._section = _SECTIONS[output.format]
+        self._held = ""  # text that may yet turn out to be a call's beginning, or white space before one
+        self._has_text = False
+        self._reader: Reader | None = None
+        self._raw: list[str] = []  # what the reader was sent since the last call that it found
+
+    def read(self, text: str, *, end: bool) -> tuple[str, list[CallDelta]]:
+        out: list[str] = []
+        while text:
+            text = self._seek(text, out) if self._reader is None else self._send(self._reader, text, out)
+        if end:
+            self._end(out)
+        return "".join(out), self.collected.take()
+
+    def _seek(self, text: str, out: list[str]) -> str:
+        """Pass on what is certainly text. Returns what follows a section's beginning."""
+        held, self._held = self._held + text, ""
+        begins, ends = self._beginning(held)
+        if begins >= 0:
+            self._pass_on(held[:begins].rstrip(), out)
+            self._start(held[begins:ends])
+            return held[ends:]
+        certain = held[: possible_start(held, self._section.marker)].rstrip()
+        self._pass_on(certain, out)
+        self._held = held[len(certain) :]
+        return ""
+
+    def _beginning(self, held: str) -> tuple[int, int]:
+        """Of a section: where it begins and where its calls do. -1 if there is none."""
+        section = self._section
+        if section.first and not self._has_text and not self.collected.count:
+            blank = len(held) - len(held.lstrip())
+            if held.startswith(section.first, blank):
+                return blank, blank + len(section.first)
+        at = held.find(section.marker)
+        return at, at + len(section.marker)
+
+    def _start(self, beginning: str) -> None:
+        self._raw = [beginning]
+        self._reader = self._section.reader(self.collected)
+        next(self._reader)
+        if self._section.first_counts and beginning == self._section.first:
+            self._reader.send(beginning)
+
+    def _send(self, reader: Reader, text: str, out: list[str]) -> str:
+        """Returns what follows the section."""
+        for at, character in enumerate(text):
+            self._raw.append(character)
+            count = self.collected.count
+            try:
+                reader.send(character)
+            except StopIteration:
+                self._reader = None
+                return text[at + 1 :]
+            except NotACallError:
+                return self._give_back(out) + text[at + 1 :]
+            if self.collected.count != count:
+                self._raw.clear()
+        return ""
+
+    def _give_back(self, out: list[str]) -> str:
+        """What looked like a call is text; its last characters may begin another section."""
+        raw, self._raw, self._reader = "".join(self._raw), [], None
+        if self.collected.is_open:  # its beginning was passed on: this is its rest
+            self.collected.is_open = False
+            return ""
+        text = raw[: 1 + possible_start(raw[1:], self._section.marker)]
+        self._pass_on(text, out)
+        return raw[len(text) :]
+
+    def _end(self, out: list[str]) -> None:
+        if self._reader is not None:
+            try:
+                self._reader.send(END)
+                raise NotACallError  # it wants more
+            except StopIteration:
+                self._reader = None
+            except NotACallError:
+                self._held = self._give_back(out)
+        if self._held.strip() or not self.collected.count:
+            self._pass_on(self._held, out)
+        self._held = ""
+
+    def _pass_on(self, text: str, out: list[str]) -> None:
+        if text:
+            self._has_text = self._has_text or not text.isspace()
+            out.append(text)
