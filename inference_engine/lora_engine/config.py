@@ -18,6 +18,8 @@ class EngineConfig:
     listen: str = "unix:/tmp/lora-engine.sock"
     data_dir: Path = Path("var/engine")
     model_name: str = ""  # "" = the model folder's own name
+    tool_format: str = "auto"  # how the model writes tool calls; "auto" = as its chat template shows
+    reasoning_format: str = "auto"  # how it writes its reasoning
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too

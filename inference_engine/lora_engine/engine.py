@@ -435,7 +435,11 @@ class Engine:
     def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
         sampling = request.sampling
         return IncrementalDetokenizer(
-            self.tokenizer, sampling.stop, sampling.include_stop, continues_text=request.continues_text
+            self.tokenizer,
+            sampling.stop,
+            sampling.include_stop,
+            continues_text=request.continues_text,
+            shown=request.shown_special_ids,
         )
 
 

@@ -136,7 +136,7 @@ class GenerationRequest:
     ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``
     says that the output continues the prompt's own text (a completion, not a chat turn), so that
     a leading space belongs to it. ``grammar`` is what the answer is held to, compiled by the
-    engine's ``grammars``.
+    engine's ``grammars``. ``shown_special_ids`` are special tokens that show in the text.
 
     With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
@@ -153,6 +153,7 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     most_prompt_logprobs: int = 0
     grammar: Grammar | None = None
+    shown_special_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1583,6 +1583,17 @@ export interface components {
             /** @description Like https://app.example.org, without a path. None by default. */
             origins: string[];
         };
+        AnsweredFunction: {
+            /** @description A JSON object as text. */
+            arguments: string;
+            name: string;
+        };
+        AnsweredToolCall: {
+            function: components["schemas"]["AnsweredFunction"];
+            id: string;
+            /** @enum {string} */
+            type: "function";
+        };
         /**
          * @description * `chat.completions` - Chat
          *     * `completions` - Completions
@@ -1627,11 +1638,15 @@ export interface components {
         };
         AssistantMessage: {
             annotations: unknown[];
-            content: string;
+            content: string | null;
+            /** @description Not there without reasoning. */
+            reasoning_content?: string | null;
             /** @enum {unknown|null} */
             refusal: null;
             /** @enum {string} */
             role: "assistant";
+            /** @description Not there without calls. */
+            tool_calls?: components["schemas"]["AnsweredToolCall"][] | null;
         };
         /**
          * @description Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
@@ -1705,6 +1720,11 @@ export interface components {
          * @enum {string}
          */
         Cadence: "week" | "month";
+        CalledFunction: {
+            /** @description A JSON object as text. */
+            arguments: string;
+            name: string;
+        };
         /** @description How a canary does beside the alias's own version. Null without a canary. */
         CanaryComparison: {
             canary: components["schemas"]["VersionStats"] | null;
@@ -1748,12 +1768,16 @@ export interface components {
         };
         ChatCompletionChoice: {
             /** @enum {string} */
-            finish_reason: "stop" | "length";
+            finish_reason: "stop" | "length" | "tool_calls";
             index: number;
             logprobs: components["schemas"]["ChatLogprobs"] | null;
             message: components["schemas"]["AssistantMessage"];
         };
         ChatCompletionRequest: {
+            /** @description Further variables of the model's chat template. */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
             frequency_penalty?: number | null;
             guided_choice?: string[] | null;
             guided_grammar?: string | null;
@@ -1774,12 +1798,13 @@ export interface components {
             min_p?: number | null;
             model: string;
             n?: number | null;
-            /** @description Accepted, without effect. */
-            parallel_tool_calls?: unknown;
+            parallel_tool_calls?: boolean | null;
             presence_penalty?: number | null;
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             prompt_logprobs?: number | null;
+            /** @enum {string|null} */
+            reasoning_effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             /** @description Accepted, without effect. */
@@ -1794,6 +1819,8 @@ export interface components {
             stream_options?: components["schemas"]["StreamOptions"] | null;
             structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
+            tool_choice?: (("none" | "auto" | "required") | components["schemas"]["NamedToolChoice"]) | null;
+            tools?: components["schemas"]["FunctionTool"][] | null;
             top_k?: number | null;
             top_logprobs?: number | null;
             top_p?: number | null;
@@ -1821,20 +1848,29 @@ export interface components {
             /** @enum {unknown|null} */
             refusal: null;
         };
-        /** @description A message of text. The fields that SDKs add to an assistant's message are taken when they are empty. */
+        /**
+         * @description A message of text, of tool calls, or of a tool's result. The fields that SDKs add to an assistant's message are
+         *     taken when they are empty.
+         */
         ChatMessage: {
             annotations?: unknown[] | null;
             /** @enum {unknown|null} */
             audio?: null;
-            content: string | components["schemas"]["ContentPartText"][];
+            /** @description Needed, but in an assistant's message with tool calls. */
+            content?: (string | components["schemas"]["ContentPartText"][]) | null;
             /** @enum {unknown|null} */
             function_call?: null;
             name?: string | null;
+            /** @description Of role assistant. */
+            reasoning_content?: string | null;
             /** @enum {unknown|null} */
             refusal?: null;
             /** @enum {string} */
-            role: "system" | "developer" | "user" | "assistant";
-            tool_calls?: unknown[] | null;
+            role: "system" | "developer" | "user" | "assistant" | "tool";
+            /** @description Of role tool: which call this is the result of. */
+            tool_call_id?: string | null;
+            /** @description Of role assistant. */
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
         CompletionChoice: {
             /** @enum {string} */
@@ -1876,8 +1912,6 @@ export interface components {
             min_p?: number | null;
             model: string;
             n?: number | null;
-            /** @description Accepted, without effect. */
-            parallel_tool_calls?: unknown;
             presence_penalty?: number | null;
             prompt: string | string[] | number[] | number[][];
             /** @description Accepted, without effect. */
@@ -2109,6 +2143,21 @@ export interface components {
         ForgotPasswordRequest: {
             /** Format: email */
             email: string;
+        };
+        FunctionDefinition: {
+            description?: string | null;
+            name: string;
+            /** @description A JSON Schema of the arguments. */
+            parameters?: {
+                [key: string]: unknown;
+            } | null;
+            /** @description Calls follow the schema exactly. */
+            strict?: boolean | null;
+        };
+        FunctionTool: {
+            function: components["schemas"]["FunctionDefinition"];
+            /** @enum {string} */
+            type: "function";
         };
         /**
          * @description * `day` - Day
@@ -2392,6 +2441,9 @@ export interface components {
             /** @enum {string} */
             object: "list";
         };
+        NamedFunction: {
+            name: string;
+        };
         /** @description Without ``strict``, keywords that cannot be enforced are left out; with it, they are refused. */
         NamedSchema: {
             description?: string | null;
@@ -2400,6 +2452,11 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             strict?: boolean | null;
+        };
+        NamedToolChoice: {
+            function: components["schemas"]["NamedFunction"];
+            /** @enum {string} */
+            type: "function";
         };
         NewApiKeyRequest: {
             /** Format: date-time */
@@ -3188,6 +3245,17 @@ export interface components {
             logprob: number;
             token: string;
             top_logprobs: components["schemas"]["TopLogprob"][];
+        };
+        /** @description A call that the assistant made, as an answer gave it. ``index`` is what streams add. */
+        ToolCall: {
+            function: components["schemas"]["CalledFunction"];
+            id: string;
+            index?: number | null;
+            /**
+             * @description By default function.
+             * @enum {string}
+             */
+            type?: "function";
         };
         TopAdapter: {
             /** @description Null = the base model. */

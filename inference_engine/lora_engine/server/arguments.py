@@ -11,6 +11,7 @@ from typing import get_type_hints
 
 from lora_engine import __version__
 from lora_engine.config import EngineConfig
+from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
 _HELP = {
@@ -18,6 +19,8 @@ _HELP = {
     "listen": "unix:/path.sock, or host:port (for other machines with a host token and TLS)",
     "data_dir": "folder for the disk tier of adapters and the usage journal",
     "model_name": "name that clients see; the folder's name if empty",
+    "tool_format": "how the model writes tool calls; auto follows its chat template",
+    "reasoning_format": "how the model marks its reasoning; auto follows its chat template",
     "device": "cpu, cuda or cuda:N",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
@@ -62,6 +65,7 @@ _HELP = {
     "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
+_CHOICES = {"tool_format": [str(name) for name in TOOL_FORMATS], "reasoning_format": list(REASONING_SETTINGS)}
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
     | {"adapter_price", "fair_slack", "starvation_s", "tenant_max_running"}
@@ -102,7 +106,9 @@ def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) ->
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default, help=text)
         return
     convert = kind if kind in (str, int, float) else Path
-    if field.default is MISSING:
+    if field.name in _CHOICES:
+        parser.add_argument(flag, choices=_CHOICES[field.name], default=field.default, help=text)
+    elif field.default is MISSING:
         parser.add_argument(flag, type=convert, required=True, default=argparse.SUPPRESS, help=text)
     elif field.name == "host_token":
         # A secret from the environment does not belong into --help.

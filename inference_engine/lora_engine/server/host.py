@@ -9,7 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.download import Artifact
@@ -26,9 +26,11 @@ from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport
 from lora_engine.structured import Grammars
-from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.text import Tokenizer
+from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
 
+from .chat import ChatFormat, read_into
 from .engine_loop import EngineLike, EngineLoop
 from .journal import UsageJournal
 from .metrics import HostMetrics
@@ -65,6 +67,18 @@ class Live:
     is_in_engine: bool = False
     is_aborted: bool = False
     prompt: pb.PromptDescription | None = None  # goes out with its first delta
+    output: ChatOutput | None = None
+    parsers: dict[int, ChoiceParser] = field(default_factory=dict)
+
+    def read(self, message: pb.Delta) -> None:
+        """Split a delta's text into reasoning, text and tool calls, if the answer is one to be read."""
+        if self.output is None:
+            return
+        parser = self.parsers.get(message.choice)
+        if parser is None:
+            parser = self.parsers[message.choice] = self.output.choice(message.choice)
+        parsed = parser.finish(message.text) if message.finish_reason else parser.feed(message.text)
+        read_into(message, parsed, has_calls=parser.has_calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +102,7 @@ class EngineHost:
         self,
         engine: EngineLike,
         tokenizer: Tokenizer,
-        template: ChatTemplate,
+        chat_format: ChatFormat,
         tiers: AdapterTiers,
         journal: UsageJournal,
         description: pb.EngineDescription,
@@ -100,7 +114,7 @@ class EngineHost:
         self.metrics = HostMetrics()
         self.draining = False
         self._tokenizer = tokenizer
-        self._template = template
+        self._chat_format = chat_format
         self._tiers = tiers
         self._grammars = grammars
         self._live: dict[str, Live] = {}
@@ -235,7 +249,7 @@ class EngineHost:
     def _translate(self, live: Live) -> GenerationRequest | RequestError:
         submit = live.submit
         try:
-            request = generation_request(submit, self._tokenizer, self._template, self._grammars)
+            request, live.output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
             if submit.describe_prompt:
                 live.prompt = prompt_description(request, self._tokenizer)
             return request
@@ -285,6 +299,7 @@ class EngineHost:
                 if live.prompt is not None:
                     message.prompt.CopyFrom(live.prompt)
                     live.prompt = None
+                live.read(message)
                 live.session.add_delta(output.step, message)
         if tokens:
             self._generated.append((time.monotonic(), tokens))

@@ -31,6 +31,7 @@ from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
 from . import arguments, logs
+from .chat import ChatFormat
 from .host import EngineHost
 from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, StartupError, bind, make_server, socket_path
@@ -162,10 +163,14 @@ def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
     tiers = _build_tiers(config, loaded)
     engine = Engine(config, tiers, loaded)
     template = ChatTemplate.load(config.model)
+    chat_format = ChatFormat(
+        template, loaded.tokenizer, tool_format=config.tool_format, reasoning_format=config.reasoning_format
+    )
+    log.info("tool calls are read as %s", chat_format.tools, extra={"reasoning": chat_format.reasoning is not None})
     return EngineHost(
         engine,
         loaded.tokenizer,
-        template,
+        chat_format,
         tiers,
         UsageJournal(config.data_dir / "usage.sqlite3"),
         describe(engine, config, template),

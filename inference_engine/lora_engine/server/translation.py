@@ -20,8 +20,11 @@ from lora_engine.request import (
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.scheduler_stats import TenantShare, WaitingRequest
 from lora_engine.structured import Grammar, Grammars
-from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.text import Tokenizer
+from lora_engine.text.output import ChatOutput
 from lora_engine.wire import engine_pb2 as pb
+
+from .chat import ChatFormat, Prompt, chat_size
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1000
@@ -33,18 +36,20 @@ _USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage))
 def prompt_size(submit: pb.Submit) -> int:
     """Characters or tokens of the prompt: how long preparing it may take."""
     if submit.HasField("chat"):
-        return sum(len(message.content) for message in submit.chat.messages)
+        return chat_size(submit.chat)
     return len(submit.text) + len(submit.token_ids.ids)
 
 
 def generation_request(
-    submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate, grammars: Grammars
-) -> GenerationRequest:
-    """Tokenise, compile and translate. Raises ``RequestError``."""
-    return GenerationRequest(
+    submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat, grammars: Grammars
+) -> tuple[GenerationRequest, ChatOutput | None]:
+    """Tokenise, compile and translate; and how the answer is read. Raises ``RequestError``."""
+    prompt = _prompt(submit, tokenizer, chat_format)
+    request = GenerationRequest(
         request_id=submit.request_id,
-        prompt_token_ids=_prompt(submit, tokenizer, template),
+        prompt_token_ids=prompt.token_ids,
         continues_text=submit.WhichOneof("prompt") != "chat",
+        shown_special_ids=prompt.shown_special_ids,
         sampling=_sampling(submit.sampling),
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
@@ -54,6 +59,7 @@ def generation_request(
         prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         most_prompt_logprobs=submit.most_prompt_logprobs,
     )
+    return request, prompt.output
 
 
 def prompt_description(request: GenerationRequest, tokenizer: Tokenizer) -> pb.PromptDescription:
@@ -105,22 +111,19 @@ def _slo(wire: pb.Slo) -> Slo:
     )
 
 
-def _prompt(submit: pb.Submit, tokenizer: Tokenizer, template: ChatTemplate) -> list[int]:
+def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> Prompt:
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
-        text = template.render([_message(message) for message in submit.chat.messages])
-        return tokenizer.encode(text, add_special_tokens=False)
+        text = chat_format.prompt(submit.chat)
+        output = chat_format.output(submit.request_id, submit.chat, text)
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        return Prompt(ids, output if output.reads_something else None, chat_format.shown_ids(output))
     if kind == "text":
-        return tokenizer.encode(submit.text, add_special_tokens=True)
+        return Prompt(tokenizer.encode(submit.text, add_special_tokens=True))
     if kind == "token_ids":
-        return list(submit.token_ids.ids)
+        return Prompt(list(submit.token_ids.ids))
     message = "The request has no prompt."
     raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
-
-
-def _message(message: pb.ChatMessage) -> dict[str, str]:
-    named = {"name": message.name} if message.name else {}
-    return {"role": message.role, "content": message.content, **named}
 
 
 def _sampling(wire: pb.Sampling) -> SamplingParams:

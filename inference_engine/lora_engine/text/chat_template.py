@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -22,38 +23,78 @@ from .model_files import TokenizerError, read_json, special_tokens
 Message = dict[str, Any]
 
 
-class ChatTemplate:
-    """Messages in, prompt text in. Encode the result without adding special tokens: it holds them."""
+# What a template is given besides the messages. Further variables come from a request and may be none of these.
+RESERVED = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "raise_exception",
+     "strftime_now", "reasoning_effort"}
+)  # fmt: skip
 
-    def __init__(self, source: str | None, special: dict[str, str]) -> None:
+
+class ChatTemplate:
+    """Messages in, prompt text in. Encode the result without adding special tokens: it holds them.
+
+    A model may come with a second template for requests with tools; ``source`` is all their text.
+    """
+
+    def __init__(self, source: str | None, special: dict[str, str], *, tool_source: str | None = None) -> None:
         self._special = special
-        self._template = None if source is None else _compile(source)
-        self.digest = "" if source is None else "sha256:" + hashlib.sha256(source.encode()).hexdigest()
+        self._template = None if source is None else _Template(source)
+        self._tool_template = self._template if tool_source is None else _Template(tool_source)
+        self.source = "\n".join(text for text in (source, tool_source) if text is not None)
+        self.digest = "sha256:" + hashlib.sha256(self.source.encode()).hexdigest() if self._template else ""
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:
-        """Read ``chat_template.jinja``, or the template in ``tokenizer_config.json``; a model may have neither.
+        """Read ``chat_template.jinja``, or the templates in ``tokenizer_config.json``; a model may have none.
 
         Raises ``TokenizerError`` if there is one that cannot be used.
         """
-        return cls(_find_source(folder), special_tokens(folder))
+        source, tool_source = _find_sources(folder)
+        return cls(source, special_tokens(folder), tool_source=tool_source)
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **extra: Any) -> str:
-        """The prompt for ``messages`` (``role``, ``content``, …).
+    @property
+    def takes_tools(self) -> bool:
+        return self._tool_template is not None and "tools" in self._tool_template.variables
 
-        Raises ``RequestError`` if the model has no template, or if the messages do not fit it.
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] | None = None,
+        add_generation_prompt: bool = True,
+        reasoning_effort: str = "",
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """The prompt for ``messages`` (``role``, ``content``, …) and ``tools``, as OpenAI's API writes both.
+
+        ``variables`` are further ones of the template's own. Raises ``RequestError`` if the model has no template, or
+        if what is asked does not fit it.
         """
-        if self._template is None:
+        if self._template is None or self._tool_template is None:
             raise RequestError(
                 "chat_template_missing",
                 "This model has no chat template, so it cannot take messages.",
                 "Send a prompt to /v1/completions, or add chat_template.jinja to the model's folder.",
                 param="messages",
             )
-        context = {"messages": list(messages), "add_generation_prompt": add_generation_prompt, "tools": None,
-                   "documents": None}  # fmt: skip
+        with_tools = bool(tools) or any(_is_about_tools(message) for message in messages)
+        if with_tools and not self.takes_tools:
+            raise RequestError(
+                "tools_not_supported",
+                "This model's chat template has no place for tools.",
+                "Leave tools and tool messages out, or serve a model whose chat template takes tools.",
+                param="tools" if tools else "messages",
+            )
+        template = self._tool_template if with_tools else self._template
+        context: dict[str, Any] = {
+            "messages": list(messages),
+            "tools": list(tools) if tools else None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        context |= self._further(template, variables) | _effort(template, reasoning_effort, variables)
         try:
-            return self._template.render(**self._special, **context, **extra)
+            return template.compiled.render(**self._special, **context)
         except Exception as error:
             # Templates fail in any way Python can: on purpose, on missing keys, on wrong types.
             raise RequestError(
@@ -64,22 +105,72 @@ class ChatTemplate:
                 param="messages",
             ) from error
 
+    def _further(self, template: _Template, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The request's own variables: only those that the template reads, and none that is set already."""
+        for name in variables:
+            if name in RESERVED or name in self._special:
+                raise _invalid_variable(name, "is set by the request itself")
+            if name not in template.variables:
+                raise _invalid_variable(name, "is not read by this model's chat template")
+        return dict(variables)
 
-def _find_source(folder: Path) -> str | None:
+
+class _Template:
+    """A compiled template and the names that it reads."""
+
+    def __init__(self, source: str) -> None:
+        self.compiled = _compile(source)
+        self.variables = meta.find_undeclared_variables(self.compiled.environment.parse(source))
+
+
+def _is_about_tools(message: Message) -> bool:
+    return isinstance(message, Mapping) and (message.get("role") == "tool" or bool(message.get("tool_calls")))
+
+
+def _effort(template: _Template, effort: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """How much the model shall reason. Templates that know only whether it does are told that."""
+    if not effort:
+        return {}
+    if "reasoning_effort" in template.variables:
+        return {"reasoning_effort": effort}
+    if "enable_thinking" in template.variables:
+        return {} if "enable_thinking" in variables else {"enable_thinking": effort != "none"}
+    if effort == "none":
+        return {}
+    raise RequestError(
+        "unsupported_parameter",
+        "Unsupported parameter: 'reasoning_effort' is not supported with this model: its chat template reads none.",
+        "Leave 'reasoning_effort' out.",
+        param="reasoning_effort",
+    )
+
+
+def _invalid_variable(name: str, what: str) -> RequestError:
+    return RequestError(
+        "invalid_value",
+        f"Invalid value for 'chat_template_kwargs': '{name[:80]}' {what}.",
+        "Send only variables that the model's chat template reads besides messages and tools.",
+        param="chat_template_kwargs",
+    )
+
+
+def _find_sources(folder: Path) -> tuple[str | None, str | None]:
+    """The template, and the one for requests with tools if that is another."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8"), None
     value = read_json(folder / "tokenizer_config.json").get("chat_template")
     if value is None or isinstance(value, str):
-        return value
+        return value, None
     try:
         named: dict[str, str] = {item["name"]: item["template"] for item in value}
-        return named["default"] if "default" in named or len(named) != 1 else next(iter(named.values()))
+        source = named["default"] if "default" in named or len(named) != 1 else next(iter(named.values()))
     except (TypeError, KeyError):
         raise TokenizerError(
             f"chat_template in {folder / 'tokenizer_config.json'} has no template named default; write the one to "
             "use to chat_template.jinja."
         ) from None
+    return source, named.get("tool_use") if "default" in named else None
 
 
 def _compile(source: str) -> jinja2.Template:

@@ -18,7 +18,7 @@ class IncrementalDetokenizer:
     strings only, not on how much came before.
 
     With ``continues_text`` the leading space that SentencePiece decoders drop is kept, as a
-    continuation of a prompt needs it.
+    continuation of a prompt needs it. Special tokens are left out, but for those in ``shown``.
     """
 
     def __init__(
@@ -28,11 +28,13 @@ class IncrementalDetokenizer:
         include_stop: bool = False,
         *,
         continues_text: bool = False,
+        shown: frozenset[int] = frozenset(),
     ) -> None:
         self._tokenizer = tokenizer
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
         self._include_stop = include_stop
+        self._shown = shown
         self._decoder = _utf8("replace")
         self._strip = 0 if continues_text else tokenizer.rules.strip_left
         self._bare = tokenizer.rules.bare_first and not continues_text
@@ -41,7 +43,7 @@ class IncrementalDetokenizer:
 
     def append(self, token_id: int) -> str:
         """The new text that this token makes safe to send; "" once ``stopped``."""
-        if self.stopped is not None or self._tokenizer.is_special(token_id):
+        if self.stopped is not None or (self._tokenizer.is_special(token_id) and token_id not in self._shown):
             return ""
         text = self._decoder.decode(self._bytes(token_id))
         return self._release(text) if text else ""

@@ -75,6 +75,11 @@ class Tokenizer:
         """Whether the token steers the model and never shows in text."""
         return token_id in self._special_ids
 
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token of that name; None if there is none, or if it is no special one."""
+        found = self._id_of(text)
+        return found if found in self._special_ids else None
+
     def _id_of(self, token: str | None) -> int | None:
         found: int | None = None if token is None else self._fast.token_to_id(token)
         return found

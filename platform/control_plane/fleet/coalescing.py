@@ -7,6 +7,7 @@ reads slowly makes only its own chunks longer; one that stops reading is given u
 
 import asyncio
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from control_plane.fleet.errors import HostError, client_too_slow
@@ -40,6 +41,16 @@ class Chunk:
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
     prompt: pb.PromptDescription | None = None
     prompt_logprobs: list[pb.PromptLogprobs] = field(default_factory=list)
+    reasoning: str = ""
+    tool_calls: list[pb.ToolCallDelta] = field(default_factory=list)
+
+    def add_tool_calls(self, deltas: Iterable[pb.ToolCallDelta]) -> None:
+        """What goes on with the last call joins it."""
+        for delta in deltas:
+            if self.tool_calls and self.tool_calls[-1].index == delta.index:
+                self.tool_calls[-1].arguments += delta.arguments
+            else:
+                self.tool_calls.append(delta)
 
 
 class RequestBuffer:
@@ -89,6 +100,12 @@ class RequestBuffer:
         if delta.logprobs:
             chunk.logprobs.extend(delta.logprobs)
             self._bytes += sum(entry.ByteSize() for entry in delta.logprobs)
+        if delta.reasoning:
+            chunk.reasoning += delta.reasoning
+            self._bytes += len(delta.reasoning)
+        if delta.tool_calls:
+            chunk.add_tool_calls(delta.tool_calls)
+            self._bytes += sum(call.ByteSize() for call in delta.tool_calls)
         if not delta.num_tokens:
             _add_prompt(chunk, delta)
         elif delta.HasField("prompt"):

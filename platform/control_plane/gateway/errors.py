@@ -26,6 +26,8 @@ _STATUS = {
     "invalid_request": 400,
     "invalid_value": 400,
     "too_large_for_host": 400,
+    "tools_not_supported": 400,
+    "unsupported_parameter": 400,
     "client_too_slow": 408,
     "adapter_overflow": 422,
     "constraint_too_complex": 422,

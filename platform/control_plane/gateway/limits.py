@@ -63,7 +63,18 @@ def _prompt_tokens(submit: pb.Submit) -> int:
         return len(submit.token_ids.ids)
     if kind == "text":
         return _estimate(submit.text)
-    return sum(_estimate(message.content) + TOKENS_PER_MESSAGE for message in submit.chat.messages)
+    return _chat_tokens(submit.chat)
+
+
+def _chat_tokens(chat: pb.Chat) -> int:
+    """Messages, and the tools that the model is told of."""
+    messages = sum(_message_tokens(message) + TOKENS_PER_MESSAGE for message in chat.messages)
+    return messages + sum(_estimate(tool.name + tool.description + tool.parameters) for tool in chat.tools)
+
+
+def _message_tokens(message: pb.ChatMessage) -> int:
+    calls = "".join(call.name + call.arguments for call in message.tool_calls)
+    return _estimate(message.content + message.reasoning + calls)
 
 
 def _estimate(text: str) -> int:

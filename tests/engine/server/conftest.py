@@ -38,6 +38,7 @@ from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport, Reason, TenantShare, WaitingRequest
+from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
@@ -166,10 +167,11 @@ def config(tmp_path) -> EngineConfig:
 async def host(tmp_path, engine, config) -> AsyncIterator[EngineHost]:
     """Listens on ``config.listen`` until the test ends."""
     save_tokenizer(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
     host = EngineHost(
         engine,
-        Tokenizer.load(tmp_path),
-        ChatTemplate(TEMPLATE, {}),
+        tokenizer,
+        ChatFormat(ChatTemplate(TEMPLATE, {}), tokenizer),
         make_tiers(tmp_path),
         UsageJournal(config.data_dir / "usage.sqlite3"),
         pb.EngineDescription(base_model="letters"),

@@ -82,3 +82,51 @@ def test_messages_that_do_not_fit(messages):
 def test_the_sandbox_holds(source):
     with pytest.raises(RequestError):
         ChatTemplate(source, {}).render(MESSAGES)
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+TOOLED = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def test_tools_reach_the_template():
+    assert ChatTemplate(TOOLED, {}).render(MESSAGES, tools=[TOOL]).startswith('[{"type": "function"')
+    named = ChatTemplate("plain", {}, tool_source=TOOLED)
+    assert named.render(MESSAGES) == "plain"
+    assert named.render([{"role": "tool", "content": "12", "tool_call_id": "x"}]) == "12"
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "param"),
+    [
+        (MESSAGES, [TOOL], "tools"),
+        ([{"role": "tool", "content": ""}], [], "messages"),
+        ([{"role": "assistant", "content": "", "tool_calls": [1]}], [], "messages"),
+    ],
+)
+def test_a_template_without_tools_says_so(messages, tools, param):
+    with pytest.raises(RequestError) as caught:
+        ChatTemplate("{{ messages }}", {}).render(messages, tools=tools)
+    assert (caught.value.code, caught.value.param) == ("tools_not_supported", param)
+
+
+def test_variables_of_a_request_reach_the_template():
+    template = ChatTemplate(
+        "{{ enable_thinking }}{{ bos_token }}{% set own = 1 %}{{ strftime_now('%Y')[:0] }}", {"bos_token": "<s>"}
+    )
+    assert template.render(MESSAGES, variables={"enable_thinking": False}) == "False<s>"
+    for name in ("messages", "tools", "bos_token", "own", "strftime_now", "raise_exception", "loop", "nowhere"):
+        with pytest.raises(RequestError) as caught:
+            template.render(MESSAGES, variables={name: []})
+        assert caught.value.param == "chat_template_kwargs"
+
+
+def test_reasoning_effort_reaches_the_template():
+    assert ChatTemplate("{{ reasoning_effort }}", {}).render(MESSAGES, reasoning_effort="low") == "low"
+    switch = ChatTemplate("{{ enable_thinking }}", {})
+    assert switch.render(MESSAGES, reasoning_effort="none") == "False"
+    assert switch.render(MESSAGES, reasoning_effort="high") == "True"
+    assert switch.render(MESSAGES, reasoning_effort="high", variables={"enable_thinking": False}) == "False"
+    assert ChatTemplate("x", {}).render(MESSAGES, reasoning_effort="none") == "x"
+    with pytest.raises(RequestError) as caught:
+        ChatTemplate("x", {}).render(MESSAGES, reasoning_effort="low")
+    assert caught.value.param == "reasoning_effort"

@@ -19,6 +19,9 @@ from typing import Any, TypeVar
 
 import grpc
 
+from lora_engine.server.chat import read_into
+from lora_engine.text.output import ChatOutput, ChoiceParser, ToolFormat
+from lora_engine.text.output.formats import REASONING_FORMATS
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 from lorikeet_testing import script
@@ -69,6 +72,21 @@ class Running:
     first_token: float = 0.0
     emitted: int = 0
     aborted: bool = False
+    parsers: dict[int, ChoiceParser] = field(default_factory=dict)  # of choices in which calls or reasoning are read
+
+    def __post_init__(self) -> None:
+        """As a model of Hermes' format would, which reasons between ``<think>`` tags."""
+        chat = self.submit.chat
+        if chat.tools or "<think>" in script.prompt_text(self.submit):
+            names = frozenset() if chat.tool_choice.mode == pb.ToolChoice.NONE else {tool.name for tool in chat.tools}
+            output = ChatOutput(
+                self.submit.request_id,
+                ToolFormat.HERMES,
+                frozenset(names),
+                single=chat.single_tool_call,
+                reasoning=REASONING_FORMATS["think"],
+            )
+            self.parsers = {choice: output.choice(choice) for choice in range(len(self.plans))}
 
     @property
     def request_id(self) -> str:
@@ -410,6 +428,10 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                     num_tokens=0 if request.submit.prompt_only else 1,
                     finish_reason=plan.finish_reason if last else "",
                 )
+                if choice in request.parsers:
+                    parser = request.parsers[choice]
+                    parsed = parser.finish(delta.text) if last else parser.feed(delta.text)
+                    read_into(delta, parsed, has_calls=parser.has_calls)
                 if request.submit.echo_token_ids:
                     delta.token_ids.append(len(piece))
                 if sampling.logprobs:

@@ -6,12 +6,27 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
+from control_plane.gateway.openai.tools import (
+    MOST_CALLS,
+    MOST_TOOLS,
+    CallId,
+    FunctionTool,
+    ToolCall,
+    ToolChoice,
+    check_tools,
+    choice_wire,
+)
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048
 MOST_PARTS = 1024
+MOST_TEMPLATE_KWARGS = 64
+MOST_TEMPLATE_CHARS = 1 << 14
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ContentPartText(BaseModel):
@@ -22,18 +37,25 @@ class ContentPartText(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """A message of text. The fields that SDKs add to an assistant's message are taken when they are empty."""
+    """A message of text, of tool calls, or of a tool's result. The fields that SDKs add to an assistant's message are
+    taken when they are empty."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[ContentPartText], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: (
+        str | Annotated[list[ContentPartText], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)] | None
+    ) = Field(default=None, description="Needed, but in an assistant's message with tool calls.")
     name: str | None = Field(default=None, max_length=256)
     refusal: None = None
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
     function_call: None = None
-    tool_calls: list[Any] | None = Field(default=None, max_length=0)
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_CALLS, fail_fast=True)] | None = Field(
+        default=None, description="Of role assistant."
+    )
+    tool_call_id: CallId | None = Field(default=None, description="Of role tool: which call this is the result of.")
+    reasoning_content: str | None = Field(default=None, description="Of role assistant.")
 
     @field_validator("content", mode="before")
     @classmethod
@@ -46,19 +68,39 @@ class ChatMessage(BaseModel):
 
     @field_validator("role", mode="before")
     @classmethod
-    def _no_tools(cls, value: object) -> object:
-        if value in ("tool", "function"):
-            raise ValueError("tool messages are not supported")
+    def _no_function_role(cls, value: object) -> object:
+        if value == "function":
+            raise ValueError('the role "function" is not supported; send tool results with the role "tool"')
         return value
+
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> Self:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"tool_calls belong to the assistant's messages, not to those of role {self.role}")
+        if self.reasoning_content and self.role != "assistant":
+            raise ValueError(f"reasoning_content belongs to the assistant's messages, not to those of role {self.role}")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError("messages of role tool, and only they, need a tool_call_id")
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is missing")
+        return self
 
     @property
     def text(self) -> str:
+        if self.content is None:
+            return ""
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
     def wire(self) -> pb.ChatMessage:
-        # Chat templates know the older name of the same role.
-        role = "system" if self.role == "developer" else self.role
-        return pb.ChatMessage(role=role, content=self.text, name=self.name or "")
+        return pb.ChatMessage(
+            # Chat templates know the older name of the same role.
+            role="system" if self.role == "developer" else self.role,
+            content=self.text,
+            name=self.name or "",
+            tool_calls=[call.wire() for call in self.tool_calls or ()],
+            tool_call_id=self.tool_call_id or "",
+            reasoning=self.reasoning_content or "",
+        )
 
 
 class ChatCompletionRequest(Parameters):
@@ -68,6 +110,27 @@ class ChatCompletionRequest(Parameters):
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    tools: Annotated[list[FunctionTool], Field(fail_fast=True)] | None = Field(default=None, max_length=MOST_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default=None, max_length=MOST_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
+    )
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value and (size := len(encode(value))) > MOST_TEMPLATE_CHARS:
+            raise ValueError(f"it is {size} characters long; {MOST_TEMPLATE_CHARS} is the most")
+        return value
+
+    @model_validator(mode="after")
+    def _tools_agree(self) -> Self:
+        check_tools(self.tools or [], self.tool_choice)
+        if self.tools and self.tool_choice != "none" and self.asked_constraint is not None:
+            raise ValueError(f"{self.asked_constraint.param} and tools are not served together yet; send one of them")
+        return self
 
     @model_validator(mode="after")
     def _top_logprobs_need_logprobs(self) -> Self:
@@ -88,5 +151,17 @@ class ChatCompletionRequest(Parameters):
         limit = self.max_completion_tokens or self.max_tokens or 0
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         submit = self.submit(sampling)
-        submit.chat.CopyFrom(pb.Chat(messages=[message.wire() for message in self.messages]))
+        submit.chat.CopyFrom(self._chat())
         return [submit]
+
+    def _chat(self) -> pb.Chat:
+        chat = pb.Chat(
+            messages=[message.wire() for message in self.messages], reasoning_effort=self.reasoning_effort or ""
+        )
+        if self.tools:
+            chat.tools.extend(tool.wire() for tool in self.tools)
+            chat.tool_choice.CopyFrom(choice_wire(self.tool_choice))
+            chat.single_tool_call = self.parallel_tool_calls is False
+        if self.chat_template_kwargs:
+            chat.template_kwargs = encode(self.chat_template_kwargs)
+        return chat

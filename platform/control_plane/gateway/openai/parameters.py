@@ -16,9 +16,7 @@ from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
 
 # Accepted and without effect here, as they have none on the text.
-HARMLESS = frozenset(
-    {"user", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier", "prompt_cache_key"}
-)
+HARMLESS = frozenset({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"})
 # Known to OpenAI and not served: refused unless they carry a value that asks for nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -27,6 +25,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
     "modalities": (["text"],),
     "moderation": (),
+    "parallel_tool_calls": (True, False),
     "prediction": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
@@ -37,6 +36,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
+# What took the place of parameters that OpenAI gave up.
+_REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 SMALLEST_TOP_P = 1e-6
 MOST_STOPS = 16
 MOST_LOGPROBS = 20
@@ -207,7 +208,7 @@ def _unsupported(name: str) -> ApiError:
         400,
         "unsupported_parameter",
         f"Unsupported parameter: '{name}' is not supported with this model.",
-        f"Leave '{name}' out.",
+        f"Send '{_REPLACED[name]}' instead." if name in _REPLACED else f"Leave '{name}' out.",
         name,
     )
 

@@ -51,18 +51,31 @@ PromptLogprobs = list[dict[str, PromptLogprob] | None]
 _OF_PROMPT = "With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null."
 
 
+class AnsweredFunction(_StrictModel):
+    name: str
+    arguments: str = Field(description="A JSON object as text.")
+
+
+class AnsweredToolCall(_StrictModel):
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
 class AssistantMessage(_StrictModel):
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
+    reasoning_content: str | None = Field(default=None, description="Not there without reasoning.")
+    tool_calls: list[AnsweredToolCall] | None = Field(default=None, description="Not there without calls.")
 
 
 class ChatCompletionChoice(_StrictModel):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
 
 
 class ChatCompletionResponse(_StrictModel):

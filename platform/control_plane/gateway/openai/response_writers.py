@@ -41,11 +41,23 @@ class Choice:
     text: str = ""
     finish_reason: str | None = None
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    reasoning: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, chunk: Chunk) -> None:
         self.text += chunk.text
+        self.reasoning += chunk.reasoning
+        for call in chunk.tool_calls:
+            self._add_call(call)
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.logprobs.extend(chunk.logprobs)
+
+    def _add_call(self, delta: pb.ToolCallDelta) -> None:
+        if delta.index < len(self.tool_calls):
+            self.tool_calls[delta.index]["function"]["arguments"] += delta.arguments
+        else:
+            function = {"name": delta.name, "arguments": delta.arguments}
+            self.tool_calls.append({"id": delta.id, "type": "function", "function": function})
 
 
 class Shape(Protocol):
@@ -58,7 +70,7 @@ class Shape(Protocol):
     def opening(self, index: int) -> str:
         """The JSON of the choice that a stream begins with, "" for none."""
 
-    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str: ...
+    def delta(self, index: int, chunk: Chunk) -> str: ...
 
     def closing(self, index: int, finish_reason: str) -> str: ...
 
@@ -77,9 +89,22 @@ class ChatShape:
             '"logprobs":null,"finish_reason":null}'
         )
 
-    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str:
-        details = encode(self._details(logprobs)) if self._logprobs else "null"
-        return f'{{"index":{index},"delta":{{"content":{encode(text)}}},"logprobs":{details},"finish_reason":null}}'
+    def delta(self, index: int, chunk: Chunk) -> str:
+        details = encode(self._details(chunk.logprobs)) if self._logprobs else "null"
+        return f'{{"index":{index},"delta":{self._delta(chunk)},"logprobs":{details},"finish_reason":null}}'
+
+    @staticmethod
+    def _delta(chunk: Chunk) -> str:
+        if not chunk.reasoning and not chunk.tool_calls:
+            return f'{{"content":{encode(chunk.text)}}}'
+        delta: dict[str, Any] = {}
+        if chunk.reasoning:
+            delta["reasoning_content"] = chunk.reasoning
+        if chunk.text:
+            delta["content"] = chunk.text
+        if chunk.tool_calls:
+            delta["tool_calls"] = [tool_call_json(call) for call in chunk.tool_calls]
+        return encode(delta)
 
     def closing(self, index: int, finish_reason: str) -> str:
         return f'{{"index":{index},"delta":{{}},"logprobs":null,"finish_reason":"{finish_reason}"}}'
@@ -87,10 +112,21 @@ class ChatShape:
     def choice(self, index: int, choice: Choice) -> dict[str, Any]:
         return {
             "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None, "annotations": []},
+            "message": self._message(choice),
             "logprobs": self._details(choice.logprobs) if self._logprobs else None,
             "finish_reason": choice.finish_reason,
         }
+
+    @staticmethod
+    def _message(choice: Choice) -> dict[str, Any]:
+        # Without text, an answer of calls has no content, as OpenAI's have none.
+        content = None if choice.tool_calls and not choice.text else choice.text
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
+        if choice.reasoning:
+            message["reasoning_content"] = choice.reasoning
+        if choice.tool_calls:
+            message["tool_calls"] = choice.tool_calls
+        return message
 
     @staticmethod
     def _details(logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
@@ -120,9 +156,9 @@ class CompletionShape:
         self._lengths[index] = len(text)
         return text, None if self._asked.echoed is None else part.openai(self._asked.echoed, text)
 
-    def delta(self, index: int, text: str, logprobs: Sequence[pb.TokenLogprob]) -> str:
-        details = encode(self._details(index, logprobs)) if self._logprobs else "null"
-        return f'{{"index":{index},"text":{encode(text)},"logprobs":{details},"finish_reason":null}}'
+    def delta(self, index: int, chunk: Chunk) -> str:
+        details = encode(self._details(index, chunk.logprobs)) if self._logprobs else "null"
+        return f'{{"index":{index},"text":{encode(chunk.text)},"logprobs":{details},"finish_reason":null}}'
 
     def closing(self, index: int, finish_reason: str) -> str:
         return f'{{"index":{index},"text":"","logprobs":null,"finish_reason":"{finish_reason}"}}'
@@ -172,6 +208,14 @@ def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
 def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
     """Of a choice's next tokens, by themselves: for a socket."""
     return shape._details(entries) if isinstance(shape, ChatShape) else shape._details(index, entries)
+
+
+def tool_call_json(delta: pb.ToolCallDelta) -> dict[str, Any]:
+    """New of one call: whose beginning it is has id and name."""
+    if delta.id:
+        function = {"name": delta.name, "arguments": delta.arguments}
+        return {"index": delta.index, "id": delta.id, "type": "function", "function": function}
+    return {"index": delta.index, "function": {"arguments": delta.arguments}}
 
 
 async def gathered(generation: Generation, choices: int, prompts: PromptParts | None = None) -> list[Choice]:
@@ -232,8 +276,8 @@ class ChunkWriter:
             self._opened.add(index)
             if opening := self._shape.opening(index):
                 parts += (self._head, opening, self._tail)
-        if chunk.text or chunk.logprobs:
-            parts += (self._head, self._shape.delta(index, chunk.text, chunk.logprobs), self._tail)
+        if chunk.text or chunk.logprobs or chunk.reasoning or chunk.tool_calls:
+            parts += (self._head, self._shape.delta(index, chunk), self._tail)
         if chunk.finish_reason:
             parts += (self._head, self._shape.closing(index, chunk.finish_reason), self._tail)
 

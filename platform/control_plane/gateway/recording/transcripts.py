@@ -63,7 +63,7 @@ class RecordedStream:
     async def __anext__(self) -> list[Chunk]:
         chunks = await self._stream.__anext__()
         for chunk in chunks:
-            self._taking.add(chunk.choice, chunk.text)
+            self._taking.add(chunk.choice, text_of(chunk))
         return chunks
 
     def abort(self) -> None:
@@ -156,10 +156,21 @@ def prompt_of(submit: pb.Submit) -> list[Mapping[str, str]]:
     """As messages; "text" and "token_ids" are the roles of prompts that have none."""
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
-        return [{"role": message.role, "content": message.content} for message in submit.chat.messages]
+        return [{"role": message.role, "content": content_of(message)} for message in submit.chat.messages]
     if kind == "text":
         return [{"role": kind, "content": submit.text}]
     return [{"role": "token_ids", "content": " ".join(map(str, submit.token_ids.ids))}]
+
+
+def content_of(message: pb.ChatMessage) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n".join(part for part in (message.content, *calls) if part)
+
+
+def text_of(chunk: Chunk) -> str:
+    """All that the model wrote: its reasoning and its calls are a part of it."""
+    calls = "".join(f"\n{call.name} {call.arguments}" if call.id else call.arguments for call in chunk.tool_calls)
+    return chunk.reasoning + chunk.text + calls
 
 
 def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bool]:

@@ -18,7 +18,13 @@ from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.prompt_parts import PromptParts
-from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, logprobs_json, usage_json
+from control_plane.gateway.openai.response_writers import (
+    ChatShape,
+    CompletionShape,
+    logprobs_json,
+    tool_call_json,
+    usage_json,
+)
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.gateway.sockets.session import Send
@@ -141,9 +147,14 @@ class SocketGeneration:
                 await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(of_prompt)[1:-1]}')
         if chunk.finish_reason:
             self._reasons[index] = chunk.finish_reason
+        chat = ""
+        if chunk.reasoning:
+            chat += f',"reasoning":{encode(chunk.reasoning)}'
+        if chunk.tool_calls:
+            chat += f',"tool_calls":{encode([tool_call_json(call) for call in chunk.tool_calls])}'
         logprobs = f',"logprobs":{encode(logprobs_json(shape, index, chunk.logprobs))}' if chunk.logprobs else ""
         await self._send_numbered(
-            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{logprobs}'
+            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{chat}{logprobs}'
         )
 
     async def _done(self, generation: Generation, choices: int) -> None:

@@ -1,0 +1,142 @@
+"""A chat on the wire: its prompt by the model's template, and how the answer to it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lora_engine.request import RequestError
+from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.text.output import CallDelta, ChatOutput, Parsed, ToolFormat, find_reasoning_tags, find_tool_format
+from lora_engine.text.output.formats import MARKERS
+from lora_engine.wire import engine_pb2 as pb
+
+Json = dict[str, Any]
+_MISTRAL_ID = 9
+
+
+class ChatFormat:
+    """How this model is told of tools, and writes calls and reasoning. Chosen once, when the engine starts."""
+
+    def __init__(
+        self, template: ChatTemplate, tokenizer: Tokenizer, *, tool_format: str = "auto", reasoning_format: str = "auto"
+    ) -> None:
+        self.template = template
+        self.tools = find_tool_format(template.source, tool_format)
+        self.reasoning = find_reasoning_tags(template.source, reasoning_format)
+        self._tool_ids = _special_ids(tokenizer, MARKERS[self.tools])
+        tags = (self.reasoning.open, self.reasoning.close) if self.reasoning else ()
+        self._reasoning_ids = _special_ids(tokenizer, tags)
+
+    def prompt(self, chat: pb.Chat) -> str:
+        """Raises ``RequestError``."""
+        offered = _offered(chat)
+        if offered and self.tools is ToolFormat.NONE and self.template.takes_tools:
+            raise RequestError(
+                "tools_not_supported",
+                "This model writes tool calls in a form that is not known here.",
+                "Leave tools out, or ask the operator to set --tool-format on the engine.",
+                param="tools",
+            )
+        return self.template.render(
+            [self._message(message) for message in chat.messages],
+            tools=[_tool(tool) for tool in offered],
+            reasoning_effort=chat.reasoning_effort,
+            variables=json.loads(chat.template_kwargs) if chat.template_kwargs else {},
+        )
+
+    def output(self, request_id: str, chat: pb.Chat, prompt: str) -> ChatOutput:
+        """How the answer to ``prompt`` is read."""
+        opened = self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)
+        return ChatOutput(
+            request_id,
+            self.tools,
+            frozenset(tool.name for tool in _offered(chat)),
+            single=chat.single_tool_call,
+            reasoning=self.reasoning,
+            reasoning_opened=opened,
+        )
+
+    def shown_ids(self, output: ChatOutput) -> frozenset[int]:
+        """Special tokens that must show in the text, for it to be read."""
+        shown = self._tool_ids if output.tools else frozenset()
+        return shown | self._reasoning_ids if output.reasoning else shown
+
+    def _message(self, message: pb.ChatMessage) -> Json:
+        made: Json = {"role": message.role, "content": message.content}
+        if message.name:
+            made["name"] = message.name
+        if message.reasoning:
+            made["reasoning_content"] = message.reasoning
+        if message.tool_calls:
+            made["tool_calls"] = [self._call(call) for call in message.tool_calls]
+        if message.tool_call_id:
+            made["tool_call_id"] = self._id(message.tool_call_id)
+        return made
+
+    def _call(self, call: pb.ToolCall) -> Json:
+        """Templates want arguments as an object, not as its text."""
+        function = {"name": call.name, "arguments": json.loads(call.arguments or "{}")}
+        return {"id": self._id(call.id), "type": "function", "function": function}
+
+    def _id(self, id: str) -> str:
+        """Mistral's templates take ids of nine letters and digits only, and clients bring others' conversations."""
+        if self.tools is not ToolFormat.MISTRAL or (len(id) == _MISTRAL_ID and id.isalnum()):
+            return id
+        return hashlib.sha256(id.encode()).hexdigest()[:_MISTRAL_ID]
+
+
+@dataclass(slots=True)
+class Prompt:
+    """A prompt's tokens, and for a chat how its answer is read."""
+
+    token_ids: list[int]
+    output: ChatOutput | None = None
+    shown_special_ids: frozenset[int] = frozenset()
+
+
+def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:
+    """Put what was read of a delta's text in its place."""
+    message.text = parsed.text
+    message.reasoning = parsed.reasoning
+    message.tool_calls.extend(_call_delta(call) for call in parsed.calls)
+    if has_calls and message.finish_reason == "stop":
+        message.finish_reason = "tool_calls"
+
+
+def _call_delta(call: CallDelta) -> pb.ToolCallDelta:
+    return pb.ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
+
+
+def chat_size(chat: pb.Chat) -> int:
+    """Characters that a template has to work on."""
+    return (
+        sum(len(message.content) + len(message.reasoning) + _calls_size(message) for message in chat.messages)
+        + sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in chat.tools)
+        + len(chat.template_kwargs)
+    )
+
+
+def _calls_size(message: pb.ChatMessage) -> int:
+    return sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+
+
+def _offered(chat: pb.Chat) -> list[pb.Tool]:
+    """With tool_choice "none" the model is not told of tools. With a named one, of all: it may say why it calls it."""
+    return [] if chat.tool_choice.mode == pb.ToolChoice.NONE else list(chat.tools)
+
+
+def _tool(tool: pb.Tool) -> Json:
+    function: Json = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    # Templates look into the schema, and those that list parameters fail without one.
+    function["parameters"] = json.loads(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
+    return {"type": "function", "function": function}
+
+
+def _special_ids(tokenizer: Tokenizer, names: Iterable[str]) -> frozenset[int]:
+    return frozenset(id for name in names if (id := tokenizer.special_id(name)) is not None)
