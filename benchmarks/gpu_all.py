@@ -51,6 +51,7 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/elementwise_table.py", "--out", "OUT/elementwise.jsonl"),
     ),
     "ablations": (("benchmarks/ablations.py", "--out", "OUT/ablations.jsonl"),),
+    "structured": (("benchmarks/structured_outputs.py", "--out", "OUT/structured_outputs.jsonl"),),
     "peft": (("benchmarks/peft_baseline.py", "--out", "OUT/w1.jsonl"),),
     "w3": (
         ("benchmarks/working_set.py", "--out", "OUT/w3.jsonl"),

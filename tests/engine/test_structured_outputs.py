@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import llguidance
 import pytest
 
@@ -76,11 +75,7 @@ def schema(value: object) -> Constraint:
     return Constraint(Kind.JSON_SCHEMA, json.dumps(value))
 
 
-def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
-    engine = any_engine
-    ask(engine, "free", "Tell me a joke.")
-    ask(engine, "free sampled", "Tell me a joke.", temperature=1.0, seed=5, top_p=0.9)
-    alone = answers(engine)
+def ask_every_kind(engine: Engine) -> None:
     ask(engine, "free", "Tell me a joke.")
     ask(engine, "person", "Who are you?", schema(PERSON), n=3, temperature=1.0, seed=3, logprobs=True, top_logprobs=2)
     ask(engine, "choice", "Is the sky blue?", Constraint(Kind.CHOICE, '["yes", "no", "yes, but"]'))
@@ -89,18 +84,52 @@ def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
     ask(engine, "lark", "x", lark, presence_penalty=1.5, logit_bias={engine.tokenizer.encode("q", False)[0]: 100.0})
     ask(engine, "gbnf", "x", Constraint(Kind.GRAMMAR, 'root ::= "left" | "right"'), temperature=1.0, min_p=0.01)
     ask(engine, "free sampled", "Tell me a joke.", temperature=1.0, seed=5, top_p=0.9)
-    together = answers(engine)
-    assert {key: together[key] for key in alone} == alone
-    for choice in range(3):
-        text, reason = together["person", choice]
-        jsonschema.validate(json.loads(text), PERSON)
-        assert reason == "stop"
+    ask(engine, "greedy", "Who are you?", schema(PERSON))
+
+
+def check_every_kind(together: Answers) -> None:
+    for key in (("greedy", 0), *(("person", choice) for choice in range(3))):
+        person = json.loads(together[key][0])
+        assert list(person) == ["name", "age", "tags"] and len(person["name"]) <= 12
+        assert 0 <= person["age"] <= 120 and set(person["tags"]) <= {"a", "b"} and len(person["tags"]) <= 2
     assert len({together["person", choice] for choice in range(3)}) > 1
     assert together["choice", 0][0] in ("yes", "no", "yes, but")
     assert re.fullmatch("[0-9]{3}-[a-z]{2}", together["regex", 0][0])
     assert re.fullmatch("a[xyz]{1,5}!", together["lark", 0][0])
     assert together["gbnf", 0][0] in ("left", "right")
     assert {reason for _, reason in together.values()} == {"stop"}
+
+
+def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
+    ask(any_engine, "free", "Tell me a joke.")
+    ask(any_engine, "free sampled", "Tell me a joke.", temperature=1.0, seed=5, top_p=0.9)
+    alone = answers(any_engine)
+    ask_every_kind(any_engine)
+    together = answers(any_engine)
+    check_every_kind(together)
+    assert {key: together[key] for key in alone} == alone
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "no graphs"])
+def test_on_a_gpu_as_on_a_processor(engine: Engine, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With overlapped steps and the kernels' masks: the likeliest tokens are the same; nothing is compiled for them."""
+    import triton
+
+    config = EngineConfig(model=DEMO, device="cuda", dtype="float32", cuda_graphs=graphs, pool_mb=256, max_running=16)
+    on_gpu = Engine(config, LoadedAdapters())
+    compiled: list[str] = []
+    monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", lambda **kernel: compiled.append(kernel["repr"]))
+    ask_every_kind(on_gpu)
+    got = answers(on_gpu)
+    on_gpu.core.check()
+    on_gpu.grammars.close()
+    check_every_kind(got)
+    assert not compiled
+    ask_every_kind(engine)
+    wanted = answers(engine)
+    for name in ("free", "greedy", "choice", "lark"):
+        assert got[name, 0] == wanted[name, 0], name
 
 
 def test_a_truncated_answer_says_length_and_a_complete_one_stop(any_engine: Engine) -> None:

@@ -7,13 +7,16 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from lora_engine.sampling import greedy_tokens, sample_with_torch
 from lora_kernels.sampling import BLOCK, SPLIT_SIZE, sample_tokens
-from lora_kernels.sampling_parameters import OVERFLOWED, row_parameters
+from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, row_parameters, token_mask_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float32] if DEVICE == "cuda" else [torch.float16, torch.float32]
@@ -27,10 +30,17 @@ def parameters(count: int, **given: float) -> torch.Tensor:
     return row_parameters(seeds=[7] * count, positions=range(count), **columns)
 
 
-def choose(logits: torch.Tensor, rows: torch.Tensor, truncated: bool) -> list[int]:
-    tokens: list[int] = sample_tokens(logits.to(DEVICE), rows.to(DEVICE), truncated=truncated).tolist()
-    assert sample_with_torch(logits, rows, truncated=truncated).tolist() == tokens
+def choose(logits: torch.Tensor, rows: torch.Tensor, truncated: bool, masks: TokenMaskRows | None = None) -> list[int]:
+    there = None if masks is None else masks.to(lambda tensor: tensor.to(DEVICE))
+    tokens: list[int] = sample_tokens(logits.to(DEVICE), rows.to(DEVICE), there, truncated=truncated).tolist()
+    assert sample_with_torch(logits, rows, masks, truncated=truncated).tolist() == tokens
     return tokens
+
+
+def mask_of(allowed: Collection[int], vocab: int) -> npt.NDArray[np.int32]:
+    bits = np.zeros((vocab + 31) // 32 * 32, dtype=np.uint8)
+    bits[list(allowed)] = 1
+    return np.packbits(bits, bitorder="little").view(np.int32)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -122,6 +132,51 @@ def test_a_row_depends_on_nothing_beside_it() -> None:
     rows = parameters(4, top_ps=0.8)
     together = choose(logits, rows, truncated=True)
     assert [choose(logits[i : i + 1], rows[i : i + 1], truncated=True)[0] for i in range(4)] == together
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocab", [50, BLOCK, SPLIT_SIZE + 300])
+def test_rows_choose_among_what_their_masks_allow(vocab: int, dtype: torch.dtype, truncated: bool) -> None:
+    """The others choose as without masks, wherever they are; unused memory beside the masks counts for nothing."""
+    rnd, count = random.Random(11), 12
+    logits = (torch.randn(count, vocab) * 3).to(dtype)
+    rows = row_parameters(
+        seeds=range(count), positions=range(count), temperatures=[rnd.choice((0.0, 0.8, 1.5)) for _ in range(count)],
+        top_ps=[rnd.choice((1.0, 0.7)) if truncated else 1 for _ in range(count)],
+        min_ps=[rnd.choice((0.0, 0.1)) if truncated else 0 for _ in range(count)],
+        top_ks=[rnd.choice((0, 3, 10**6)) if truncated else 0 for _ in range(count)],
+    )  # fmt: skip
+    allowed: list[set[int] | None] = [
+        None if row % 3 == 0 else set(rnd.sample(range(vocab), rnd.choice((1, 2, vocab // 2)))) for row in range(count)
+    ]
+    allowed[-1] = {vocab - 1}
+    free = choose(logits, rows, truncated)
+    masks = token_mask_rows([None if each is None else mask_of(each, vocab) for each in allowed])
+    surrounded = torch.full((len(masks.packed) + 64,), -1, dtype=torch.int32)  # bits that allow everything
+    surrounded[32:-32] = masks.packed
+    masks = TokenMaskRows(surrounded[32:-32], masks.rows, masks.words)
+    tokens = choose(logits, rows, truncated, masks)
+    for row, each in enumerate(allowed):
+        if each is None:
+            assert tokens[row] == free[row]
+        else:
+            assert tokens[row] in each
+        if each is not None and float(rows.view(torch.float32)[row, 4]) == 0:
+            assert tokens[row] == max(sorted(each), key=lambda token: float(logits[row, token]))
+
+
+def test_tokens_beyond_a_mask_are_not_allowed_and_a_masked_row_may_overflow() -> None:
+    logits = torch.zeros(3, 100)
+    logits[:, 70] = 5.0
+    logits[1, 3] = float("inf")
+    masks = token_mask_rows([mask_of({1, 2}, 64), mask_of({1}, 64), None])
+    assert choose(logits, parameters(3, temperatures=0.0), False, masks) == [1, OVERFLOWED, 70]
+
+
+def test_masks_of_other_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="masks are for 1 rows"):
+        sample_tokens(torch.zeros(2, 50, device=DEVICE), None, token_mask_rows([mask_of({1}, 50)]))
 
 
 def test_the_kernels_compile_for_a_gpu() -> None:

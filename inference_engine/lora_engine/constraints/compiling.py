@@ -68,7 +68,7 @@ def _limits() -> Any:
         initial_lexer_fuel=1_000_000,  # 20 ms
         step_lexer_fuel=200_000,  # 15 ms
         step_max_items=50_000,  # 3 ms
-        max_lexer_states=50_000,  # 100 MB at most
+        max_lexer_states=20_000,  # 40 MB at most, of each answer
         max_grammar_size=200_000,
         verbose_errors=False,
     )

@@ -130,6 +130,7 @@ class EngineHost:
 
     def start(self) -> None:
         self._engine.start()
+        self._grammar_threads.submit(self._grammars.prepare)
 
     @property
     def step_progress(self) -> tuple[int, bool]:

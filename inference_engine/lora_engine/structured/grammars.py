@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from lora_engine.constraints import (
     Constraint,
     ConstraintError,
+    Kind,
     LibraryMissingError,
     compile_constraint,
     load_library,
@@ -85,6 +87,11 @@ class Grammars:
                 self._kept.pop(constraint, None)
             mine.set_exception(error)
         return mine.result()
+
+    def prepare(self) -> None:
+        """Build what every constraint needs, so that the first one need not wait for it."""
+        with suppress(RequestError):  # said to whoever asks for a constraint
+            self.compile(Constraint(Kind.JSON_OBJECT))
 
     def close(self) -> None:
         self._workers.close()
