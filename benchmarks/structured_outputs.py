@@ -3,7 +3,7 @@
     python benchmarks/structured_outputs.py --out benchmarks/results/structured_outputs.jsonl [--model llama-3.1-8b]
 
 256 requests at once, as W1 has them but with longer answers (256 tokens in and out, 32 adapters of ranks 8 to 64), of
-which none, a quarter or all are held to one of eight JSON Schemas that do not end before the 256 tokens. Random weights,
+which none, a quarter or all are held to one of eight JSON Schemas that do not end before those. Random weights,
 and a vocabulary of 128,256 made-up words, numbers and punctuation, so that masks cost what they cost with a real one.
 The cases are run in turn, `--rounds` times; the rate of a case is the median, its loss the median over rounds of what
 it loses to the round's run without constraints.
