@@ -47,11 +47,67 @@ FIELDS = len(Field)
 ALL_FIELDS = FIELDS + 2 * TILE_FIELDS
 
 
+class GraphInputs:
+    """The fixed tensors that graphs read, and the logits that they write."""
+
+    def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int) -> None:
+        ops, device = model.ops, pool.data.device
+        assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
+        self._pool = pool
+        self._kv_heads = model.shape.kv_heads
+        width = pool.geometry.pages_for_tokens(max_context)
+        self.fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
+        self.tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
+        self.delta_correction_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
+        self.table = torch.zeros(largest, width, dtype=torch.int32, device=device)
+        self._shrunk = ops.shrink_workspace(
+            LoraShape(KernelVariant.GROUPED, RANK_CLASSES[-1]), largest
+        )  # the variant of most sums
+        # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
+        self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
+
+    def plan(self, shape: GraphShape) -> TritonPlan:
+        """The plan a graph is captured with."""
+        size = shape.size
+        lora = LoraPlan(self.tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
+        delta_correction = None
+        if shape.delta_correction:
+            delta_correction = LoraPlan(
+                self.delta_correction_tiles[: delta_correction_tiles(size)], shape.delta_correction, self._shrunk
+            )
+        return TritonPlan(
+            pool=self._pool,
+            positions=self.fields[Field.POSITION, :size],
+            slot_mapping=self.fields[Field.SLOT_MAPPING, :size],
+            num_decode=size,
+            block_table=self.table[:size],
+            seq_lens=self.fields[Field.SEQ_LEN, :size],
+            splits=decode_splits(size, self._kv_heads),
+            prefill=None,
+            lora=lora,
+            groups=shape.groups,
+            merged=shape.merged,
+            delta_correction=delta_correction,
+        )
+
+    def token_ids(self, size: int, last_tokens: torch.Tensor) -> torch.Tensor:
+        """The step's tokens: from the host, or where the last step left them."""
+        ids, sources = self.fields[Field.TOKEN_ID, :size].long(), self.fields[Field.SOURCE, :size].long()
+        return torch.where(sources >= 0, last_tokens[sources.clamp(min=0)], ids)
+
+    def blank(self) -> None:
+        """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
+        for tensor in (self.fields, self.tiles, self.delta_correction_tiles, self.table):
+            tensor.zero_()
+        self.fields[Field.SEQ_LEN] = 1
+        self.fields[Field.SOURCE] = -1
+
+
 class DecodeGraph:
     """One captured decode step."""
 
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
-        self.plan, size = runner.static_plan(shape), shape.size
+        self.plan, size = runner.inputs.plan(shape), shape.size
         self.graph = torch.cuda.CUDAGraph()
         # Outside the capture: one layer of each kind loads, or compiles, the kernels of all.
         self._run(runner, size, runner.model.layer_kinds)
@@ -67,7 +123,8 @@ class DecodeGraph:
     def _run(
         self, runner: GraphRunner, size: int, layers: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = runner.model.run(runner.input_ids(size), None, self.plan, out=runner.logits[:size], layers=layers)
+        ids, out = runner.inputs.token_ids(size, runner.last_tokens), runner.inputs.logits[:size]
+        logits = runner.model.run(ids, None, self.plan, out=out, layers=layers)
         return logits, greedy_tokens(logits)
 
 
@@ -79,25 +136,14 @@ class GraphRunner(Runner):
     ) -> None:
         """``budget``: bytes of the device that graphs may keep."""
         super().__init__(model, pool, max_running)
-        ops = model.ops
-        assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self.sizes = graph_sizes(max_running)
         self.memory = torch.cuda.graph_pool_handle()
-        largest, width = self.sizes[-1], pool.geometry.pages_for_tokens(max_context)
-        device = pool.data.device
+        largest, width, device = self.sizes[-1], pool.geometry.pages_for_tokens(max_context), pool.data.device
+        self.inputs = GraphInputs(model, pool, largest, max_context)
         # Rows of FIELDS values, then twice tiles, then page lists: one pinned tensor, one copy a step.
         # Two of them: while a step runs from one, the next is prepared in the other.
         self._hosts = [torch.zeros(largest * (ALL_FIELDS + width), dtype=torch.int32).pin_memory() for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
-        self._fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
-        self._tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
-        self._delta_correction_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
-        self._table = torch.zeros(largest, width, dtype=torch.int32, device=device)
-        self._shrunk = ops.shrink_workspace(
-            LoraShape(KernelVariant.GROUPED, RANK_CLASSES[-1]), largest
-        )  # the variant of most sums
-        # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
-        self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
         self.capture_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.graphs: GraphSet[DecodeGraph] = GraphSet(self.sizes[-1], self._capture, self._free_bytes, budget)
 
@@ -106,41 +152,11 @@ class GraphRunner(Runner):
 
     @torch.inference_mode()
     def _capture(self, shape: GraphShape) -> DecodeGraph:
-        self._blank()
+        self.inputs.blank()
         return DecodeGraph(self, shape)
 
     def _free_bytes(self) -> int:
         return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
-
-    def static_plan(self, shape: GraphShape) -> TritonPlan:
-        """The plan a graph is captured with."""
-        size = shape.size
-        lora = LoraPlan(self._tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
-        delta_correction = None
-        if shape.delta_correction:
-            delta_correction = LoraPlan(
-                self._delta_correction_tiles[: delta_correction_tiles(size)], shape.delta_correction, self._shrunk
-            )
-        kv_heads = self.model.shape.kv_heads
-        return TritonPlan(
-            pool=self.pool,
-            positions=self._fields[Field.POSITION, :size],
-            slot_mapping=self._fields[Field.SLOT_MAPPING, :size],
-            num_decode=size,
-            block_table=self._table[:size],
-            seq_lens=self._fields[Field.SEQ_LEN, :size],
-            splits=decode_splits(size, kv_heads),
-            prefill=None,
-            lora=lora,
-            groups=shape.groups,
-            merged=shape.merged,
-            delta_correction=delta_correction,
-        )
-
-    def input_ids(self, size: int) -> torch.Tensor:
-        """The step's tokens: from the host, or where the last step left them."""
-        ids, sources = self._fields[Field.TOKEN_ID, :size].long(), self._fields[Field.SOURCE, :size].long()
-        return torch.where(sources >= 0, self.last_tokens[sources.clamp(min=0)], ids)
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         if not all(chunk.tokens == 1 and chunk.samples for chunk in chunks) or len(chunks) > self.sizes[-1]:
@@ -154,13 +170,6 @@ class GraphRunner(Runner):
         self._load(chunks, shape, spans)
         graph.graph.replay()
         return Logits(graph.logits[: len(chunks)], graph.greedy[: len(chunks)])
-
-    def _blank(self) -> None:
-        """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
-        for tensor in (self._fields, self._tiles, self._delta_correction_tiles, self._table):
-            tensor.zero_()
-        self._fields[Field.SEQ_LEN] = 1
-        self._fields[Field.SOURCE] = -1
 
     def _load(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
@@ -189,9 +198,9 @@ class GraphRunner(Runner):
                 write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, out)
         self._device[: len(host)].copy_(pinned, non_blocking=True)
         device = self._device[: len(host)]
-        self._fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
+        self.inputs.fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
         both = device[size * FIELDS : size * ALL_FIELDS].view(2, size, TILE_FIELDS)
-        self._tiles[:size].copy_(both[0])
+        self.inputs.tiles[:size].copy_(both[0])
         if shape.delta_correction:
-            self._delta_correction_tiles[:size].copy_(both[1])
-        self._table[:size, :width].copy_(device[size * ALL_FIELDS :].view(size, width))
+            self.inputs.delta_correction_tiles[:size].copy_(both[1])
+        self.inputs.table[:size, :width].copy_(device[size * ALL_FIELDS :].view(size, width))

@@ -99,14 +99,14 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
 
 def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
     """The best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
-    return _on_gpu(logits) if logits.is_cuda else _unless_overflowed(logits.argmax(dim=-1), logits)
+    return _on_gpu(logits) if logits.device.type != "cpu" else _unless_overflowed(logits.argmax(dim=-1), logits)
 
 
 def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
     parameters, masks = parameters_of(rows), masks_of(rows)
     truncated = any(row.truncated for row in rows)
-    if logits.is_cuda:
+    if logits.device.type != "cpu":
         device = logits.device
         on_device = None if masks is None else masks.to(lambda tensor: to_device(tensor, device))
         return _on_gpu(logits, to_device(parameters, device), on_device, truncated=truncated)

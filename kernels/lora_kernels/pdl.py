@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from . import launches
+
 
 @triton.jit
 def grid_dependency_wait(PDL: tl.constexpr):
@@ -33,9 +35,11 @@ def launch_dependents(PDL: tl.constexpr):
 
 def pdl_options(x: torch.Tensor) -> dict[str, bool]:
     """Launch arguments: programmatic dependent launch where the GPU has it (compute capability 9.0)."""
-    return {"PDL": True, "launch_pdl": True} if x.is_cuda and _has_pdl(x.device) else {"PDL": False}
+    return {"PDL": True, "launch_pdl": True} if _has_pdl(x.device) else {"PDL": False}
 
 
 @cache
 def _has_pdl(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    if device.type == "meta":  # kernels that are compiled ahead, for this device
+        return launches.capability >= (9, 0)
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -477,7 +477,8 @@ class RunAgain:
         self.logits = self.greedy = torch.empty(0)
 
     def replay(self) -> None:
-        plan, ids = self._runner.static_plan(self._shape), self._runner.input_ids(self._shape.size)
+        inputs = self._runner.inputs
+        plan, ids = inputs.plan(self._shape), inputs.token_ids(self._shape.size, self._runner.last_tokens)
         self.logits = self._runner.model.run(ids, None, plan)
         self.greedy = self.logits.argmax(dim=-1)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -32,26 +33,31 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
 
     Returns the seconds that it took.
     """
+    started = time.perf_counter()
+    prefill_steps(model, pool)
+    seconds = time.perf_counter() - started
+    log.info("compiled prefill steps in %.1f s", seconds)
+    return seconds
+
+
+def prefill_steps(model: Transformer, pool: PagePool, layers: Sequence[int] | None = None) -> None:
+    """Run them, in ``layers`` only if any are named."""
     ops = model.ops
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
-    started = time.perf_counter()
     room = (pool.num_pages - 1) * pool.geometry.page_tokens
     longest = min(model.shape.max_context, room)
-    for tokens in {min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}:
+    for tokens in sorted({min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}):
         batch = prefill_batch(tokens, pool.geometry, model.device)
-        logits = model.forward(batch, pool)
+        logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)
         for shape in usual_shapes(KernelVariant.PREFILL):
             tiles = token_tiles([Span(0, 0, tokens, 0)], KernelVariant.PREFILL).to(model.device)
             plan = ops.plan(batch, pool)
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
             plan.groups = ALL_GROUPS
-            model.run(batch.token_ids, batch.logit_rows, plan)
+            model.run(batch.token_ids, batch.logit_rows, plan, layers=layers)
     every_token = np.full((logits.shape[1] + 31) // 32, -1, dtype=np.int32)
     for top_p, bias in product((1.0, 0.9), ({}, {0: 1.0})):
         for temperature in (0.0, 1.0):
             params = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
             for mask in (None, every_token):
                 sample(logits, [SamplingRow(params, seed=0, position=0, mask=mask)] * len(logits))
-    seconds = time.perf_counter() - started
-    log.info("compiled prefill steps in %.1f s", seconds)
-    return seconds

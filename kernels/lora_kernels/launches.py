@@ -1,0 +1,74 @@
+"""Kernels compiled ahead of their first launch: what would be launched, found without a GPU, and compiled by name.
+
+Wrappers of kernels are called with tensors on torch's meta device, which have shapes and strides but no contents. A
+launch is then written down as what Triton specialises its kernel for, in Triton's own form, which any process can compile
+into the cache of compiled kernels (``TRITON_CACHE_DIR``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+capability = (0, 0)  # compute capability that this process compiles for, once ``compile_for`` was called
+
+
+class KernelJob(NamedTuple):
+    """One kernel, specialised."""
+
+    module: str
+    name: str
+    specialisation: str
+
+
+class _Target:
+    """A driver of no device: all that compiling asks of one."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_for(major: int, minor: int) -> None:
+    """From now on, this process compiles for GPUs of that compute capability, and launches nothing."""
+    global capability
+    capability = (major, minor)
+    driver.set_active(_Target(GPUTarget("cuda", 10 * major + minor, 32)))
+
+
+@contextmanager
+def recorded_launches() -> Iterator[list[KernelJob]]:
+    """Launches are written down, each kernel and specialisation once, instead of compiled."""
+    jobs: dict[KernelJob, None] = {}
+    found: list[KernelJob] = []
+
+    def record(*, fn: Any, compile: dict[str, Any], **_other: Any) -> bool:
+        jobs.setdefault(KernelJob(fn.module, fn.name, compile["specialization_data"]))
+        return True  # do not compile
+
+    triton.knobs.runtime.jit_cache_hook = record
+    try:
+        yield found
+    finally:
+        triton.knobs.runtime.jit_cache_hook = None
+        found.extend(jobs)
+
+
+def compile_kernel(job: KernelJob) -> str:
+    """Compile into the cache, or find it there; its name. ``compile_for`` comes first."""
+    getattr(import_module(job.module), job.name).preload(job.specialisation)
+    return job.name
