@@ -469,12 +469,14 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     from .graph_shapes import graph_memory
     from .model.warm_up import compile_prefill_steps
 
-    seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
+    with loaded.progress.phase("prompt steps"):
+        seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
     if not config.cuda_graphs:
         runner = Runner(loaded.model, loaded.pool, config.max_running)
         runner.start_seconds = seconds
         return runner
     budget = graph_memory(config.max_running, loaded.model.shape.num_layers)
     graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget)
-    graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first()}
+    with loaded.progress.phase("decode graphs") as share:
+        graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs

@@ -61,6 +61,7 @@ class GraphSet(Generic[G]):
             progress(done / len(first))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # what the runs before each capture needed
+            torch._C._host_emptyCache()  # and page-locked memory, of which reading the weights takes some
         self.kept_bytes = free - self._free_bytes()
         self._largest = self.kept_bytes // len(first)
         seconds = time.perf_counter() - started

@@ -1,7 +1,7 @@
 """Kernels compiled ahead of their first launch: what would be launched, found without a GPU, and compiled by name.
 
 Wrappers of kernels are called with tensors on torch's meta device, which have shapes and strides but no contents. A
-launch is then written down as what Triton specialises its kernel for, in Triton's own form, which any process can compile
+launch is then written down as what Triton specialises its kernel for, in its own form, which any process can compile
 into the cache of compiled kernels (``TRITON_CACHE_DIR``).
 """
 

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
 _FP8 = "F8_E4M3"
-_AGAIN = "Download the model's folder again, whole."
+AGAIN = "Download the model's folder again, whole."
 _LFS = b"version https://git-lfs"
 # What tensors beside a quantised matrix are called: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
 _QUANTIZED = (
@@ -49,6 +49,7 @@ class Checkpoint:
         self._folder = folder
         self.files: dict[str, Path] = {}
         self._headers: dict[Path, dict[str, Any]] = {}
+        self._starts: dict[Path, int] = {}
         self._names: dict[str, str] = {}  # of tensors that are asked for by another name
         self._open: dict[Path, Any] = {}
         self._extremes: dict[str, torch.Tensor] = {}
@@ -91,20 +92,20 @@ class Checkpoint:
         for name, shapes in scales.items():
             self._check_scale(name, shapes)
         for name, shape in wanted.items():
-            entry = self._entry(name)
+            entry = self.entry(name)
             dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
             if name in in_fp8:
                 if dtype != _FP8:
                     raise UnsupportedModel(
                         f"by config.json {name} is in FP8, but it is stored as {dtype}: config.json is another "
-                        f"model's, or its list of ignored modules is not whole. {_AGAIN}"
+                        f"model's, or its list of ignored modules is not whole. {AGAIN}"
                     )
             elif dtype not in _PLAIN:
                 raise _quantized(f"{name} is stored as {dtype}")
             if found != shape:
                 raise UnsupportedModel(
                     f"{name} is {list(found)}, but by config.json it must be {list(shape)}: config.json is another "
-                    f"model's. {_AGAIN}"
+                    f"model's. {AGAIN}"
                 )
 
     def _check_there(self, wanted: Collection[str]) -> None:
@@ -113,16 +114,16 @@ class Checkpoint:
             more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
             raise UnsupportedModel(
                 f"the checkpoint lacks {missing[0]}{more}, which config.json asks for: another model's config.json, "
-                f"or files are missing. {_AGAIN}"
+                f"or files are missing. {AGAIN}"
             )
 
     def _check_scale(self, name: str, shapes: Collection[Shape]) -> None:
-        entry = self._entry(name)
+        entry = self.entry(name)
         dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
         if dtype not in _PLAIN or found not in shapes:
             raise UnsupportedModel(
                 f"{name} is {list(found)} of {dtype}, but by config.json it must be "
-                f"{' or '.join(str(list(shape)) for shape in shapes)}: config.json is another model's. {_AGAIN}"
+                f"{' or '.join(str(list(shape)) for shape in shapes)}: config.json is another model's. {AGAIN}"
             )
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -132,7 +133,7 @@ class Checkpoint:
                 self._open[path] = safe_open(path, framework="pt")
             tensor: torch.Tensor = self._open[path].get_tensor(self._names.get(name, name))
         except (SafetensorError, OSError) as error:
-            raise UnsupportedModel(f"{path} cannot be read ({error}). {_AGAIN}") from None
+            raise UnsupportedModel(f"{path} cannot be read ({error}). {AGAIN}") from None
         return tensor
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
@@ -155,36 +156,41 @@ class Checkpoint:
             return
         if dtype is torch.float16 and self.tensor(bad).float().isfinite().all():
             raise UnsupportedModel(f"values of {bad} do not fit into float16; start with --dtype bfloat16.")
-        raise UnsupportedModel(f"{bad}, or what is merged with it, holds NaN or infinite values. {_AGAIN}")
+        raise UnsupportedModel(f"{bad}, or what is merged with it, holds NaN or infinite values. {AGAIN}")
 
     def _read_index(self, index: Path) -> None:
         files = read_json_object(index).get("weight_map")
         if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-            raise UnsupportedModel(f"{index} has no weight_map. {_AGAIN}")
+            raise UnsupportedModel(f"{index} has no weight_map. {AGAIN}")
         names = sorted(set(files.values()))
         missing = [name for name in names if Path(name).name != name or not (self._folder / name).is_file()]
         if missing:
             raise UnsupportedModel(
                 f"{len(missing)} of the {len(names)} files that {index.name} names are missing, {missing[0]} for one. "
-                f"{_AGAIN}"
+                f"{AGAIN}"
             )
         self.files = {name: self._folder / file for name, file in files.items()}
 
-    def _entry(self, name: str) -> dict[str, Any]:
+    def entry(self, name: str) -> dict[str, Any]:
+        """What the file's header says of a tensor."""
         header, stored = self._header(self.files[name]), self._names.get(name, name)
         if stored not in header:
-            raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index says is there. {_AGAIN}")
+            raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index says is there. {AGAIN}")
         entry: dict[str, Any] = header[stored]
         return entry
 
+    def data_start(self, path: Path) -> int:
+        """Where the tensors' bytes begin in a file."""
+        return self._starts[path]
+
     def _header(self, path: Path) -> dict[str, Any]:
         if path not in self._headers:
-            self._headers[path] = _read_header(path)
+            self._headers[path], self._starts[path] = _read_header(path)
         return self._headers[path]
 
 
-def _read_header(path: Path) -> dict[str, Any]:
-    """The entries of a safetensors file, whose length must be what they say."""
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of a safetensors file, whose length must be what they say; and where the tensors begin."""
     with path.open("rb") as file:
         start = file.read(8)
         if start and _LFS.startswith(start):
@@ -192,16 +198,16 @@ def _read_header(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
-            raise UnsupportedModel(f"{path} is cut short or no safetensors file. {_AGAIN}")
+            raise UnsupportedModel(f"{path} is cut short or no safetensors file. {AGAIN}")
         try:
             header = json.loads(file.read(length))
             entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
             end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-            raise UnsupportedModel(f"{path} is no safetensors file. {_AGAIN}") from None
+            raise UnsupportedModel(f"{path} is no safetensors file. {AGAIN}") from None
     if end != size - 8 - length:
-        raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is cut short. {_AGAIN}")
-    return entries
+        raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is cut short. {AGAIN}")
+    return entries, 8 + length
 
 
 def _quantized(what: str) -> UnsupportedModel:

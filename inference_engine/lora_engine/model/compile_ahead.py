@@ -30,10 +30,11 @@ from lora_engine.sampling import greedy_tokens
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 
 from .config import ModelConfig
-from .loading import build_transformer, choose_dtype
+from .errors import UnsupportedModel
+from .loading import build_transformer, choose_dtype, quantises
 from .parallel import Parallel
 from .warm_up import prefill_steps
-from .weights import build_weights, tensor_shapes
+from .weights import load_weights
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,15 @@ _PAGES = 4096  # of a pool that holds nothing
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def compile_ahead(config: EngineConfig) -> CompileAhead | None:
+    """Begin, if there is such a GPU. The cache of kernels is below the data folder from now on."""
+    capability = compute_capability(config.device)
+    if capability is None:
+        return None
+    _use_cache(config.data_dir / "kernels")
+    return CompileAhead(config, capability)
 
 
 class CompileAhead:
@@ -78,6 +88,8 @@ class CompileAhead:
                 for future in done:
                     future.result()
                     self._compiled += 1
+        except UnsupportedModel:
+            """Loading it, which goes on meanwhile, says the same."""
         except Exception:
             log.warning("kernels are compiled when they are first used, not ahead", exc_info=True)
         self.seconds = time.perf_counter() - self._started
@@ -96,7 +108,7 @@ def kernels_of(config: EngineConfig) -> list[KernelJob]:
     """Every kernel that steps of usual batches launch, each as it is specialised. Prompts' come first."""
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
-    weights = build_weights(_NoTensors(model_config, dtype), model_config, device, dtype, Parallel(), False)
+    weights = load_weights(config.model, model_config, device, dtype, Parallel(), quantises(config))
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     without = replace(config, device="meta", backend="triton", mode="unmerged")
     model, _ = build_transformer(without, model_config, weights, max_context, Parallel())
@@ -111,20 +123,7 @@ def kernels_of(config: EngineConfig) -> list[KernelJob]:
     return jobs
 
 
-class _NoTensors:
-    """Instead of a checkpoint: shapes."""
-
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
-        self._shapes, self._dtype = tensor_shapes(config), dtype
-
-    def tensor(self, name: str) -> torch.Tensor:
-        return torch.empty(self._shapes[name], dtype=self._dtype, device="meta")
-
-    def placed(self, name: str, tensor: torch.Tensor) -> None:
-        """Nothing to watch."""
-
-
-def use_cache(folder: Path) -> None:
+def _use_cache(folder: Path) -> None:
     """Keep compiled kernels below ``folder``, unless ``TRITON_CACHE_DIR`` names a place.
 
     Triton's keys hold the source, the compiler and the options, so nothing stale is ever used; what another version of

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import logging
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
 from lora_engine.adapters.layout import TargetShapes, pool_rows_per_row
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
+from lora_engine.start_progress import StartProgress
 from lora_engine.text import Tokenizer
 from lora_kernels.tables import SlotTables
 
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
+from .digests import DigestMemory, base_digest
 from .merging import MergedLayers
 from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
-from .weights import ModelWeights, base_digest, load_weights
+from .weights import ModelWeights, load_weights
 
 log = logging.getLogger(__name__)
 
@@ -41,39 +45,75 @@ class LoadedModel:
     targets: TargetShapes
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
+    progress: StartProgress = field(default_factory=StartProgress)
 
 
-def load_model(config: EngineConfig, parallel: Parallel | None = None) -> LoadedModel:
+class Kernels(Protocol):
+    """What compiles the kernels meanwhile."""
+
+    def wait(self, progress: Callable[[float], None]) -> None: ...
+
+
+def load_model(
+    config: EngineConfig,
+    parallel: Parallel | None = None,
+    progress: StartProgress | None = None,
+    kernels: Kernels | None = None,
+    digests: DigestMemory | None = None,
+) -> LoadedModel:
     """Load ``config.model``. Raises ``UnsupportedModel`` with what to do."""
-    started = time.perf_counter()
-    parallel = parallel or Parallel()
+    progress = progress or StartProgress()
+    threads = ThreadPoolExecutor(2, "load")
+    try:
+        digest = threads.submit(digests.digest if digests else base_digest, config.model)
+        tokenizer = threads.submit(Tokenizer.load, config.model)
+        return _load(config, parallel or Parallel(), progress, kernels, digest, tokenizer)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _load(
+    config: EngineConfig,
+    parallel: Parallel,
+    progress: StartProgress,
+    kernels: Kernels | None,
+    digest: Future[str],
+    tokenizer: Future[Tokenizer],
+) -> LoadedModel:
     if config.threads:
         torch.set_num_threads(config.threads)
     device, model_config = torch.device(config.device), ModelConfig.load(config.model)
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
-    quantised = quantises(config)
-    weights = load_weights(config.model, model_config, device, choose_dtype(config.dtype, device), parallel, quantised)
+    quantised, dtype = quantises(config), choose_dtype(config.dtype, device)
+    with progress.phase("weights") as share:
+        weights = load_weights(config.model, model_config, device, dtype, parallel, quantised, share)
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
-    pool = build_pool(config, model, max_context)
+    if kernels is not None:
+        with progress.phase("kernels") as share:
+            kernels.wait(share)
+    with progress.phase("page pool"):
+        pool = build_pool(config, model, max_context)
     log.info(
-        "loaded %s in %.1f s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
+        "loaded %s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
         config.model,
-        time.perf_counter() - started,
         weights.num_bytes() / 2**20,
         pool.num_pages,
         pool.geometry.page_bytes(model.dtype) / 2**10,
         pool.data.nbytes / 2**20,
     )
+    with progress.phase("digest and tokenizer"):
+        digest.result(), tokenizer.result()
     return LoadedModel(
         name=config.model_name or config.model.resolve().name,
-        digest=base_digest(config.model),
+        digest=digest.result(),
         device_name=_device_name(device),
         model=model,
-        tokenizer=Tokenizer.load(config.model),
+        tokenizer=tokenizer.result(),
         pool=pool,
         targets=TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
         max_context=max_context,
         tables=tables,
+        progress=progress,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, 
 
 from .checkpoint import Checkpoint, Shape, Tensors
 from .config import ModelConfig
+from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
 
 log = logging.getLogger(__name__)
@@ -78,17 +79,6 @@ class ModelWeights:
                 setattr(layer, name, _laid_out(getattr(layer, name).dequantised(self.embedding.dtype)))
 
 
-def base_digest(folder: Path) -> str:
-    """``sha256:`` over the names and contents of the configuration and weight files."""
-    digest = hashlib.sha256()
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-        digest.update(path.name.encode())
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return "sha256:" + digest.hexdigest()
-
-
 def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Every tensor that the model is made of, as checkpoints name it; of tied embeddings, the input's."""
     family, hidden, head_dim = config.family, config.hidden_size, config.head_dim
@@ -133,13 +123,14 @@ def load_weights(
     dtype: torch.dtype,
     parallel: Parallel,
     quantised: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> ModelWeights:
     """Check the folder's files, read, shard, merge (q,k,v and gate,up) and move the base model to ``device``.
 
     Layers' matrices are in FP8 if they are so in the files, or plain there and to be ``quantised``. Raises
     ``UnsupportedModel`` with what is wrong and what to do.
     """
-    checkpoint = Checkpoint(folder)
+    checkpoint = _open(folder, device)
     tied = config.tie_embeddings
     if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
         checkpoint.rename(LM_HEAD, EMBEDDING)
@@ -147,12 +138,18 @@ def load_weights(
     checkpoint.check(tensor_shapes(config), in_fp8, scales)
     if tied and LM_HEAD in checkpoint.files:
         checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)}, scales=scales)
-        tied = torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
+        tied = device.type == "meta" or torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
         if not tied:  # as transformers does
             log.warning("tie_word_embeddings is true, but the checkpoint has an lm_head of its own, which is used")
-    weights = build_weights(checkpoint, config, device, dtype, parallel, tied, quantised, in_fp8)
+    weights = build_weights(checkpoint, config, device, dtype, parallel, tied, quantised, in_fp8, progress)
     checkpoint.raise_for_values(dtype)
     return weights
+
+
+def _open(folder: Path, device: torch.device) -> Checkpoint:
+    if device.type == "meta":
+        return ShapesOnly(folder)
+    return DeviceCheckpoint(folder, device) if device.type == "cuda" else Checkpoint(folder)
 
 
 def _fp8_tensors(checkpoint: Checkpoint, config: ModelConfig) -> tuple[dict[str, str], dict[str, tuple[Shape, ...]]]:
@@ -219,15 +216,20 @@ def build_weights(
     tied: bool,
     quantised: bool = False,
     in_fp8: Mapping[str, str] | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> ModelWeights:
-    """The layers' weights from a source of tensors.
+    """The layers' weights from a source of tensors; ``DeviceCheckpoint`` is read by several threads.
 
     ``quantised``: plain matrices become FP8. ``in_fp8``: which are already, and the names of their scales.
     """
     loader = _Loader(tensors, config, device, dtype, parallel, quantised and not in_fp8, in_fp8 or {})
     embedding = loader.matrix(EMBEDDING)
     lm_head = embedding if tied else loader.matrix(LM_HEAD)
-    layers = [loader.layer(f"model.layers.{index}.") for index in range(config.num_layers)]
+    layers = []
+    with ThreadPoolExecutor(THREADS if isinstance(tensors, DeviceCheckpoint) else 1) as threads:
+        for layer in threads.map(loader.layer, [f"model.layers.{index}." for index in range(config.num_layers)]):
+            layers.append(layer)
+            progress(len(layers) / config.num_layers)
     if loader.unquantised:
         log.warning(
             "%d matrices stay in %s, since products in FP8 cannot take their sizes or blocks of scales: %s, …",

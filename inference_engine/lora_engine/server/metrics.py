@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from lora_engine.request import RequestFinished
+from lora_engine.start_progress import StartProgress
 from lora_engine.wire import engine_pb2 as pb
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -160,11 +161,29 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-class MetricsServer:
-    """``/metrics`` and ``/livez`` on one address, from a thread of its own, without authentication."""
+class Pages:
+    """What the server shows: at first only how far the start is."""
 
-    def __init__(self, host: str, port: int, text: Callable[[], str]) -> None:
-        handler = type("Handler", (_Handler,), {"text": staticmethod(text)})
+    def __init__(self, progress: StartProgress) -> None:
+        self._progress = progress
+        self.metrics: Callable[[], str] = lambda: ""
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text."""
+        if path == "/metrics":
+            return 200, self.metrics()
+        if path == "/livez":
+            return 200, "ok\n"
+        if path == "/readyz":
+            return 200 if self._progress.is_ready else 503, self._progress.text() + "\n"
+        return 404, "see /metrics, /readyz and /livez\n"
+
+
+class MetricsServer:
+    """``Pages`` on one address, from a thread of its own, without authentication."""
+
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
+        handler = type("Handler", (_Handler,), {"pages": pages})
         self._server = (_Server6 if ":" in host else _Server)((host, port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
@@ -181,14 +200,13 @@ class MetricsServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    text: Callable[[], str]
+    pages: Pages
     timeout = 10.0  # a connection that sends nothing does not keep its thread
 
     def do_GET(self) -> None:  # the library's name
-        pages: dict[str, Callable[[], str]] = {"/metrics": self.text, "/livez": lambda: "ok\n"}
-        body = pages.get(self.path)
-        payload = body().encode() if body else b"see /metrics and /livez\n"
-        self.send_response(200 if body else 404)
+        status, text = self.pages.get(self.path)
+        payload = text.encode()
+        self.send_response(status)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()

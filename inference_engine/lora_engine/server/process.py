@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
+import torch
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
@@ -22,9 +23,11 @@ from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.config import ModelConfig
+from lora_engine.model.digests import DigestMemory
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
+from lora_engine.start_progress import StartProgress, process_start
 from lora_engine.text import ChatTemplate, TokenizerError
 from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
@@ -35,7 +38,7 @@ from .chat import ChatFormat
 from .host import EngineHost
 from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, StartupError, bind, make_server, socket_path
-from .metrics import MetricsServer
+from .metrics import MetricsServer, Pages
 from .service import EngineService
 from .watchdog import StepWatchdog
 
@@ -51,9 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = arguments.parse(argv)
     try:
         logs.set_up(config.log_level)
-        with ExitStack() as locks:
-            _take_locks(config, locks)
-            asyncio.run(_serve(config, load_model(config)))
+        with ExitStack() as stack:
+            _take_locks(config, stack)
+            asyncio.run(_serve(config, *_start(config, stack)))
+    except torch.OutOfMemoryError as error:
+        print(f"lora_engine: {_no_memory(config, error)}", file=sys.stderr)
+        return 2
     except (StartupError, JournalError, UnsupportedModel, TokenizerError, ValueError, OSError) as error:
         log.debug("the engine cannot run", exc_info=True)
         print(f"lora_engine: {error}", file=sys.stderr)
@@ -61,6 +67,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while the model was loading
         return 130
     return 0
+
+
+def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
+    """Load the model. How far that is can be read from the metrics port meanwhile."""
+    progress = StartProgress(began=process_start())
+    pages = Pages(progress)
+    if config.metrics_port:
+        stack.callback(_show(config, pages).stop)
+    kernels = None
+    if torch.device(config.device).type == "cuda" and config.backend != "torch":
+        # These need triton, which a CPU engine does not.
+        from lora_engine.model.compile_ahead import compile_ahead
+
+        if kernels := compile_ahead(config):
+            stack.callback(kernels.stop)
+    digests = DigestMemory(config.data_dir / "digests.json")
+    return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
+
+
+def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
+    smaller = "--pool-mb" if config.pool_mb else "--gpu-memory-fraction"
+    return (
+        f"{config.device} has too little free memory for {config.model} with --max-running {config.max_running} and "
+        f"--step-tokens {config.step_tokens}; end what else uses the card, or lower {smaller}, --max-running or "
+        f"--step-tokens, or take a smaller model. ({str(error).splitlines()[0]})"
+    )
 
 
 def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
@@ -72,7 +104,7 @@ def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
     locks.callback(InstanceLock(config.data_dir / "engine.lock", taken).release)
 
 
-async def _serve(config: EngineConfig, loaded: LoadedModel) -> None:
+async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages) -> None:
     signals = StopSignals()
     signals.install()
     async with AsyncExitStack() as stack:
@@ -87,8 +119,9 @@ async def _serve(config: EngineConfig, loaded: LoadedModel) -> None:
             watchdog.start()
             stack.callback(watchdog.stop)
         if config.metrics_port:
-            await stack.enter_async_context(_metrics(config, host))
+            await stack.enter_async_context(_metrics(pages, host))
         await server.start()
+        loaded.progress.ready()
         log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
         await signals.first.wait()
         await _wind_down(host, server, signals, config.drain_seconds)
@@ -131,17 +164,22 @@ async def _idle_within(host: EngineHost, seconds: float, interrupted: asyncio.Ev
     return host.idle
 
 
-@asynccontextmanager
-async def _metrics(config: EngineConfig, host: EngineHost) -> AsyncIterator[None]:
+def _show(config: EngineConfig, pages: Pages) -> MetricsServer:
     address, port = config.metrics_host, config.metrics_port
     try:
-        server = MetricsServer(address, port, host.metrics.text)
+        server = MetricsServer(address, port, pages)
     except OSError as error:
         raise StartupError(
             f"The metrics port {port} of {address} cannot be opened: {error.strerror}. Choose another --metrics-port "
             "or --metrics-host."
         ) from None
     server.start()
+    return server
+
+
+@asynccontextmanager
+async def _metrics(pages: Pages, host: EngineHost) -> AsyncIterator[None]:
+    pages.metrics = host.metrics.text
     refresh = asyncio.create_task(_refresh_metrics(host))
     try:
         yield
@@ -149,7 +187,6 @@ async def _metrics(config: EngineConfig, host: EngineHost) -> AsyncIterator[None
         refresh.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await refresh
-        server.stop()
 
 
 async def _refresh_metrics(host: EngineHost) -> None:

@@ -1,0 +1,91 @@
+"""A checkpoint's tensors read straight to a GPU: from files into page-locked buffers, from there by its own copies.
+
+Reading the mapped file, as safetensors does, takes a fault for every few pages and one thread; this takes several.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from math import prod
+from pathlib import Path
+
+import torch
+
+from lora_kernels.fp8_tensors import Fp8Matrix
+
+from .checkpoint import AGAIN, Checkpoint
+from .errors import UnsupportedModel
+
+THREADS = 8
+_BUFFER_BYTES = 32 << 20
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I64": torch.int64, "I32": torch.int32,
+    "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+
+
+class DeviceCheckpoint(Checkpoint):
+    """As ``Checkpoint``, with tensors on ``device``. ``tensor`` may be called by several threads."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        super().__init__(folder)
+        self._device = device
+        self._buffers = threading.local()
+
+    def tensor(self, name: str) -> torch.Tensor:
+        path, entry = self.files[name], self.entry(name)
+        start, stop = entry["data_offsets"]
+        out = torch.empty(stop - start, dtype=torch.uint8, device=self._device)
+        try:
+            with path.open("rb", buffering=0) as file:
+                self._read(file.fileno(), self.data_start(path) + start, out)
+        except OSError as error:
+            raise UnsupportedModel(f"{path} cannot be read ({error.strerror}). {AGAIN}") from None
+        tensor = out.view(_DTYPES[entry["dtype"]])
+        return tensor[: prod(entry["shape"])].view(entry["shape"])
+
+    def _read(self, file: int, offset: int, out: torch.Tensor) -> None:
+        """Fill ``out``; while one buffer is copied to the device, the other is read."""
+        buffers = self._own_buffers()
+        for start in range(0, len(out), _BUFFER_BYTES):
+            buffers.reverse()
+            buffer, copied = buffers[0]
+            copied.synchronize()
+            size = min(_BUFFER_BYTES, len(out) - start)
+            _read_whole(file, buffer.numpy()[:size].data, offset + start)
+            out[start : start + size].copy_(buffer[:size], non_blocking=True)
+            copied.record()
+
+    def _own_buffers(self) -> list[tuple[torch.Tensor, torch.cuda.Event]]:
+        if not hasattr(self._buffers, "pair"):
+            pinned = self._device.type == "cuda"
+            self._buffers.pair = [
+                (torch.empty(_BUFFER_BYTES, dtype=torch.uint8, pin_memory=pinned), torch.cuda.Event()) for _ in range(2)
+            ]
+        pair: list[tuple[torch.Tensor, torch.cuda.Event]] = self._buffers.pair
+        return pair
+
+
+class ShapesOnly(Checkpoint):
+    """A checkpoint on the meta device: what the headers say."""
+
+    def tensor(self, name: str) -> torch.Tensor:
+        entry = self.entry(name)
+        return torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]], device="meta")
+
+    def placed(self, name: str, tensor: torch.Tensor) -> None:
+        """There are no values to look at."""
+
+    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+        """There are no values to look at."""
+
+
+def _read_whole(file: int, into: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(into):
+        count = os.preadv(file, [into[done:]], offset + done)
+        if not count:
+            raise OSError(0, "it became shorter while it was read")
+        done += count
