@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--step-tokens", type=int, default=4096)
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
+    parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
@@ -197,7 +198,7 @@ def main() -> None:
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
         step_tokens=arguments.step_tokens, quantization=arguments.quantization, pool_mb=arguments.pool_mb,
-        prefix_cache=False,
+        kv_cache_dtype=arguments.kv_cache_dtype, prefix_cache=False,
     )  # fmt: skip
     if arguments.lora_off:
         TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: ops.base_product(x, weight, bias)  # type: ignore[method-assign]
@@ -209,9 +210,11 @@ def main() -> None:
         """Every graph is there before anything is measured."""
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
-    settings = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
+    settings: dict[str, int | str] = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
     if arguments.quantization != "auto":
         settings["quantization"] = arguments.quantization
+    if arguments.kv_cache_dtype != "auto":
+        settings["kv_cache_dtype"] = arguments.kv_cache_dtype
     rows = Rows(arguments.out, "W1", arguments.model, **settings, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):
         rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB")

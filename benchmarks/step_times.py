@@ -83,7 +83,7 @@ def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[s
     weights = engine.loaded.model.weights
     base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
     context = PROMPT + DECODED // 2
-    kv = batch * context * 2 * geometry.kv_dim * 2 * geometry.num_layers
+    kv = batch * context * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
     used = set(digests[:batch])
     lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
     return (base + kv + lora) / BANDWIDTH * 1e3
@@ -98,12 +98,14 @@ def main() -> None:
     parser.add_argument("--prefill-only", action="store_true")
     parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=0, max_running=256, step_tokens=4096, prefix_cache=False,
-        backend=arguments.backend, quantization=arguments.quantization, cuda_graphs=not arguments.prefill_only,
+        backend=arguments.backend, quantization=arguments.quantization, kv_cache_dtype=arguments.kv_cache_dtype,
+        cuda_graphs=not arguments.prefill_only,
     )  # fmt: skip
     if arguments.capture_when_used:
         GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
@@ -117,6 +119,7 @@ def main() -> None:
     rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
     system = "lorikeet" if arguments.backend == "triton" else "lorikeet, flashinfer"
     system += ", fp8" if arguments.quantization == "fp8" else ""
+    system += ", fp8 keys and values" if arguments.kv_cache_dtype == "fp8" else ""
     # Products of FP8 have twice the rate.
     parameters = engine.loaded.model.weights.num_bytes() / 2
     for case in arguments.cases:

@@ -23,6 +23,7 @@ class EngineConfig:
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too
+    kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     cuda_graphs: bool = True
     max_device_adapters: int = 4096  # rows of the kernels' adapter table

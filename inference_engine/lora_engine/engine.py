@@ -190,6 +190,7 @@ class Engine:
             "device": self.loaded.device_name,
             "dtype": str(self.pool.data.dtype).removeprefix("torch."),
             "fp8_matrices": self.loaded.model.weights.num_quantised(),
+            "kv_dtype": str(self.pool.kv.dtype).removeprefix("torch."),
             "max_context": self.max_context,
             "max_running": self.config.max_running,
             "max_lora_rank": self.config.max_lora_rank,

@@ -192,7 +192,7 @@ class GraphRunner(Runner):
         for row, chunk in enumerate(chunks):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
-        fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.rows_per_page + computed % page_tokens
+        fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.kv_rows_per_page + computed % page_tokens
         for sign, lora, out in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
             if lora:
                 write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, out)

@@ -198,7 +198,7 @@ class Runner:
                 for i, chunk in enumerate(chunks)
             ]
         )
-        return pages * g.rows_per_page + positions % g.page_tokens
+        return pages * g.kv_rows_per_page + positions % g.page_tokens
 
     def _tensor(self, array: Indices) -> torch.Tensor:
         return to_device(torch.from_numpy(array), self.pool.data.device)

@@ -55,6 +55,7 @@ def _attend_block(
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
     k = tl.load(pool_ptr + pool_rows[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
+    k = k.to(q.dtype)
     scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
     if SOFTCAP > 0:  # the scale is then for exp2 of twice what is capped: cap * tanh(a) = cap - 2 cap / (1 + e^2a)
         scores = (SOFTCAP - 2 * SOFTCAP / (1.0 + tl.exp2(scores))) * 1.4426950408889634
@@ -73,7 +74,7 @@ def _attend_block(
         mask=keys_ok[:, None] & dims_ok[None, :],
         other=0.0,
     )
-    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+    acc = tl.dot(weights.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
     return acc, new_best, total * shrink + tl.sum(weights, axis=1)
 
 
@@ -300,12 +301,12 @@ def paged_decode(
 ) -> None:
     """Decode attention, one query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
 
-    ``pool [num_pages, page_elems]`` of this layer, in ``q``'s dtype (float32, bfloat16 or float16); ``block_table
-    [sequences, max pages]`` int32; ``seq_lens [sequences]`` int32, the new token included: its key and value are in the
-    pool already. A length of 0 writes zeros with one split, and must not have more. ``splits`` from ``decode_splits``,
-    no more than ``workspace`` was made for. ``window``: tokens that a query sees, 0 for all. ``scale`` of the scores,
-    by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it. Raises ``ValueError`` for shapes that do
-    not fit.
+    ``pool [num_pages, page_elems]`` of this layer, in ``q``'s dtype (float32, bfloat16 or float16) or E4M3;
+    ``block_table [sequences, max pages]`` int32; ``seq_lens [sequences]`` int32, the new token included: its key and
+    value are in the pool already. A length of 0 writes zeros with one split, and must not have more. ``splits`` from
+    ``decode_splits``, no more than ``workspace`` was made for. ``window``: tokens that a query sees, 0 for all.
+    ``scale`` of the scores, by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)

@@ -169,6 +169,15 @@ def _dims_of_pairs(pairs, HALF: tl.constexpr, ROTARY_HALF: tl.constexpr, INTERLE
     return low, high
 
 
+@triton.jit
+def _stored(x, pool_ptr):
+    """As pages hold it. In FP8 what is too large is the largest; what is not finite must not become a number."""
+    if pool_ptr.dtype.element_ty == tl.float8e4nv:
+        wide = x.to(tl.float32)
+        x = tl.where(tl.abs(wide) < float("inf"), wide, float("nan")).to(tl.float8e4nv)
+    return x
+
+
 @triton.jit(do_not_specialize=["num_tokens"])
 def _rope_kv_kernel(
     qkv_ptr,
@@ -216,8 +225,8 @@ def _rope_kv_kernel(
     if head >= HEADS + KV_HEADS:
         value = (slot + PAGE_TOKENS) * KV_DIM + (head - HEADS - KV_HEADS) * HEAD_DIM
         value_place = pool_ptr + value[:, None]
-        tl.store(value_place + low_dims[None, :], low, mask=ok)
-        tl.store(value_place + high_dims[None, :], high, mask=ok)
+        tl.store(value_place + low_dims[None, :], _stored(low, pool_ptr), mask=ok)
+        tl.store(value_place + high_dims[None, :], _stored(high, pool_ptr), mask=ok)
         return
     a, b = low.to(tl.float32), high.to(tl.float32)
     if QK_NORM:
@@ -231,10 +240,14 @@ def _rope_kv_kernel(
         if ROUNDED_FIRST:
             a, b = a.to(low.dtype).to(tl.float32), b.to(low.dtype).to(tl.float32)
         a, b = a * norm_low, b * norm_high
+    low, high = (a * cos - b * sin).to(low.dtype), (b * cos + a * sin).to(low.dtype)
     if head >= HEADS:
-        place = pool_ptr + (slot * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None]
-    tl.store(place + low_dims[None, :], (a * cos - b * sin).to(low.dtype), mask=ok)
-    tl.store(place + high_dims[None, :], (b * cos + a * sin).to(low.dtype), mask=ok)
+        key_place = pool_ptr + (slot * KV_DIM + (head - HEADS) * HEAD_DIM)[:, None]
+        tl.store(key_place + low_dims[None, :], _stored(low, pool_ptr), mask=ok)
+        tl.store(key_place + high_dims[None, :], _stored(high, pool_ptr), mask=ok)
+    else:
+        tl.store(place + low_dims[None, :], low, mask=ok)
+        tl.store(place + high_dims[None, :], high, mask=ok)
 
 
 def rope_and_write_kv(
@@ -262,7 +275,8 @@ def rope_and_write_kv(
 
     Pairs are dimensions i and i + half of the first ``rotary_dim`` (None: all), or 2i and 2i + 1 if ``interleaved``;
     where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``.
-    ``positions [tokens]`` int32; ``pool [num_pages, page_elems]`` of this layer; ``q_norm``, ``k_norm`` ``[head_dim]``,
+    ``positions [tokens]`` int32; ``pool [num_pages, page_elems]`` of this layer, in ``qkv``'s dtype or E4M3, where
+    what is too large becomes the largest and what is not finite NaN; ``q_norm``, ``k_norm`` ``[head_dim]``,
     both or neither. Raises ``ValueError`` for shapes that do not fit.
     """
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:

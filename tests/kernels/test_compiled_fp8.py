@@ -25,7 +25,7 @@ def test_products_take_fp8_into_tensor_cores_and_wait_for_the_kernel_before() ->
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", ["fp8", "fp8 blocks"])
+@pytest.mark.parametrize("part", ["fp8", "fp8 blocks", "fp8 kv"])
 def test_everything_compiles_for_every_model(part: str) -> None:
     *faults, _count = compiler_process("compiled_shapes", "bfloat16", part, *SHAPES, timeout=1800).splitlines()
     assert not faults

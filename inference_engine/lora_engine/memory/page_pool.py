@@ -5,7 +5,8 @@ and so assumes that every projection is hidden x hidden. Grouped-query attention
 targets break that; here a page is bytes. Per layer there is one tensor
 ``[num_pages, page_elems]`` with ``page_elems = 2 * page_tokens * kv_dim``: attention sees a
 page as ``[2, page_tokens, kv_heads, head_dim]`` (keys, then values), an adapter sees it as
-``2 * page_tokens`` pool rows of ``kv_dim`` elements.
+``2 * page_tokens`` pool rows of ``kv_dim`` elements. With keys and values in FP8 (E4M3, unscaled) pages have as many
+tokens and as many times fewer bytes as FP8 has: attention sees the same shape of smaller elements.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
+from lora_kernels.fp8_tensors import FP8
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class PoolGeometry:
     page_tokens: int
     kv_heads: int
     head_dim: int
+    kv_per_element: int = 1  # elements of keys and values in one of adapters; above 1 they are in FP8
 
     @property
     def kv_dim(self) -> int:
@@ -30,11 +34,17 @@ class PoolGeometry:
 
     @property
     def page_elems(self) -> int:
-        return 2 * self.page_tokens * self.kv_dim
+        """Of an adapter."""
+        return self.rows_per_page * self.kv_dim
 
     @property
     def rows_per_page(self) -> int:
-        """Pool rows, of ``kv_dim`` elements each, in a page."""
+        """Pool rows, of ``kv_dim`` elements each, that an adapter has in a page."""
+        return 2 * self.page_tokens // self.kv_per_element
+
+    @property
+    def kv_rows_per_page(self) -> int:
+        """Keys and values in a page."""
         return 2 * self.page_tokens
 
     def page_bytes(self, dtype: torch.dtype) -> int:
@@ -53,16 +63,18 @@ class PagePool:
         self.num_pages = num_pages
         # What a page holds beyond what its owner wrote is never read: tests fill pools with NaN.
         self.data = torch.zeros(geometry.num_layers, num_pages, geometry.page_elems, dtype=dtype, device=device)
+        # What attention sees: ``[layers, pages, 2 * page_tokens * kv_dim]``.
+        self.kv = self.data if geometry.kv_per_element == 1 else self.data.view(FP8)
 
     def half_pages(self, layer: int) -> torch.Tensor:
         """``[2 * num_pages, page_tokens * kv_dim]``: keys of page p in row 2p, its values in row 2p + 1."""
         g = self.geometry
-        return self.data[layer].view(2 * self.num_pages, g.page_tokens * g.kv_dim)
+        return self.kv[layer].view(2 * self.num_pages, g.page_tokens * g.kv_dim)
 
     def pool_rows(self, layer: int) -> torch.Tensor:
-        """``[num_pages * 2 * page_tokens, kv_dim]``: one row per key or value vector, also one adapter row."""
+        """``[num_pages * 2 * page_tokens, kv_dim]``: one row per key or value vector."""
         g = self.geometry
-        return self.data[layer].view(self.num_pages * g.rows_per_page, g.kv_dim)
+        return self.kv[layer].view(self.num_pages * g.kv_rows_per_page, g.kv_dim)
 
     def write_adapter(self, pages: list[int], packed: torch.Tensor) -> None:
         """Copy an adapter's ``[num_layers, len(pages), page_elems]`` into ``pages`` of every layer."""

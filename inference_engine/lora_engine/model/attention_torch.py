@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from lora_engine.memory.page_pool import PagePool
+from lora_kernels.fp8_tensors import FP8, LARGEST
 
 from .batch import PrefillSpan, StepBatch
 
@@ -51,8 +52,23 @@ def plan_attention(
 def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
     """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their slots."""
     pool_rows = pool.pool_rows(layer)
+    if pool_rows.dtype is FP8:  # as bytes, which can be copied on any device
+        pool_rows, k, v = pool_rows.view(torch.uint8), _in_fp8(k), _in_fp8(v)
     pool_rows.index_copy_(0, plan.slot_mapping, k)
     pool_rows.index_copy_(0, plan.value_slots, v)
+
+
+def _in_fp8(x: torch.Tensor) -> torch.Tensor:
+    """The bytes of E4M3: what is too large is the largest, what is not finite NaN."""
+    return x.clamp(-LARGEST, LARGEST).masked_fill_(~x.isfinite(), torch.nan).to(FP8).view(torch.uint8)
+
+
+def _half_pages(pool: PagePool, layer: int, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``[rows, page_tokens * kv_dim]`` of what pages hold."""
+    halves = pool.half_pages(layer)
+    if halves.dtype is FP8:
+        return halves.view(torch.uint8).index_select(0, rows).view(FP8).to(dtype)
+    return halves.index_select(0, rows)
 
 
 def attend(
@@ -71,30 +87,32 @@ def attend(
 
 def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
     g, (mask, hidden) = pool.geometry, plan.masks[window]
-    k, v = (_gather(pool, layer, rows, hidden, q.shape[0]) for rows in (plan.key_rows, plan.value_rows))
+    k, v = (_gather(pool, layer, rows, hidden, q) for rows in (plan.key_rows, plan.value_rows))
     # The query heads that share a key head stand where the tokens of a prefill would: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
     return _attention(grouped, k, v, mask, plan).reshape(q.shape)
 
 
-def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, count: int) -> torch.Tensor:
-    """``[count, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden positions.
+def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """``[queries, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden positions.
 
     Those hold what another sequence left there, and a mask alone multiplies it by zero: NaN stays NaN.
     """
     g = pool.geometry
-    gathered = pool.half_pages(layer).index_select(0, rows).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
-    return gathered.view(count, -1, g.kv_heads, g.head_dim).transpose(1, 2)
+    gathered = _half_pages(pool, layer, rows, q.dtype).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
+    return gathered.view(q.shape[0], -1, g.kv_heads, g.head_dim).transpose(1, 2)
 
 
 def _prefill(
     q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, plan: AttentionPlan, window: int
 ) -> torch.Tensor:
-    g, halves = pool.geometry, pool.half_pages(layer)
+    g = pool.geometry
     chunk = span.stop - span.start
     total = span.context + chunk
     k, v = (
-        halves.index_select(0, span.pages * 2 + half).view(-1, g.kv_heads, g.head_dim)[:total].transpose(0, 1)[None]
+        _half_pages(pool, layer, span.pages * 2 + half, q.dtype)
+        .view(-1, g.kv_heads, g.head_dim)[:total]
+        .transpose(0, 1)[None]
         for half in (0, 1)
     )
     queries = q.transpose(0, 1)[None]

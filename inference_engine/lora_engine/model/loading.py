@@ -166,6 +166,15 @@ def quantises(config: EngineConfig) -> bool:
     return config.quantization == "fp8"
 
 
+def fp8_kv(config: EngineConfig) -> bool:
+    """Whether keys and values are in FP8. Raises ``ValueError`` for an unknown setting, or one that is not possible."""
+    if config.kv_cache_dtype not in ("auto", "fp8"):
+        raise ValueError(f"unknown kv_cache_dtype {config.kv_cache_dtype!r}; choose one of auto, fp8")
+    if config.kv_cache_dtype == "fp8" and config.backend == "flashinfer":
+        raise ValueError("--backend flashinfer has no keys and values in FP8; choose --backend triton")
+    return config.kv_cache_dtype == "fp8"
+
+
 def _check_fp8(config: EngineConfig, backend: str, device: torch.device) -> None:
     """Raises ``ValueError`` where weights in FP8 cannot be used."""
     if config.merges:
@@ -182,7 +191,7 @@ def _check_fp8(config: EngineConfig, backend: str, device: torch.device) -> None
 
 def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
     """Pages of the largest adapter this engine admits: every target, at the highest rank."""
-    geometry = shape.pool_geometry(config.page_tokens)
+    geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
     pool_rows = sum(
         pool_rows_per_row(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair
     )
@@ -201,7 +210,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> PagePool:
     """The page pool: ``pool_mb`` if set, else what a measured step leaves of the GPU."""
-    geometry, device = model.shape.pool_geometry(config.page_tokens), model.device
+    geometry, device = model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), model.device
     page_bytes = geometry.page_bytes(model.dtype)
     if config.pool_mb or device.type == "cpu":
         available = (config.pool_mb or CPU_POOL_MB) * 2**20
@@ -259,7 +268,9 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> 
     """One base-model prompt of ``tokens`` tokens in pages 1, 2, …: for measuring."""
     positions = torch.arange(tokens, device=device)
     pages = torch.arange(1, geometry.pages_for_tokens(tokens) + 1, device=device)
-    slot_mapping = pages[positions // geometry.page_tokens] * geometry.rows_per_page + positions % geometry.page_tokens
+    slot_mapping = (
+        pages[positions // geometry.page_tokens] * geometry.kv_rows_per_page + positions % geometry.page_tokens
+    )
     return StepBatch(
         token_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
         positions=positions,

@@ -72,5 +72,9 @@ class ModelShape:
             targets=config.target_shapes(parallel.rank, parallel.world),
         )
 
-    def pool_geometry(self, page_tokens: int) -> PoolGeometry:
-        return PoolGeometry(self.num_layers, page_tokens, self.kv_heads, self.head_dim)
+    def pool_geometry(self, page_tokens: int, fp8_kv: bool = False) -> PoolGeometry:
+        """Raises ``ValueError`` for pages that hold no whole row of an adapter."""
+        kv_per_element = self.dtype.itemsize if fp8_kv else 1
+        if 2 * page_tokens % kv_per_element:
+            raise ValueError(f"--kv-cache-dtype fp8 needs an even --page-tokens, and it is {page_tokens}")
+        return PoolGeometry(self.num_layers, page_tokens, self.kv_heads, self.head_dim, kv_per_element)

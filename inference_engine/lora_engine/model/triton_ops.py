@@ -195,7 +195,7 @@ class TritonOps:
         return isinstance(weight, torch.Tensor) or not multiplied_by_cublas(x.shape[0], weight, self.shape.dtype)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
-        s, pool, n = self.shape, plan.pool.data[layer], plan.num_decode
+        s, pool, n = self.shape, plan.pool.kv[layer], plan.num_decode
         page_tokens, rope = plan.pool.geometry.page_tokens, s.ropes[layer]
         q, k = qkv.split((s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim), dim=1)[:2]
         if s.qk_norm == "all" and weights.q_norm is not None and weights.k_norm is not None:

@@ -24,6 +24,7 @@ _HELP = {
     "device": "cpu, cuda or cuda:N",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
+    "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
     "backend": "torch, triton, flashinfer (triton, with FlashInfer's attention for prompts) or auto (triton on a GPU)",
     "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",
     "max_device_adapters": "adapters that may be in the page pool at the same time",

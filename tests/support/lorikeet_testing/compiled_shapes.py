@@ -48,22 +48,28 @@ def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     """What stands between the matrix products."""
     launch_norms(shape, tokens, dtype)
     gated_activation(elements(tokens, 2 * shape.inner, dtype=dtype), elements(tokens, shape.inner, dtype=dtype))
+    launch_rope(shape, tokens, dtype, pool_of(shape, dtype))
+
+
+def launch_rope(shape: Shape, tokens: int, dtype: torch.dtype, pool: torch.Tensor) -> None:
     qkv = elements(tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, dtype=dtype)
     table, positions = elements(LENGTH, shape.head_dim, dtype=dtype), elements(tokens, dtype=torch.int32)
     for norm in (None, elements(shape.head_dim, dtype=dtype)):
         rope_and_write_kv(
-            qkv, table, table, positions, positions, pool_of(shape, dtype), heads=shape.heads, kv_heads=shape.kv_heads,
+            qkv, table, table, positions, positions, pool, heads=shape.heads, kv_heads=shape.kv_heads,
             head_dim=shape.head_dim, page_tokens=PAGE_TOKENS, q_norm=norm, k_norm=norm, eps=1e-6,
         )  # fmt: skip
 
 
-def launch_attention(shape: Shape, tokens: int, dtype: torch.dtype, softcap: float = 0.0) -> None:
+def launch_attention(
+    shape: Shape, tokens: int, dtype: torch.dtype, softcap: float = 0.0, kv_dtype: torch.dtype | None = None
+) -> None:
     q = elements(tokens, shape.heads * shape.head_dim, dtype=dtype)
     table, lengths = elements(tokens, LENGTH // PAGE_TOKENS, dtype=torch.int32), elements(tokens, dtype=torch.int32)
     sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": PAGE_TOKENS}
     workspace = DecodeWorkspace(tokens, shape.heads, shape.head_dim, 32, "meta")
     splits = decode_splits(tokens, shape.kv_heads)
-    pool = pool_of(shape, dtype)
+    pool = pool_of(shape, kv_dtype or dtype)
     for window in (0, 1024):
         paged_decode(q, pool, table, lengths, q, workspace, splits=splits, window=window, softcap=softcap, **sizes)
         for width in (LENGTH // PAGE_TOKENS, 1):
@@ -125,6 +131,13 @@ def launch_fp8(shape: Shape, dtype: torch.dtype, in_blocks: bool) -> None:
                 fp8_linear(quantised, weight, dtype, elements(weight.shape[0], dtype=dtype))
 
 
+def launch_fp8_kv(shape: Shape, dtype: torch.dtype) -> None:
+    """What writes keys and values in FP8, and what reads them."""
+    for tokens in (1, 256, 2048):
+        launch_rope(shape, tokens, dtype, pool_of(shape, FP8))
+        launch_attention(shape, tokens, dtype, kv_dtype=FP8)
+
+
 def launch_family(name: str, dtype: torch.dtype) -> None:
     """The kernels in which a model's family differs from Llama, as it launches them."""
     shape, family, tokens = SHAPES[name], FAMILIES[family_of(name)], 64
@@ -159,6 +172,7 @@ PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
     "family": launch_family,
     "fp8": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=False),
     "fp8 blocks": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=True),
+    "fp8 kv": lambda name, dtype: launch_fp8_kv(SHAPES[name], dtype),
     "everything": lambda name, dtype: launch_everything(SHAPES[name], dtype),
 }
 
