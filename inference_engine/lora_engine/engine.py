@@ -114,6 +114,7 @@ class Engine:
         state = self.core.new_request(
             request, self._usage(request), max_tokens, self._clock(), lambda: self._detokenizer(request)
         )
+        state.ending_tokens = self._ending_tokens(request)
         self.core.add(state)
 
     def abort(self, request_id: str) -> None:
@@ -295,13 +296,10 @@ class Engine:
 
     def _token_delta(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
         """What a token adds to the answer; ends the sequence if it is its last."""
-        params = sequence.request.sampling
         if sequence.request.prompt_only:  # the token only says that the prompt is processed
             self.core.finish(sequence)
             return TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "length")
-        ended_by_token = token in params.stop_token_ids or (
-            not params.ignore_eos and token in self.tokenizer.eos_token_ids
-        )
+        ended_by_token = token in sequence.parent.ending_tokens
         text = "" if ended_by_token else sequence.detokenizer.append(token)
         reason = ""
         if ended_by_token or sequence.detokenizer.stopped is not None or self._is_complete(sequence, token):
@@ -440,8 +438,13 @@ class Engine:
             sampling.stop,
             sampling.include_stop,
             continues_text=request.continues_text,
-            shown=request.shown_special_ids,
+            min_tokens=sampling.min_tokens,
+            shown=self.tokenizer.special_ids if sampling.keep_special_tokens else request.shown_special_ids,
         )
+
+    def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:
+        params = request.sampling
+        return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids)
 
 
 def overflow(digest: str, dtype: str) -> RequestError:

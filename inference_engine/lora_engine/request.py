@@ -37,7 +37,7 @@ class SamplingParams:
     """How to choose tokens; field meanings and ranges are OpenAI's where it has them.
 
     ``max_tokens`` 0 means up to the context limit; ``temperature`` 0 means greedy;
-    ``top_k`` 0 and ``min_p`` 0 mean off.
+    ``top_k`` 0 and ``min_p`` 0 mean off. Before ``min_tokens`` no token and no string ends the answer.
     """
 
     max_tokens: int = 0
@@ -57,6 +57,8 @@ class SamplingParams:
     ignore_eos: bool = False
     logit_bias: dict[int, float] = field(default_factory=dict)
     include_stop: bool = False
+    min_tokens: int = 0
+    keep_special_tokens: bool = False
 
     @property
     def penalises(self) -> bool:
@@ -66,7 +68,7 @@ class SamplingParams:
     @property
     def plain_greedy(self) -> bool:
         """Whether the next token is the argmax, and no log-probabilities are asked for."""
-        return not (self.temperature or self.logprobs or self.penalises or self.logit_bias)
+        return not (self.temperature or self.logprobs or self.penalises or self.logit_bias or self.min_tokens)
 
     def validate(self, vocab_size: int) -> None:
         """Raise ``RequestError`` naming the first parameter out of range."""
@@ -88,6 +90,13 @@ class SamplingParams:
                     f"Send a {name} from {low} to {high}.",
                     param=name,
                 )
+        if self.max_tokens and self.min_tokens > self.max_tokens:
+            raise RequestError(
+                "invalid_value",
+                f"min_tokens is {self.min_tokens}, but max_tokens is {self.max_tokens}.",
+                "Send a min_tokens that is no larger than max_tokens.",
+                param="min_tokens",
+            )
         if self.top_p == 0.0:
             raise RequestError(
                 "invalid_value", "top_p is 0, which keeps no token.", "Send a top_p above 0.", param="top_p"

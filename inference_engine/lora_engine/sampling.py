@@ -20,6 +20,8 @@ from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, 
 from .device_copies import to_device
 from .request import SamplingParams, TokenLogprob
 
+_PUT_OFF = 1e4  # finite, so that such a token can still be chosen where a mask allows no other
+
 
 @dataclass(slots=True)
 class SamplingRow:
@@ -31,6 +33,7 @@ class SamplingRow:
     prompt_tokens: frozenset[int] = frozenset()  # only filled when a repetition penalty is set
     output_counts: Counter[int] = field(default_factory=Counter)  # only filled when a penalty is set
     mask: npt.NDArray[np.int32] | None = None  # the tokens that may be chosen, a bit each; None: all
+    put_off: Collection[int] = ()  # tokens that are chosen only if no other may be
 
     @property
     def plain_greedy(self) -> bool:
@@ -43,7 +46,9 @@ class SamplingRow:
     @property
     def penalised(self) -> bool:
         p = self.params
-        return bool(p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0 or p.logit_bias)
+        return bool(
+            p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0 or p.logit_bias or self.put_off
+        )
 
     @property
     def truncated(self) -> bool:
@@ -166,8 +171,8 @@ def _unless_overflowed(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tens
 
 def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
     """Presence and frequency penalties as OpenAI defines them, over the output; the repetition
-    penalty of CTRL (arXiv 1909.05858), over prompt and output; then the logit bias. In place."""
-    repeated, counted, biased = _Entries(), _Entries(), _Entries()
+    penalty of CTRL (arXiv 1909.05858), over prompt and output; then the logit bias; then what is put off. In place."""
+    repeated, counted, biased, delayed = _Entries(), _Entries(), _Entries(), _Entries()
     for index, row in enumerate(rows):
         p = row.params
         if p.repetition_penalty != 1.0:
@@ -177,11 +182,13 @@ def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
             counted.add(index, row.output_counts, p.presence_penalty + p.frequency_penalty * counts)
         if p.logit_bias:
             biased.add(index, p.logit_bias, np.fromiter(p.logit_bias.values(), dtype=np.float32))
+        if row.put_off:
+            delayed.add(index, row.put_off, _PUT_OFF)
     if repeated:
         where, penalty = repeated.to(logits.device)
         values = logits[where]
         logits[where] = torch.where(values > 0, values / penalty, values * penalty)
-    for entries, sign in ((counted, -1), (biased, 1)):
+    for entries, sign in ((counted, -1), (biased, 1), (delayed, -1)):
         if entries:
             where, change = entries.to(logits.device)
             logits[where] = logits[where] + sign * change

@@ -71,4 +71,5 @@ urlpatterns = [
     path("api/operator/", include(operator_urls)),
     path("v1/", include("control_plane.gateway.openai.urls")),
     path("", include("control_plane.gateway.lorax.urls")),
+    path("", include("control_plane.gateway.openai.vllm_urls")),
 ]

@@ -469,6 +469,24 @@ def test_gpu_log_probabilities_of_prompts(families: Callable[[str], Family], gra
         check_scores(family, request, adapters[request.request_id], found[request.request_id])
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_answers_of_a_least_length(families: Callable[[str], Family], temperature: float) -> None:
+    """What would end them is put off, in a batch with answers that may end at once."""
+    family = families("llama2-mha")
+    prompt = [random.Random(5).randrange(VOCAB) for _ in range(20)]
+    ends = tuple(range(0, VOCAB, 2)) if temperature else (family.greedy(prompt, "")[1],)
+    params = SamplingParams(max_tokens=30, temperature=temperature, stop_token_ids=ends, seed=3)
+    requests = [
+        GenerationRequest(str(least), prompt, dataclasses.replace(params, min_tokens=least)) for least in (0, 5, 12)
+    ]
+    tokens, _ = run_all(build_engine(family), requests)
+    for request in requests:
+        found, least = tokens[request.request_id], request.sampling.min_tokens
+        assert not {*found[:least]} & {*ends}
+        assert len(found) == 30 or (len(found) > least and found[-1] in ends)
+    assert len(tokens["0"]) < 5
+
+
 class RunAgain:
     """In a captured graph's place where there is no GPU: a replay runs the step on what the graph's inputs hold."""
 

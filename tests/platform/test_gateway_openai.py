@@ -335,7 +335,7 @@ def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
         ({"reasoning_effort": "wild"}, "invalid_value", "reasoning_effort"),
         ({"chat_template_kwargs": {"x": "y" * 20_000}}, "invalid_value", "chat_template_kwargs"),
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format.type"),
-        ({"store": True}, "unsupported_parameter", "store"),
+        ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
         ({"frobnicate": 1}, "unknown_parameter", "frobnicate"),
         ({"temperature": 3}, "invalid_value", "temperature"),
         ({"temperature": "hot"}, "invalid_value", "temperature"),

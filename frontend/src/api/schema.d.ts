@@ -1381,6 +1381,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/detokenize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description The text of tokens. */
+        post: operations["detokenize"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/tokenize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description The tokens of a prompt, as a request would have it. */
+        post: operations["tokenize"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/chat/completions": {
         parameters: {
             query?: never;
@@ -1772,12 +1806,17 @@ export interface components {
             index: number;
             logprobs: components["schemas"]["ChatLogprobs"] | null;
             message: components["schemas"]["AssistantMessage"];
+            /** @description With `return_token_ids`. */
+            token_ids?: number[] | null;
         };
         ChatCompletionRequest: {
+            add_generation_prompt?: boolean | null;
+            add_special_tokens?: boolean | null;
             /** @description Further variables of the model's chat template. */
             chat_template_kwargs?: {
                 [key: string]: unknown;
             } | null;
+            continue_final_message?: boolean | null;
             frequency_penalty?: number | null;
             guided_choice?: string[] | null;
             guided_grammar?: string | null;
@@ -1786,6 +1825,7 @@ export interface components {
             } | string) | null;
             guided_regex?: string | null;
             ignore_eos?: boolean | null;
+            include_stop_str_in_output?: boolean | null;
             logit_bias?: {
                 [key: string]: number;
             } | null;
@@ -1796,24 +1836,34 @@ export interface components {
             /** @description Accepted, without effect. */
             metadata?: unknown;
             min_p?: number | null;
+            min_tokens?: number | null;
             model: string;
             n?: number | null;
             parallel_tool_calls?: boolean | null;
+            /** @description Accepted, without effect. */
+            prediction?: unknown;
             presence_penalty?: number | null;
+            priority?: number | null;
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
+            /** @description Accepted, without effect. */
+            prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             /** @enum {string|null} */
             reasoning_effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
+            return_token_ids?: boolean | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
             /** @description Accepted, without effect. */
             service_tier?: unknown;
+            skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
+            /** @description Accepted, without effect. */
+            store?: unknown;
             /** @description By default false. */
             stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
@@ -1826,6 +1876,8 @@ export interface components {
             top_p?: number | null;
             /** @description Accepted, without effect. */
             user?: unknown;
+            /** @description Accepted, without effect. */
+            verbosity?: unknown;
         };
         ChatCompletionResponse: {
             choices: components["schemas"]["ChatCompletionChoice"][];
@@ -1839,6 +1891,8 @@ export interface components {
             prompt_logprobs?: ({
                 [key: string]: components["schemas"]["PromptLogprob"];
             } | null)[] | null;
+            /** @description With `return_token_ids`. */
+            prompt_token_ids?: number[] | null;
             /** @description Changes when the base model does. */
             system_fingerprint: string;
             usage: components["schemas"]["CompletionUsage"];
@@ -1881,7 +1935,11 @@ export interface components {
             prompt_logprobs?: ({
                 [key: string]: components["schemas"]["PromptLogprob"];
             } | null)[] | null;
+            /** @description With `return_token_ids`. */
+            prompt_token_ids?: number[] | null;
             text: string;
+            /** @description With `return_token_ids`. */
+            token_ids?: number[] | null;
         };
         CompletionLogprobs: {
             text_offset: number[];
@@ -1893,6 +1951,7 @@ export interface components {
             } | null)[];
         };
         CompletionRequest: {
+            add_special_tokens?: boolean | null;
             echo?: boolean | null;
             frequency_penalty?: number | null;
             guided_choice?: string[] | null;
@@ -1902,6 +1961,7 @@ export interface components {
             } | string) | null;
             guided_regex?: string | null;
             ignore_eos?: boolean | null;
+            include_stop_str_in_output?: boolean | null;
             logit_bias?: {
                 [key: string]: number;
             } | null;
@@ -1910,22 +1970,32 @@ export interface components {
             /** @description Accepted, without effect. */
             metadata?: unknown;
             min_p?: number | null;
+            min_tokens?: number | null;
             model: string;
             n?: number | null;
+            /** @description Accepted, without effect. */
+            prediction?: unknown;
             presence_penalty?: number | null;
+            priority?: number | null;
             prompt: string | string[] | number[] | number[][];
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
+            /** @description Accepted, without effect. */
+            prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
+            return_token_ids?: boolean | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
             /** @description Accepted, without effect. */
             service_tier?: unknown;
+            skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
+            /** @description Accepted, without effect. */
+            store?: unknown;
             /** @description By default false. */
             stream?: boolean;
             stream_options?: components["schemas"]["StreamOptions"] | null;
@@ -1935,6 +2005,8 @@ export interface components {
             top_p?: number | null;
             /** @description Accepted, without effect. */
             user?: unknown;
+            /** @description Accepted, without effect. */
+            verbosity?: unknown;
         };
         CompletionResponse: {
             choices: components["schemas"]["CompletionChoice"][];
@@ -2063,6 +2135,14 @@ export interface components {
          * @enum {string}
          */
         DeliveryState: "pending" | "delivered" | "failed";
+        DetokenizeRequest: {
+            model?: string;
+            tokens: number[];
+        };
+        DetokenizeResponse: {
+            /** @description With special tokens. */
+            prompt: string;
+        };
         Error: {
             code: string;
             /** @description What to do about it. */
@@ -2995,6 +3075,8 @@ export interface components {
         };
         StreamOptions: {
             /** @description By default false. */
+            continuous_usage_stats?: boolean;
+            /** @description By default false. */
             include_obfuscation?: boolean;
             /** @description By default false. */
             include_usage?: boolean;
@@ -3239,6 +3321,24 @@ export interface components {
         TenantWeightRequest: {
             /** Format: double */
             weight: number;
+        };
+        /** @description Either a ``prompt`` or ``messages``. */
+        TokenizeRequest: {
+            add_generation_prompt?: boolean | null;
+            add_special_tokens?: boolean | null;
+            continue_final_message?: boolean | null;
+            messages?: components["schemas"]["ChatMessage"][] | null;
+            model?: string;
+            prompt?: string | null;
+            return_token_strs?: boolean | null;
+        };
+        TokenizeResponse: {
+            count: number;
+            /** @description Tokens of prompt and output together. */
+            max_model_len: number;
+            /** @description With `return_token_strs`. */
+            token_strs: string[] | null;
+            tokens: number[];
         };
         TokenLogprob: {
             bytes: number[];
@@ -7793,6 +7893,244 @@ export interface operations {
             };
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];
+        };
+    };
+    detokenize: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DetokenizeRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DetokenizeResponse"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+        };
+    };
+    tokenize: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TokenizeRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenizeResponse"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
         };
     };
     create_chat_completion: {

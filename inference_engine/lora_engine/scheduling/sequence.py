@@ -56,6 +56,7 @@ class RequestState:
     ended: bool = False
     device_s: float = 0.0  # its share of device time, in seconds
     loads_from_disk: bool = False
+    ending_tokens: frozenset[int] = frozenset()  # that its answers end with
     predicted_first_token: float | None = None  # seconds from submission, as judged on arrival
 
     @property
@@ -215,7 +216,8 @@ class Sequence:
         # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
         mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
         signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
-        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts)
+        put_off = self.parent.ending_tokens if self.num_output < params.min_tokens else ()
+        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts, put_off=put_off)
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and that would cost three times as much

@@ -41,12 +41,15 @@ class ChatFormat:
                 "Leave tools out, or ask the operator to set --tool-format on the engine.",
                 param="tools",
             )
-        return self.template.render(
-            [self._message(message) for message in chat.messages],
-            tools=[_tool(tool) for tool in offered],
-            reasoning_effort=chat.reasoning_effort,
-            variables=json.loads(chat.template_kwargs) if chat.template_kwargs else {},
-        )
+        messages = [self._message(message) for message in chat.messages]
+        how: Json = {
+            "tools": [_tool(tool) for tool in offered],
+            "reasoning_effort": chat.reasoning_effort,
+            "variables": json.loads(chat.template_kwargs) if chat.template_kwargs else {},
+        }
+        if chat.continue_final_message:
+            return self.template.render_unfinished(messages, **how)
+        return self.template.render(messages, add_generation_prompt=not chat.no_generation_prompt, **how)
 
     def output(self, request_id: str, chat: pb.Chat, prompt: str) -> ChatOutput:
         """How the answer to ``prompt`` is read."""

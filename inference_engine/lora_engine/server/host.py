@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 import uuid
@@ -38,6 +39,7 @@ from .session import ClientSession
 from .translation import (
     accuracy_message,
     delta_message,
+    detokenize,
     error_message,
     generation_request,
     is_compiled,
@@ -45,6 +47,7 @@ from .translation import (
     prompt_size,
     stage_message,
     tenant_message,
+    tokenize,
     usage_message,
     waiting_message,
 )
@@ -286,6 +289,23 @@ class EngineHost:
         del self._live[live.submit.request_id]
         if live.submit.adapter_digest:
             self._tiers.release(live.submit.adapter_digest)
+
+    # Text.
+
+    async def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
+        run = functools.partial(tokenize, submit, self._tokenizer, self._chat_format)
+        try:
+            reply = await self._loop.run_in_executor(self._text_threads, run)
+            reply.max_context = self.description.max_context
+            return reply
+        except RequestError as error:
+            return pb.TokenizeReply(error=error_message(error))
+
+    async def detokenize(self, token_ids: pb.TokenIds) -> pb.DetokenizeReply:
+        try:
+            return await self._loop.run_in_executor(self._text_threads, detokenize, token_ids, self._tokenizer)
+        except RequestError as error:
+            return pb.DetokenizeReply(error=error_message(error))
 
     # What comes out of the engine.
 

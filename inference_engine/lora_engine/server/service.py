@@ -69,6 +69,12 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         gone = await asyncio.wrap_future(self._host.journal.acknowledge(request.request_ids))
         return pb.AckUsageReply(acknowledged=gone)
 
+    async def Tokenize(self, request: pb.Submit, context: Any) -> pb.TokenizeReply:
+        return await self._host.tokenize(request)
+
+    async def Detokenize(self, request: pb.TokenIds, context: Any) -> pb.DetokenizeReply:
+        return await self._host.detokenize(request)
+
     async def ListWaiting(self, request: pb.ListWaitingRequest, context: Any) -> pb.ListWaitingReply:
         limit = min(request.limit or _WAITING_SHOWN, _MOST_WAITING)
         return pb.ListWaitingReply(requests=await self._host.waiting(request.tenant, limit))

@@ -48,7 +48,7 @@ def generation_request(
     request = GenerationRequest(
         request_id=submit.request_id,
         prompt_token_ids=prompt.token_ids,
-        continues_text=submit.WhichOneof("prompt") != "chat",
+        continues_text=submit.WhichOneof("prompt") != "chat" or submit.chat.continue_final_message,
         shown_special_ids=prompt.shown_special_ids,
         sampling=_sampling(submit.sampling),
         adapter_digest=submit.adapter_digest,
@@ -64,6 +64,24 @@ def generation_request(
 
 def prompt_description(request: GenerationRequest, tokenizer: Tokenizer) -> pb.PromptDescription:
     return pb.PromptDescription(token_ids=request.prompt_token_ids, text=tokenizer.decode(request.prompt_token_ids))
+
+
+def tokenize(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> pb.TokenizeReply:
+    """Raises ``RequestError``."""
+    ids = _prompt(submit, tokenizer, chat_format).token_ids
+    return pb.TokenizeReply(token_ids=ids, token_bytes={i: tokenizer.token_bytes(i) for i in set(ids)})
+
+
+def detokenize(token_ids: pb.TokenIds, tokenizer: Tokenizer) -> pb.DetokenizeReply:
+    """Raises ``RequestError``."""
+    if max(token_ids.ids, default=0) >= tokenizer.vocab_size:
+        raise RequestError(
+            "invalid_value",
+            f"tokens holds {max(token_ids.ids)}, but the vocabulary has {tokenizer.vocab_size} tokens.",
+            f"Use token ids from 0 to {tokenizer.vocab_size - 1}.",
+            param="tokens",
+        )
+    return pb.DetokenizeReply(text=tokenizer.decode(token_ids.ids, keep_special_tokens=True))
 
 
 def constraint_of(submit: pb.Submit) -> Constraint | None:
@@ -113,13 +131,14 @@ def _slo(wire: pb.Slo) -> Slo:
 
 def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> Prompt:
     kind = submit.WhichOneof("prompt")
+    special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
     if kind == "chat":
         text = chat_format.prompt(submit.chat)
         output = chat_format.output(submit.request_id, submit.chat, text)
-        ids = tokenizer.encode(text, add_special_tokens=False)
+        ids = tokenizer.encode(text, add_special_tokens=special)
         return Prompt(ids, output if output.reads_something else None, chat_format.shown_ids(output))
     if kind == "text":
-        return Prompt(tokenizer.encode(submit.text, add_special_tokens=True))
+        return Prompt(tokenizer.encode(submit.text, add_special_tokens=special))
     if kind == "token_ids":
         return Prompt(list(submit.token_ids.ids))
     message = "The request has no prompt."
@@ -152,6 +171,8 @@ def _sampling(wire: pb.Sampling) -> SamplingParams:
         ignore_eos=wire.ignore_eos,
         logit_bias=dict(wire.logit_bias),
         include_stop=wire.include_stop,
+        min_tokens=wire.min_tokens,
+        keep_special_tokens=wire.keep_special_tokens,
     )
 
 

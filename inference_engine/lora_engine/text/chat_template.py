@@ -105,6 +105,22 @@ class ChatTemplate:
                 param="messages",
             ) from error
 
+    def render_unfinished(self, messages: Sequence[Message], **how: Any) -> str:
+        """The prompt that ends with the last message's text, for the model to go on with it.
+
+        Raises ``RequestError`` as ``render`` does, or if the template does not write that text as it is.
+        """
+        rendered, last = self.render(messages, add_generation_prompt=False, **how), str(messages[-1]["content"])
+        for text in (last, last.strip()):  # many templates strip it
+            if text and (at := rendered.rfind(text)) >= 0:
+                return rendered[: at + len(text)]
+        raise RequestError(
+            "invalid_messages",
+            "The last message cannot be continued: it is empty, or the model's chat template changes its text.",
+            "Send a last message with text, or leave continue_final_message out.",
+            param="continue_final_message",
+        )
+
     def _further(self, template: _Template, variables: Mapping[str, Any]) -> dict[str, Any]:
         """The request's own variables: only those that the template reads, and none that is set already."""
         for name in variables:

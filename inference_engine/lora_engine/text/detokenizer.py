@@ -17,8 +17,9 @@ class IncrementalDetokenizer:
     of two that end together, the longer. Work per token depends on the token and the stop
     strings only, not on how much came before.
 
-    With ``continues_text`` the leading space that SentencePiece decoders drop is kept, as a
-    continuation of a prompt needs it. Special tokens are left out, but for those in ``shown``.
+    Text of the first ``min_tokens`` tokens is never part of a stop string. With ``continues_text`` the leading space
+    that SentencePiece decoders drop is kept, as a continuation of a prompt needs it. Special tokens are left out, but
+    for those in ``shown``.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class IncrementalDetokenizer:
         *,
         continues_text: bool = False,
         shown: frozenset[int] = frozenset(),
+        min_tokens: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._stop = tuple(text for text in stop if text)
@@ -39,14 +41,18 @@ class IncrementalDetokenizer:
         self._strip = 0 if continues_text else tokenizer.rules.strip_left
         self._bare = tokenizer.rules.bare_first and not continues_text
         self._held = ""
+        self._unstoppable = min_tokens
         self.stopped: str | None = None
 
     def append(self, token_id: int) -> str:
         """The new text that this token makes safe to send; "" once ``stopped``."""
-        if self.stopped is not None or (self._tokenizer.is_special(token_id) and token_id not in self._shown):
+        if self.stopped is not None:
             return ""
-        text = self._decoder.decode(self._bytes(token_id))
-        return self._release(text) if text else ""
+        hidden = self._tokenizer.is_special(token_id) and token_id not in self._shown
+        text = "" if hidden else self._decoder.decode(self._bytes(token_id))
+        released = self._release(text) if text else ""
+        self._unstoppable -= self._unstoppable > 0
+        return released
 
     def flush(self) -> str:
         """Everything held back, at the end of the generation. An unfinished character becomes U+FFFD."""
@@ -69,7 +75,7 @@ class IncrementalDetokenizer:
                 self._strip = 0
                 break
             text, self._strip = text[1:], self._strip - 1
-        if not self._stop:
+        if not self._stop or self._unstoppable:
             return text
         text = self._held + text
         end = self._find_stop(text)

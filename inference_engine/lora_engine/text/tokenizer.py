@@ -27,7 +27,7 @@ class Tokenizer:
         self.eos_token_ids: frozenset[int] = eos_token_ids | own
         self.vocab_size: int = fast.get_vocab_size(with_added_tokens=True)
         self.rules: DecodingRules = rules_from_decoder(json.loads(fast.to_str())["decoder"])
-        self._special_ids = frozenset(i for i, t in fast.get_added_tokens_decoder().items() if t.special)
+        self.special_ids = frozenset(i for i, t in fast.get_added_tokens_decoder().items() if t.special)
         self._bytes: dict[int, bytes] = {}
 
     @classmethod
@@ -53,9 +53,9 @@ class Tokenizer:
         ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The whole text of ``token_ids``, without special tokens."""
-        text: str = self._fast.decode(list(token_ids), skip_special_tokens=True)
+    def decode(self, token_ids: Sequence[int], *, keep_special_tokens: bool = False) -> str:
+        """The whole text of ``token_ids``, without special tokens unless they are to be kept."""
+        text: str = self._fast.decode(list(token_ids), skip_special_tokens=not keep_special_tokens)
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -73,12 +73,12 @@ class Tokenizer:
 
     def is_special(self, token_id: int) -> bool:
         """Whether the token steers the model and never shows in text."""
-        return token_id in self._special_ids
+        return token_id in self.special_ids
 
     def special_id(self, text: str) -> int | None:
         """The id of the special token of that name; None if there is none, or if it is no special one."""
         found = self._id_of(text)
-        return found if found in self._special_ids else None
+        return found if found in self.special_ids else None
 
     def _id_of(self, token: str | None) -> int | None:
         found: int | None = None if token is None else self._fast.token_to_id(token)

@@ -69,6 +69,16 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/Tokenize',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.Submit.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.TokenizeReply.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/Detokenize',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.TokenIds.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.DetokenizeReply.FromString,
+                _registered_method=True)
         self.ListWaiting = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/ListWaiting',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.SerializeToString,
@@ -136,6 +146,19 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """The prompt that a Submit would have, and nothing else of it; and the text of tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListWaiting(self, request, context):
         """Who waits in the queue, and why.
         """
@@ -187,6 +210,16 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.AckUsage,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.Submit.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.TokenizeReply.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.TokenIds.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.DetokenizeReply.SerializeToString,
             ),
             'ListWaiting': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWaiting,
@@ -388,6 +421,60 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/AckUsage',
             lora__engine_dot_wire_dot_engine__pb2.AckUsageRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.AckUsageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/Tokenize',
+            lora__engine_dot_wire_dot_engine__pb2.Submit.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.TokenizeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/Detokenize',
+            lora__engine_dot_wire_dot_engine__pb2.TokenIds.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.DetokenizeReply.FromString,
             options,
             channel_credentials,
             insecure,

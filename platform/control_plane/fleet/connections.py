@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 import grpc.aio
 
@@ -25,6 +26,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
 from lora_engine.wire import engine_pb2 as pb
 
+T = TypeVar("T")
 HEARTBEAT_S = 1.0
 SILENT_HEARTBEATS = 5
 OVERDUE_S = 3.0
@@ -154,6 +156,19 @@ class Fleet:
 
     def hangs(self, host: str) -> bool:
         return self._hosts[host].hangs
+
+    async def ask(
+        self, candidates: Iterable[str], base_digest: str, model: str, question: Callable[[EngineClient], Awaitable[T]]
+    ) -> T:
+        """The answer of the first of ``candidates`` that has one. Raises ``HostError`` as ``submit``."""
+        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(base_digest)]
+        failure = no_host(model)
+        for name in sorted(known, key=lambda name: not self._hosts[name].accepts):
+            try:
+                return await question(self._hosts[name].client)
+            except HostError as error:
+                failure = error
+        raise failure
 
     async def submit(
         self, submit: pb.Submit, candidates: Iterable[str], model: str, coalescing: Coalescing | None = None

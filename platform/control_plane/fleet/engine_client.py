@@ -155,6 +155,15 @@ class EngineClient:
         description: pb.EngineDescription = await self._unary("Describe", pb.DescribeRequest(), timeout_s)
         return description
 
+    async def tokenize(self, submit: pb.Submit, timeout_s: float = 10.0) -> pb.TokenizeReply:
+        """Raises ``HostError``, as ``detokenize`` does; what is wrong with the prompt is in the reply."""
+        reply: pb.TokenizeReply = await self._unary("Tokenize", submit, timeout_s)
+        return reply
+
+    async def detokenize(self, token_ids: pb.TokenIds, timeout_s: float = 10.0) -> pb.DetokenizeReply:
+        reply: pb.DetokenizeReply = await self._unary("Detokenize", token_ids, timeout_s)
+        return reply
+
     async def acknowledge(self, request_ids: Iterable[str], timeout_s: float = 5.0) -> int:
         """Tell the host that this usage is safely stored. Returns how many records that freed."""
         reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)

@@ -145,7 +145,7 @@ async def begin(
         for submit in submits:
             submit.constraint.CopyFrom(asked.wire())
     bound_output(submits, admission.limits)
-    generation.reservation = await _reserve(runtime, admission, request_id, submits)
+    generation.reservation = await reserve(runtime, admission, request_id, submits)
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (
@@ -168,7 +168,7 @@ async def begin(
     return generation
 
 
-async def _reserve(
+async def reserve(
     runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit]
 ) -> Reservation | None:
     principal = admission.principal
@@ -197,6 +197,7 @@ def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> 
             first_token_ms=targets.first_token_ms or 0,
             inter_token_ms=targets.inter_token_ms or 0,
             weight=tenant.weight,
+            priority=submit.slo.priority,
         )
     )
     return submit

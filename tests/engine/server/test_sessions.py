@@ -61,6 +61,22 @@ async def test_a_prompt_is_described_with_the_first_output(client, host):
     assert not any(delta.HasField("prompt") for delta in others)
 
 
+async def test_tokens_of_prompts_and_text_of_tokens(client, host):
+    host.description.max_context = 99
+    tokenizer = host._tokenizer
+    reply = await client.stub.Tokenize(pb.Submit(text="hello"))
+    assert list(reply.token_ids) == tokenizer.encode("hello", add_special_tokens=True)
+    assert {*reply.token_bytes} == {*reply.token_ids}
+    assert reply.max_context == 99
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hello")])
+    assert list((await client.stub.Tokenize(pb.Submit(chat=chat))).token_ids) == tokenizer.encode("hello", False)
+    chat.messages[0].role = "robot"
+    assert (await client.stub.Tokenize(pb.Submit(chat=chat))).error.code == "invalid_messages"
+    ids = tokenizer.encode("hello", add_special_tokens=False)
+    assert (await client.stub.Detokenize(pb.TokenIds(ids=ids))).text == tokenizer.decode(ids)
+    assert (await client.stub.Detokenize(pb.TokenIds(ids=[1 << 30]))).error.param == "tokens"
+
+
 async def test_work_for_another_base_model_is_refused(client, host):
     host.description.base_digest = "sha256:own"
     async with client.session() as session:

@@ -43,6 +43,25 @@ def test_renders_as_transformers_does(tokenizer_folders, prompt):
     assert ours.render(MESSAGES, add_generation_prompt=prompt) == expected
 
 
+@pytest.mark.parametrize("last", ["Once upon a", " padded "])
+def test_an_unfinished_answer_ends_as_transformers_ends_it(tokenizer_folders, last):
+    source = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>\n{% endfor %}<|assistant|>"
+    path = tokenizer_folders["byte_level"] / "tokenizer.json"
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(path), bos_token="<s>", eos_token="</s>")
+    reference.chat_template = source
+    messages = [{"role": "user", "content": "Once upon a"}, {"role": "assistant", "content": last}]
+    expected = reference.apply_chat_template(messages, tokenize=False, continue_final_message=True)
+    assert ChatTemplate(source, {}).render_unfinished(messages) == expected
+
+
+def test_an_answer_that_the_template_does_not_show_cannot_be_continued():
+    template = ChatTemplate("{% for m in messages %}{{ m.content | upper }}{% endfor %}", {})
+    for last in ("", "abc"):
+        with pytest.raises(RequestError) as caught:
+            template.render_unfinished([{"role": "assistant", "content": last}])
+        assert caught.value.param == "continue_final_message"
+
+
 def test_where_templates_come_from(tmp_path):
     user = [{"role": "user", "content": "x"}]
     assert ChatTemplate.load(folder_with(tmp_path, "one")).render(user) == "one"

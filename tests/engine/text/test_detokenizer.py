@@ -109,3 +109,23 @@ def test_work_per_token_does_not_grow(tokenizer_folders):
     for token_id in (ids + [broken] * 500) * 20:
         detokenizer.append(token_id)
     assert time.process_time() - started < 5
+
+
+def test_stop_strings_count_after_the_least_tokens(tokenizer):
+    ids = tokenizer.encode("hello world hello world", add_special_tokens=False)
+    text = tokenizer.decode(ids)
+    for least in range(len(ids) + 1):
+        detokenizer = IncrementalDetokenizer(tokenizer, ("world",), min_tokens=least)
+        streamed = "".join(detokenizer.append(token_id) for token_id in ids)
+        free = tokenizer.decode(ids[:least])
+        if "world" in text[len(free) :]:
+            assert detokenizer.stopped and streamed == text[: text.index("world", len(free))]
+        else:
+            assert not detokenizer.stopped
+
+
+def test_special_tokens_can_show(tokenizer):
+    ids = [*tokenizer.encode("hello", add_special_tokens=False), tokenizer._fast.token_to_id("<|end|>")]
+    assert "".join(stream(IncrementalDetokenizer(tokenizer), ids)) == "hello"
+    assert "".join(stream(IncrementalDetokenizer(tokenizer, shown=tokenizer.special_ids), ids)) == "hello<|end|>"
+    assert tokenizer.decode(ids, keep_special_tokens=True).endswith("<|end|>")

@@ -216,6 +216,21 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.draining = not request.undo
         return pb.DrainReply(running=len(self.running), waiting=len(self.waiting))
 
+    async def Tokenize(self, request: pb.Submit, context: Any) -> pb.TokenizeReply:
+        await self._check_token(context)
+        self.submits.append(request)
+        if script.steering(request)[0] == "fail":
+            return pb.TokenizeReply(error=pb.EngineError(code=script.steering(request)[1], message="No.", fix="Yes."))
+        tokens = script.prompt_tokens(request)
+        texts = {token_id: text.encode() for token_id, text in tokens}
+        return pb.TokenizeReply(
+            token_ids=[i for i, _ in tokens], token_bytes=texts, max_context=self.behaviour.max_context
+        )
+
+    async def Detokenize(self, request: pb.TokenIds, context: Any) -> pb.DetokenizeReply:
+        await self._check_token(context)
+        return pb.DetokenizeReply(text=script.prompt_text(pb.Submit(token_ids=request)))
+
     async def PullUsage(self, request: pb.PullUsageRequest, context: Any) -> pb.PullUsageReply:
         open_records = [
             record

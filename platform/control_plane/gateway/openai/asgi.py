@@ -36,6 +36,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 PREFIX = "/v1/"
 LORAX = ("/generate", "/generate_stream")
+VLLM = ("/tokenize", "/detokenize")
 
 
 class ApiHeadersMiddleware(RequestIdMiddleware):
@@ -157,6 +158,6 @@ class PathRouter:
 
 
 def is_inference(scope: Scope) -> bool:
-    """Below /v1, or LoRAX's: its `POST /` shares an address with the console's first page."""
+    """Below /v1, vLLM's, or LoRAX's: its `POST /` shares an address with the console's first page."""
     path = scope["path"]
-    return path.startswith(PREFIX) or path in LORAX or (path == "/" and scope["method"] == "POST")
+    return path.startswith(PREFIX) or path in LORAX or path in VLLM or (path == "/" and scope["method"] == "POST")

@@ -118,6 +118,9 @@ class ChatCompletionRequest(Parameters):
         default=None, max_length=MOST_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
     )
 
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
     @field_validator("chat_template_kwargs")
     @classmethod
     def _bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -138,6 +141,14 @@ class ChatCompletionRequest(Parameters):
             raise ValueError("top_logprobs needs logprobs to be true")
         return self
 
+    @model_validator(mode="after")
+    def _one_way_to_end_the_prompt(self) -> Self:
+        if not self.continue_final_message:
+            return self
+        if self.add_generation_prompt is not False:
+            raise ValueError("continue_final_message needs add_generation_prompt to be false")
+        return self
+
     @property
     def prompt_only(self) -> bool:
         return self.max_tokens == 0 and self.max_completion_tokens is None
@@ -156,7 +167,10 @@ class ChatCompletionRequest(Parameters):
 
     def _chat(self) -> pb.Chat:
         chat = pb.Chat(
-            messages=[message.wire() for message in self.messages], reasoning_effort=self.reasoning_effort or ""
+            messages=[message.wire() for message in self.messages],
+            reasoning_effort=self.reasoning_effort or "",
+            no_generation_prompt=self.add_generation_prompt is False,
+            continue_final_message=bool(self.continue_final_message),
         )
         if self.tools:
             chat.tools.extend(tool.wire() for tool in self.tools)

@@ -72,5 +72,5 @@ class CompletionRequest(Parameters):
             submit.text = prompt
         else:
             submit.token_ids.ids.extend(prompt)
-            submit.describe_prompt = bool(self.echo)
+            submit.describe_prompt |= bool(self.echo)
         return submit

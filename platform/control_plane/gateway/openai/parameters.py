@@ -15,25 +15,37 @@ from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
 
-# Accepted and without effect here, as they have none on the text.
-HARMLESS = frozenset({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"})
+# Accepted, whatever their value, and without effect here: what they ask for is no part of the text, or a hint about it
+# that may be ignored. The table in docs/api.md says why of each.
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+        "verbosity",
+    }
+)
 # Known to OpenAI and not served: refused unless they carry a value that asks for nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "length_penalty": (1,),
     "modalities": (["text"],),
     "moderation": (),
     "parallel_tool_calls": (True, False),
-    "prediction": (),
-    "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
-    "store": (False,),
+    "spaces_between_special_tokens": (True,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "verbosity": ("medium",),
+    "use_beam_search": (False,),
     "web_search_options": (),
 }
 # What took the place of parameters that OpenAI gave up.
@@ -53,14 +65,14 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: bool = False  # padding against traffic analysis; accepted, never added
 
 
 class Parameters(ConstraintParameters):
     """What both endpoints share. Lists are refused at their first fault: a million of them would take seconds to tell.
 
-    ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``stop_token_ids``
-    are extensions in the form that other open engines take them."""
+    What OpenAI does not have is in the form in which vLLM takes it."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -84,6 +96,12 @@ class Parameters(ConstraintParameters):
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=1024)
     ignore_eos: bool | None = None
     prompt_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    add_special_tokens: bool | None = None
+    return_token_ids: bool | None = None
+    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000)
 
     @field_validator("model")
     @classmethod
@@ -104,6 +122,18 @@ class Parameters(ConstraintParameters):
     def _options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed when stream is true")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_come_at_the_end_too(self) -> Self:
+        if self.continuous_usage and not self.include_usage:
+            raise ValueError("stream_options.continuous_usage_stats needs include_usage")
+        return self
+
+    @model_validator(mode="after")
+    def _room_for_the_least_answer(self) -> Self:
+        if self.min_tokens and self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError("min_tokens is larger than max_tokens")
         return self
 
     @model_validator(mode="after")
@@ -136,6 +166,10 @@ class Parameters(ConstraintParameters):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
@@ -145,7 +179,16 @@ class Parameters(ConstraintParameters):
 
     def submit(self, sampling: pb.Sampling) -> pb.Submit:
         """For the engine, without a prompt."""
-        submit = pb.Submit(sampling=sampling, prompt_only=self.prompt_only)
+        submit = pb.Submit(
+            sampling=sampling,
+            prompt_only=self.prompt_only,
+            echo_token_ids=bool(self.return_token_ids),
+            describe_prompt=bool(self.return_token_ids) or self.continuous_usage,
+            # vLLM serves smaller numbers first.
+            slo=pb.Slo(priority=-(self.priority or 0)),
+        )
+        if self.add_special_tokens is not None:
+            submit.add_special_tokens = self.add_special_tokens
         if self.scored is not None:
             submit.prompt_logprobs = self.scored
             submit.most_prompt_logprobs = MOST_PROMPT_LOGPROBS * self.choices // self.total_choices
@@ -169,6 +212,9 @@ class Parameters(ConstraintParameters):
             logprobs=top_logprobs is not None and not self.prompt_only,
             top_logprobs=top_logprobs or 0,
             ignore_eos=bool(self.ignore_eos),
+            include_stop=bool(self.include_stop_str_in_output),
+            min_tokens=self.min_tokens or 0,
+            keep_special_tokens=self.skip_special_tokens is False,
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
         )
         if self.seed is not None:

@@ -117,6 +117,11 @@ class PromptParts:
         self._parts = [PromptPart() for _ in range(prompts)]
         self._choices, self._scored = choices, scored
 
+    @property
+    def num_tokens(self) -> int:
+        """Of those that were described so far."""
+        return sum(len(part.token_ids) for part in self._parts)
+
     def of(self, choice: int) -> PromptPart:
         return self._parts[choice // self._choices]
 

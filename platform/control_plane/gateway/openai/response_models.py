@@ -47,6 +47,7 @@ class PromptLogprob(_StrictModel):
     decoded_token: str
 
 
+_TOKEN_IDS = "With `return_token_ids`."
 PromptLogprobs = list[dict[str, PromptLogprob] | None]
 _OF_PROMPT = "With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null."
 
@@ -76,6 +77,7 @@ class ChatCompletionChoice(_StrictModel):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
+    token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
 
 
 class ChatCompletionResponse(_StrictModel):
@@ -86,6 +88,7 @@ class ChatCompletionResponse(_StrictModel):
     system_fingerprint: str = Field(description="Changes when the base model does.")
     choices: list[ChatCompletionChoice]
     usage: CompletionUsage
+    prompt_token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
     prompt_logprobs: PromptLogprobs | None = Field(default=None, description=_OF_PROMPT)
 
 
@@ -101,6 +104,8 @@ class CompletionChoice(_StrictModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
+    token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
+    prompt_token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
     prompt_logprobs: PromptLogprobs | None = Field(default=None, description=_OF_PROMPT)
 
 

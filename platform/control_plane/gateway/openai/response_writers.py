@@ -14,7 +14,8 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.completion_request import CompletionRequest
-from control_plane.gateway.openai.prompt_parts import PromptParts
+from control_plane.gateway.openai.parameters import Parameters
+from control_plane.gateway.openai.prompt_parts import PromptPart, PromptParts
 from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
@@ -43,6 +44,7 @@ class Choice:
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
     reasoning: str = ""
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
 
     def add(self, chunk: Chunk) -> None:
         self.text += chunk.text
@@ -51,6 +53,7 @@ class Choice:
             self._add_call(call)
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.logprobs.extend(chunk.logprobs)
+        self.token_ids.extend(chunk.token_ids)
 
     def _add_call(self, delta: pb.ToolCallDelta) -> None:
         if delta.index < len(self.tool_calls):
@@ -168,15 +171,12 @@ class CompletionShape:
         logprobs = self._details(index, choice.logprobs) if self._logprobs else None
         if logprobs is not None and of_echo is not None:
             logprobs = {name: of_echo[name] + entries for name, entries in logprobs.items()}
-        answer = {
+        return {
             "index": index,
             "text": echo + choice.text,
             "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
         }
-        if self._asked.prompt_logprobs is not None:
-            answer["prompt_logprobs"] = self._prompts.of(index).vllm(self._asked.prompt_logprobs)
-        return answer
 
     def _details(self, index: int, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
         """Offsets go on where the choice's last chunk ended."""
@@ -227,32 +227,56 @@ async def gathered(generation: Generation, choices: int, prompts: PromptParts | 
     return grown
 
 
-async def whole(
-    generation: Generation, shape: Shape, choices: int, prompts: PromptParts, prompt_logprobs: int | None = None
-) -> dict[str, Any]:
-    """Wait for the end. Raises the ``HostError`` it ended with. ``prompt_logprobs`` are for the answer as a whole."""
-    grown = await gathered(generation, choices, prompts)
-    of_prompt = {} if prompt_logprobs is None else {"prompt_logprobs": prompts.of(0).vllm(prompt_logprobs)}
+async def whole(generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts) -> dict[str, Any]:
+    """Wait for the end. Raises the ``HostError`` it ended with."""
+    grown = await gathered(generation, asked.total_choices, prompts)
+    choices = [shape.choice(index, choice) for index, choice in enumerate(grown)]
+    if asked.return_token_ids:
+        for choice, tokens in zip(choices, grown, strict=True):
+            choice["token_ids"] = tokens.token_ids
+    # As vLLM tells it: of the prompt of a chat once, of those of completions with each choice.
+    of_chat = {}
+    if isinstance(shape, ChatShape):
+        of_chat = of_prompt(asked, prompts.of(0))
+    else:
+        for index, choice in enumerate(choices):
+            choice.update(of_prompt(asked, prompts.of(index)))
     return {
         "id": shape.prefix + public_part(generation.request_id),
         "object": shape.object,
         "created": generation.created,
         "model": generation.admission.model.display_name,
         "system_fingerprint": generation.admission.fingerprint,
-        "choices": [shape.choice(index, choice) for index, choice in enumerate(grown)],
+        "choices": choices,
         "usage": usage_json(generation.usages),
-        **of_prompt,
+        **of_chat,
     }
+
+
+def of_prompt(asked: Parameters, part: PromptPart) -> dict[str, Any]:
+    """What was asked of a prompt beside its answer."""
+    found: dict[str, Any] = {}
+    if asked.prompt_logprobs is not None:
+        found["prompt_logprobs"] = part.vllm(asked.prompt_logprobs)
+    if asked.return_token_ids:
+        found["prompt_token_ids"] = list(part.token_ids)
+    return found
+
+
+def _with(event: str, more: dict[str, Any]) -> str:
+    """A JSON object with more in it."""
+    return event[:-1] + "," + encode(more)[1:]
 
 
 class ChunkWriter:
     """The events of one stream, as bytes."""
 
-    def __init__(self, generation: Generation, shape: Shape, prompts: PromptParts, *, include_usage: bool) -> None:
+    def __init__(self, generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts) -> None:
         self._shape = shape
-        self._prompts = prompts
+        self._asked, self._prompts = asked, prompts
         self._generation = generation
-        self._include_usage = include_usage
+        self._include_usage = asked.include_usage
+        self._completion_tokens = 0
         self._opened: set[int] = set()
         head = {
             "id": shape.prefix + public_part(generation.request_id),
@@ -262,7 +286,7 @@ class ChunkWriter:
             "system_fingerprint": generation.admission.fingerprint,
         }
         self._head = "data: " + encode(head)[:-1] + ',"choices":['
-        self._tail = '],"usage":null}\n\n' if include_usage else "]}\n\n"
+        self._tail = '],"usage":null}\n\n' if asked.include_usage else "]}\n\n"
 
     def write(self, chunks: Sequence[Chunk]) -> bytes:
         parts: list[str] = []
@@ -271,15 +295,37 @@ class ChunkWriter:
         return "".join(parts).encode()
 
     def _write_chunk(self, chunk: Chunk, parts: list[str]) -> None:
-        index = chunk.choice
+        index, tokens = chunk.choice, chunk.token_ids
+        self._completion_tokens += chunk.tokens
+        if self._asked.continuous_usage:
+            self._tail = f'],"usage":{encode(self._usage_so_far())}}}\n\n'
         if index not in self._opened:
             self._opened.add(index)
-            if opening := self._shape.opening(index):
-                parts += (self._head, opening, self._tail)
-        if chunk.text or chunk.logprobs or chunk.reasoning or chunk.tool_calls:
-            parts += (self._head, self._shape.delta(index, chunk), self._tail)
+            self._open(index, parts)
+        events = []
+        if chunk.text or chunk.logprobs or chunk.reasoning or chunk.tool_calls or (tokens and not chunk.finish_reason):
+            events.append(self._shape.delta(index, chunk))
         if chunk.finish_reason:
-            parts += (self._head, self._shape.closing(index, chunk.finish_reason), self._tail)
+            events.append(self._shape.closing(index, chunk.finish_reason))
+        if tokens and events:
+            events[0] = _with(events[0], {"token_ids": tokens})
+        for event in events:
+            parts += (self._head, event, self._tail)
+
+    def _open(self, index: int, parts: list[str]) -> None:
+        opening, tail = self._shape.opening(index), self._tail
+        if self._asked.return_token_ids:
+            told = of_prompt(self._asked, self._prompts.of(index))
+            if isinstance(self._shape, ChatShape):
+                tail = f"],{encode(told)[1:-1]}{tail[1:]}"
+            else:
+                opening = _with(opening or self._shape.delta(index, Chunk(index, "", 0)), told)
+        if opening:
+            parts += (self._head, opening, tail)
+
+    def _usage_so_far(self) -> dict[str, int]:
+        prompt, completion = self._prompts.num_tokens, self._completion_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     def error(self, error: ApiError) -> bytes:
         return b"data: " + encode(error.openai_body()).encode() + b"\n\n"

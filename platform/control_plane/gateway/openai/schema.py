@@ -16,6 +16,12 @@ from control_plane.gateway.openai.response_models import (
     ModelCard,
     ModelList,
 )
+from control_plane.gateway.openai.tokenizing import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
 
 # The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
 COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
@@ -53,15 +59,26 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
             "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelCard), "parameters": [NAME]}
         },
     }
+    for name, description, answer, asked in (
+        ("tokenize", "The tokens of a prompt, as a request would have it.", TokenizeResponse, TokenizeRequest),
+        ("detokenize", "The text of tokens.", DetokenizeResponse, DetokenizeRequest),
+    ):
+        result["paths"][f"/{name}"] = {"post": _operation(schemas, name, description, answer, asked, streams=False)}
     result["components"]["schemas"] = dict(sorted(schemas.items()))
     return result
 
 
 def _operation(
-    schemas: Json, name: str, description: str, answer: type[BaseModel], asked: type[BaseModel] | None = None
+    schemas: Json,
+    name: str,
+    description: str,
+    answer: type[BaseModel],
+    asked: type[BaseModel] | None = None,
+    *,
+    streams: bool = True,
 ) -> Json:
     statuses = (*_ANY, *_GENERATES) if asked else _ANY
-    content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked else {})}
+    content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked and streams else {})}
     error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
     operation: Json = {
         "operationId": name,

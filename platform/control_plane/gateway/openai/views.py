@@ -114,8 +114,7 @@ async def _answer(
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
     pending.dispatched()
     if asked.stream:
-        return await stream(generation, ChunkWriter(generation, shape, prompts, include_usage=asked.include_usage))
-    of_prompt = asked.prompt_logprobs if isinstance(asked, ChatCompletionRequest) else None
+        return await stream(generation, ChunkWriter(generation, shape, asked, prompts))
     async with generation:
-        body = await whole(generation, shape, asked.total_choices, prompts, of_prompt)
+        body = await whole(generation, shape, asked, prompts)
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)

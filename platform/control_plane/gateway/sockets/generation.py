@@ -22,6 +22,7 @@ from control_plane.gateway.openai.response_writers import (
     ChatShape,
     CompletionShape,
     logprobs_json,
+    of_prompt,
     tool_call_json,
     usage_json,
 )
@@ -143,8 +144,8 @@ class SocketGeneration:
         index = chunk.choice
         if index not in self._begun:
             self._begun.add(index)
-            if of_prompt := _of_prompt(index, asked, shape, prompts):
-                await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(of_prompt)[1:-1]}')
+            if beginning := _beginning(index, asked, shape, prompts):
+                await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(beginning)[1:-1]}')
         if chunk.finish_reason:
             self._reasons[index] = chunk.finish_reason
         chat = ""
@@ -153,8 +154,9 @@ class SocketGeneration:
         if chunk.tool_calls:
             chat += f',"tool_calls":{encode([tool_call_json(call) for call in chunk.tool_calls])}'
         logprobs = f',"logprobs":{encode(logprobs_json(shape, index, chunk.logprobs))}' if chunk.logprobs else ""
+        ids = f',"token_ids":{encode(chunk.token_ids)}' if chunk.token_ids else ""
         await self._send_numbered(
-            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{chat}{logprobs}'
+            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{chat}{logprobs}{ids}'
         )
 
     async def _done(self, generation: Generation, choices: int) -> None:
@@ -202,7 +204,7 @@ def _shape(asked: ChatCompletionRequest | CompletionRequest, prompts: PromptPart
     return ChatShape(logprobs=True) if isinstance(asked, ChatCompletionRequest) else CompletionShape(asked, prompts)
 
 
-def _of_prompt(
+def _beginning(
     index: int,
     asked: ChatCompletionRequest | CompletionRequest,
     shape: ChatShape | CompletionShape,
@@ -211,8 +213,7 @@ def _of_prompt(
     """What a choice begins with: its prompt, if that is echoed, and the prompt's log-probabilities."""
     text, logprobs = ("", None) if isinstance(shape, ChatShape) else shape.echo(index)
     found: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
-    if asked.prompt_logprobs is not None:
-        found["prompt_logprobs"] = prompts.of(index).vllm(asked.prompt_logprobs)
+    found |= of_prompt(asked, prompts.of(index))
     return {"text": text, **found} if text or found else {}
 
 

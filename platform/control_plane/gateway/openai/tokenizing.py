@@ -1,0 +1,153 @@
+"""``/tokenize`` and ``/detokenize``, in vLLM's shapes: the prompt that a request would have, and the text of tokens.
+
+Each counts as a request of its caller, and as no tokens; the ledger has none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from control_plane.fleet.errors import HostError
+from control_plane.gateway.admission import Admission
+from control_plane.gateway.generation import reserve
+from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
+from control_plane.gateway.openai.parameters import from_validation, read_json
+from control_plane.gateway.openai.prompt_parts import text_of
+from control_plane.gateway.openai.serving import endpoint, undispatched
+from control_plane.gateway.runtime import runtime
+from control_plane.http.request_id import set_request_id
+from control_plane.usage import request_ids
+from control_plane.usage.models import ApiEndpoint
+from lora_engine.wire import engine_pb2 as pb
+
+MOST_TOKENS = 1_000_000
+
+R = TypeVar("R", bound="_OfModel")
+
+
+class _OfModel(BaseModel):
+    """``model`` is optional, as at vLLM: without it, the base model."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS  # under which refusals are counted
+
+    model: str = Field(default="", max_length=200)
+
+
+class TokenizeRequest(_OfModel):
+    """Either a ``prompt`` or ``messages``."""
+
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=1, max_length=MOST_MESSAGES
+    )
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    return_token_strs: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("send either prompt or messages")
+        if self.continue_final_message and self.add_generation_prompt is not False:
+            raise ValueError("continue_final_message needs add_generation_prompt to be false")
+        return self
+
+    def submit(self) -> pb.Submit:
+        submit = pb.Submit()
+        if self.prompt is not None:
+            submit.text = self.prompt
+        else:
+            submit.chat.no_generation_prompt = self.add_generation_prompt is False
+            submit.chat.continue_final_message = bool(self.continue_final_message)
+            submit.chat.messages.extend(message.wire() for message in self.messages or ())
+        if self.add_special_tokens is not None:
+            submit.add_special_tokens = self.add_special_tokens
+        return submit
+
+
+class DetokenizeRequest(_OfModel):
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(fail_fast=True, max_length=MOST_TOKENS)]
+
+
+class TokenizeResponse(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    count: int
+    max_model_len: int = Field(description="Tokens of prompt and output together.")
+    tokens: list[int]
+    token_strs: list[str] | None = Field(description="With `return_token_strs`.")
+
+
+class DetokenizeResponse(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    prompt: str = Field(description="With special tokens.")
+
+
+@endpoint("POST")
+async def tokenize(request: HttpRequest) -> HttpResponseBase:
+    with undispatched(request, TokenizeRequest.endpoint) as pending:
+        with pending.reading():
+            asked = _read(TokenizeRequest, request)
+        pending.model = asked.model
+        admission = await _counted(request, asked.model)
+        reply = await _ask(admission, lambda client: client.tokenize(asked.submit()))
+    _raise_for(reply)
+    texts = [text_of(reply.token_bytes[token]) for token in reply.token_ids] if asked.return_token_strs else None
+    return JsonResponse(
+        {
+            "count": len(reply.token_ids),
+            "max_model_len": reply.max_context,
+            "tokens": list(reply.token_ids),
+            "token_strs": texts,
+        },
+        json_dumps_params={"ensure_ascii": False},
+    )
+
+
+@endpoint("POST")
+async def detokenize(request: HttpRequest) -> HttpResponseBase:
+    with undispatched(request, DetokenizeRequest.endpoint) as pending:
+        with pending.reading():
+            asked = _read(DetokenizeRequest, request)
+        pending.model = asked.model
+        admission = await _counted(request, asked.model)
+        reply = await _ask(admission, lambda client: client.detokenize(pb.TokenIds(ids=asked.tokens)))
+    _raise_for(reply)
+    return JsonResponse({"prompt": reply.text}, json_dumps_params={"ensure_ascii": False})
+
+
+def _read(kind: type[R], request: HttpRequest) -> R:
+    body = {name: value for name, value in read_json(request.body).items() if value is not None}
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+async def _counted(request: HttpRequest, model: str) -> Admission:
+    """Raises ``ApiError`` (429) if the caller's limits of requests are reached."""
+    admission = await runtime().admission_cache.admission(caller_of(request), model)
+    request_id = request_ids.make(admission.principal, ApiEndpoint.COMPLETIONS, streamed=False)
+    set_request_id(request_id)
+    reservation = await reserve(runtime(), admission, request_id, [])
+    if reservation is not None:
+        runtime().reservations.sent(reservation)  # nothing runs: it is settled at once
+    return admission
+
+
+async def _ask(admission: Admission, question: Any) -> Any:
+    return await runtime().fleet.ask(admission.hosts, admission.base_digest, admission.model.display_name, question)
+
+
+def _raise_for(reply: pb.TokenizeReply | pb.DetokenizeReply) -> None:
+    if reply.HasField("error"):
+        raise HostError.from_wire(reply.error)

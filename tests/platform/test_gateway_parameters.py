@@ -1,0 +1,205 @@
+"""vLLM's and OpenAI's further parameters, and vLLM's ``/tokenize`` and ``/detokenize``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lorikeet_testing.console import Console
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import WebProcess, eventually
+
+from control_plane.gateway.openai.parameters import HARMLESS, UNSUPPORTED
+from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
+from control_plane.gateway.openai.tokenizing import DetokenizeResponse, TokenizeResponse
+from lora_engine.wire import engine_pb2 as pb
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+MESSAGES = [{"role": "user", "content": "say it is"}]
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> FakeEngine:
+    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
+    engine_thread.engine.submits.clear()
+    return engine_thread.engine
+
+
+def post(web: WebProcess, path: str, key: str = "", **body: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else web.tenants["acme"].bearer
+    return httpx.post(web.url + path, json={"model": "support", **body}, headers=headers, trust_env=False)
+
+
+def asked(web: WebProcess, engine: FakeEngine, path: str = CHAT, **parameters: Any) -> pb.Submit:
+    """What the engine gets of a request with these parameters."""
+    body = {"prompt": "say it is"} if path == TEXT else {"messages": MESSAGES}
+    answer = post(web, path, **body, **parameters)
+    assert answer.status_code == 200, answer.text
+    return engine.submits[-1]
+
+
+def refused(web: WebProcess, path: str = CHAT, **parameters: Any) -> dict[str, Any]:
+    body = {"prompt": "say it is"} if path == TEXT else {"messages": MESSAGES}
+    answer = post(web, path, **body, **parameters)
+    assert answer.status_code == 400, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    return error
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def test_parameters_of_sampling_reach_the_engine(web: WebProcess, engine: FakeEngine) -> None:
+    sampling = asked(
+        web, engine, min_tokens=3, skip_special_tokens=False, include_stop_str_in_output=True, max_tokens=9
+    ).sampling
+    assert (sampling.min_tokens, sampling.keep_special_tokens, sampling.include_stop) == (3, True, True)
+    plain = asked(web, engine)
+    assert (plain.sampling.min_tokens, plain.sampling.keep_special_tokens, plain.sampling.include_stop) == (
+        0,
+        False,
+        False,
+    )
+    assert not plain.HasField("add_special_tokens")
+    assert not asked(web, engine, TEXT, add_special_tokens=False).add_special_tokens
+    assert "min_tokens is larger" in refused(web, min_tokens=3, max_tokens=2)["message"]
+
+
+def test_priorities_are_within_the_tenant_and_smaller_ones_first(web: WebProcess, engine: FakeEngine) -> None:
+    assert [asked(web, engine, priority=value).slo.priority for value in (-5, 0, 7)] == [5, 0, -7]
+    assert asked(web, engine).slo.priority == 0
+
+
+def test_how_a_chat_prompt_ends(web: WebProcess, engine: FakeEngine) -> None:
+    plain = asked(web, engine).chat
+    assert not (plain.no_generation_prompt or plain.continue_final_message)
+    assert asked(web, engine, add_generation_prompt=False).chat.no_generation_prompt
+    assert asked(web, engine, add_generation_prompt=False, continue_final_message=True).chat.continue_final_message
+    assert "add_generation_prompt" in refused(web, continue_final_message=True)["message"]
+
+
+def test_token_ids_are_returned(web: WebProcess, engine: FakeEngine) -> None:
+    chat = post(web, CHAT, messages=MESSAGES, return_token_ids=True).json()
+    ChatCompletionResponse.model_validate(chat)
+    assert (chat["prompt_token_ids"], chat["choices"][0]["token_ids"]) == ([100, 101, 102, 103], [2, 3])
+    text = post(web, TEXT, prompt=[[7, 8], [9]], return_token_ids=True, max_tokens=2, n=2).json()
+    CompletionResponse.model_validate(text)
+    assert [choice["prompt_token_ids"] for choice in text["choices"]] == [[7, 8]] * 2 + [[9]] * 2
+    assert all(len(choice["token_ids"]) == 2 for choice in text["choices"])
+    assert "prompt_token_ids" not in post(web, TEXT, prompt="say it").text
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("usage", [False, True])
+def test_token_ids_are_streamed(web: WebProcess, engine: FakeEngine, path: str, usage: bool) -> None:
+    body: dict[str, Any] = {"messages": MESSAGES} if path == CHAT else {"prompt": "say it is"}
+    options = {"stream_options": {"include_usage": True}} if usage else {}
+    first, *others = events(post(web, path, **body, stream=True, return_token_ids=True, **options))
+    holder = first if path == CHAT else first["choices"][0]
+    assert holder["prompt_token_ids"] == ([100, 101, 102, 103] if path == CHAT else [100, 101, 102])
+    tokens = [token for event in others for choice in event["choices"] for token in choice.get("token_ids", [])]
+    assert tokens == [2, 3]
+    assert not any("prompt_token_ids" in json.dumps(event) for event in others)
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_usage_so_far_is_in_every_event(web: WebProcess, engine: FakeEngine, path: str) -> None:
+    body: dict[str, Any] = {"messages": MESSAGES} if path == CHAT else {"prompt": "say it is"}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *during, last = events(post(web, path, **body, stream=True, stream_options=options))
+    prompt = 4 if path == CHAT else 3
+    assert {event["usage"]["prompt_tokens"] for event in during} == {prompt}
+    counts = [event["usage"]["completion_tokens"] for event in during]
+    assert counts == sorted(counts)
+    assert counts[-1] == last["usage"]["completion_tokens"] == 2
+    assert during[-1]["usage"]["total_tokens"] == prompt + 2
+    error = refused(web, stream=True, stream_options={"continuous_usage_stats": True})
+    assert "include_usage" in error["message"]
+
+
+def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> None:
+    values = {"store": True, "metadata": {"a": "b"}, "verbosity": "low", "service_tier": "flex", "user": "u",
+              "prediction": {"type": "content", "content": "x"}, "prompt_cache_retention": "24h",
+              "prompt_cache_key": "k", "safety_identifier": "s"}  # fmt: skip
+    assert set(values) == HARMLESS
+    plain = asked(web, engine)
+    harmless = asked(web, engine, **values)
+    plain.request_id = harmless.request_id = ""
+    assert harmless == plain
+
+
+def test_every_rule_is_in_the_documentation() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
+    assert not [name for name in {*HARMLESS, *UNSUPPORTED} if f"`{name}`" not in text]
+
+
+# -- /tokenize and /detokenize ---------------------------------------------------
+
+
+def test_tokenize_a_prompt_and_a_chat(web: WebProcess, engine: FakeEngine) -> None:
+    body = post(web, "/tokenize", prompt="one two", return_token_strs=True).json()
+    TokenizeResponse.model_validate(body)
+    assert body == {"count": 2, "max_model_len": 4096, "tokens": [100, 101], "token_strs": ["one", " two"]}
+    chat = post(web, "/tokenize", messages=MESSAGES, add_generation_prompt=False, continue_final_message=True).json()
+    assert (chat["count"], chat["token_strs"]) == (4, None)
+    assert engine.submits[-1].chat.continue_final_message
+    post(web, "/tokenize", prompt="one", add_special_tokens=False)
+    assert engine.submits[-1].HasField("add_special_tokens")
+    assert not engine.submits[-1].add_special_tokens
+
+
+def test_detokenize(web: WebProcess, engine: FakeEngine) -> None:
+    body = post(web, "/detokenize", tokens=[0, 2]).json()
+    DetokenizeResponse.model_validate(body)
+    assert body == {"prompt": "river amber"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/tokenize", {}, 400, "invalid_value"),
+        ("/tokenize", {"prompt": "a", "messages": MESSAGES}, 400, "invalid_value"),
+        ("/tokenize", {"prompt": "a", "model": "nobody"}, 404, "model_not_found"),
+        ("/tokenize", {"prompt": "fail chat_template_missing"}, 400, "chat_template_missing"),
+        ("/detokenize", {"tokens": [-1]}, 400, "invalid_value"),
+        ("/detokenize", {"tokens": "x"}, 400, "invalid_value"),
+        ("/detokenize", {"frobnicate": 1}, 400, "unknown_parameter"),
+    ],
+)
+def test_what_cannot_be_tokenized(web: WebProcess, path: str, body: dict[str, Any], status: int, code: str) -> None:
+    answer = post(web, path, **body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
+def test_tokenizing_needs_a_key_and_counts_as_a_request(web: WebProcess, path: str) -> None:
+    body = {"model": "support", "prompt": "x"} if path == "/tokenize" else {"model": "support", "tokens": [1]}
+    assert httpx.post(web.url + path, json=body, trust_env=False).status_code == 401
+    assert httpx.get(web.url + path, headers=web.tenants["acme"].bearer, trust_env=False).status_code == 405
+    key = Console(web, web.tenants["acme"]).new_key(requests_per_minute=2)
+    statuses = [post(web, path, key, **body).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
