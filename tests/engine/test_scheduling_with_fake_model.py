@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -187,6 +189,13 @@ def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
 
 
 @pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks that are late are late for good."""
+    monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
+    monkeypatch.setattr("lora_engine.engine._HELD_POLL_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def _restore_detokenizer() -> Any:
     import lora_engine.engine as engine_module
 
@@ -195,13 +204,65 @@ def _restore_detokenizer() -> Any:
     engine_module.IncrementalDetokenizer = original  # type: ignore[misc]
 
 
-def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
+class LateGrammar:
+    """Allows two of three tokens, by what came before; its masks come when they like."""
+
+    def __init__(self, rnd: random.Random, lateness: int) -> None:
+        self._rnd, self._lateness = rnd, lateness
+
+    def start(self) -> LateMasks:
+        return LateMasks(self._rnd, self._lateness)
+
+
+class LateMasks:
+    """As ``TokenMasks``. A mask is there after some questions whether it is."""
+
+    def __init__(self, rnd: random.Random, lateness: int) -> None:
+        self._rnd, self._lateness, self._polls, self._out = rnd, lateness, 0, []
+
+    @property
+    def ready(self) -> bool:
+        self._polls = max(0, self._polls - 1)
+        return not self._polls
+
+    @property
+    def computing(self) -> Future[None] | None:
+        return Future() if self._polls else None
+
+    @property
+    def mask(self) -> Any:
+        assert not self._polls, "a mask was read before it was there"
+        bits = np.zeros((VOCAB + 31) // 32 * 32, dtype=np.uint8)
+        bits[[token for token in range(VOCAB) if allows(self._out, token)]] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
+    def take(self, token: int) -> bool:
+        assert allows(self._out, token), "a token that the mask forbids"
+        assert not self._polls, "a token came although its mask did not"
+        self._out.append(token)
+        return completes(self._out)
+
+    def begin_mask(self) -> None:
+        self._polls = self._rnd.randint(0, self._lateness)
+
+
+def allows(out: list[int], token: int) -> bool:
+    return (token * 7 + sum(out)) % 3 != 0
+
+
+def completes(out: list[int]) -> bool:
+    return sum(out) % 11 == 5
+
+
+def expected(prompt: list[int], marker: int, max_tokens: int, constrained: bool = False) -> list[int]:
     context, out = list(prompt), []
     while len(out) < max_tokens:
         token = next_token(context, marker)
+        if constrained and not allows(out, token):
+            token = next(token for token in range(VOCAB) if allows(out, token))
         out.append(token)
         context.append(token)
-        if token == 0:
+        if token == 0 or (constrained and completes(out)):
             break
     return out
 
@@ -215,6 +276,7 @@ def expected(prompt: list[int], marker: int, max_tokens: int) -> list[int]:
     overlaps=st.booleans(),
     slow_copies=st.booleans(),
     prefetch=st.integers(0, 8),
+    lateness=st.integers(0, 6),
 )
 @settings(max_examples=100, deadline=None)
 def test_every_output_is_right_whatever_the_schedule(
@@ -226,6 +288,7 @@ def test_every_output_is_right_whatever_the_schedule(
     overlaps: bool,
     slow_copies: bool,
     prefetch: int,
+    lateness: int,
 ) -> None:
     rnd = random.Random(seed)
     adapters = {p.digest: p for p in (packed(marker, rnd.randint(1, 6)) for marker in range(1, 7))}
@@ -252,6 +315,7 @@ def test_every_output_is_right_whatever_the_schedule(
                 SamplingParams(max_tokens=rnd.randint(1, 20), n=rnd.choice([1, 1, 1, 3])),
                 adapter_digest=rnd.choice(["", *digests, "sha256:unknown"]),
                 tenant=rnd.choice("abc"),
+                grammar=LateGrammar(rnd, lateness) if rnd.random() < 0.4 else None,  # type: ignore[arg-type]
             )
             engine.add_request(request)
             requests[request.request_id] = request
@@ -279,7 +343,8 @@ def test_every_output_is_right_whatever_the_schedule(
             assert bad
         elif finished[request_id] == "finished":
             marker = int(request.adapter_digest.removeprefix("sha256:") or "0", 16)
-            want = expected(request.prompt_token_ids, marker, request.sampling.max_tokens)
+            constrained = request.grammar is not None
+            want = expected(request.prompt_token_ids, marker, request.sampling.max_tokens, constrained)
             for choice in range(request.sampling.n):
                 assert outputs[(request_id, choice)] == want
         else:

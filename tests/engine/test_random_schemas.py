@@ -1,0 +1,99 @@
+"""Whatever the schema: an answer that ends by itself is JSON, and of that schema."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lora_engine.constraints import Constraint, Kind
+from lora_engine.structured import Grammars
+from lora_engine.text import Tokenizer
+
+DEMO = Path(__file__).parents[2] / "demo" / "model"
+NAMES = st.sampled_from(["a", "b", "name", "größe", "a b", 'quo"te', "x" * 12])
+LEAVES = st.one_of(
+    st.just({"type": "null"}),
+    st.just({"type": "boolean"}),
+    st.builds(lambda low, span: {"type": "integer", "minimum": low, "maximum": low + span},
+              st.integers(-50, 50), st.integers(0, 1000)),
+    st.builds(lambda low: {"type": "number", "minimum": low, "maximum": low + 2.5}, st.integers(-9, 9)),
+    st.builds(lambda low, span: {"type": "string", "minLength": low, "maxLength": low + span},
+              st.integers(0, 3), st.integers(0, 6)),
+    st.builds(lambda values: {"enum": values}, st.lists(st.one_of(st.none(), st.booleans(), st.integers(-5, 5), NAMES),
+              min_size=1, max_size=4)),
+    st.builds(lambda value: {"const": value}, st.one_of(NAMES, st.integers(-5, 5))),
+    st.sampled_from([{"type": "string", "format": kind} for kind in ("date", "time", "uuid", "ipv4")]),
+    st.sampled_from([{"type": "string", "pattern": text} for text in ("^[a-c]{2,4}$", "^x.?y$", "^(le|ri)-[0-9]+$")]),
+    st.sampled_from([{"type": ["string", "null"], "maxLength": 3}, {"type": "integer", "multipleOf": 5, "maximum": 500,
+                                                                    "minimum": 0}]),
+)  # fmt: skip
+
+
+def _object(properties: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
+    required = [name for name in properties if name not in left_out]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(_object, st.dictionaries(NAMES, inner, max_size=4), st.sets(NAMES, max_size=2)),
+        st.builds(lambda items, most: {"type": "array", "items": items, "maxItems": most}, inner, st.integers(0, 3)),
+        st.builds(lambda branches: {"anyOf": branches}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda first: {"type": "array", "prefixItems": first, "items": False, "minItems": len(first)},
+                  st.lists(inner, min_size=1, max_size=3)),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Any:
+    tokenizer = Tokenizer.load(DEMO)
+    made = Grammars(tokenizer, tokenizer.vocab_size + 37)  # logits wider than the vocabulary, as many models have them
+    yield made
+    made.close()
+
+
+def allowed(mask: Any) -> list[int]:
+    return np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0].tolist()
+
+
+def write(grammars: Grammars, schema: object, rnd: random.Random) -> str | None:
+    """An answer of tokens drawn from the masks; None if it did not end within 400 of them."""
+    tokenizer = Tokenizer.load(DEMO)
+    grammar = grammars.compile(Constraint(Kind.JSON_SCHEMA, json.dumps(schema)))
+    masks, reference, text = grammar.start(), grammar.matcher.deep_copy(), b""
+    for _ in range(400):
+        choices = allowed(masks.mask)
+        assert bytes(masks.mask) == reference.compute_bitmask()[: masks.mask.nbytes], "not llguidance's own mask"
+        assert all(token < tokenizer.vocab_size for token in choices)
+        ends = [token for token in choices if token in tokenizer.eos_token_ids]
+        assert bool(ends) == reference.is_accepting(), "the end is allowed where the schema is not satisfied"
+        # What closes something, half of the time: answers should end.
+        closing = [token for token in choices if tokenizer.token_bytes(token)[:1] in (b'"', b"}", b"]", b",")]
+        token = rnd.choice(ends or (closing if closing and rnd.random() < 0.5 else choices))
+        if token in tokenizer.eos_token_ids:
+            return text.decode()
+        text += tokenizer.token_bytes(token)
+        assert reference.consume_token(token)
+        if masks.take(token):
+            return text.decode()
+        masks.begin_mask()
+    return None
+
+
+@given(schema=SCHEMAS, seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_answers_are_of_their_schema(grammars: Grammars, schema: dict[str, Any], seed: int) -> None:
+    text = write(grammars, schema, random.Random(seed))
+    if text is not None:
+        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
