@@ -45,6 +45,7 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/offline_throughput.py", "--model", "llama-2-7b", "--out", "OUT/w1.jsonl"),
         ("benchmarks/step_times.py", "--model", "llama-2-7b", "--out", "OUT/w1.jsonl"),
     ),
+    "start": (("benchmarks/start_time.py", "--out", "OUT/start.jsonl"),),
     "kernels": (
         ("benchmarks/kernel_table.py", "--out", "OUT/kernels.jsonl"),
         ("benchmarks/attention_table.py", "--out", "OUT/attention.jsonl"),
@@ -58,7 +59,7 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/working_set.py", "--no-prefetch", "--out", "OUT/w3.jsonl"),
     ),
 }
-ALONE = ("peft", "w3")
+ALONE = ("start", "peft", "w3")
 
 
 @dataclass(frozen=True)
