@@ -144,6 +144,7 @@ def main() -> None:
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--folder", type=Path, help="where the model's and the engine's files go; kept")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and stop the engine with it
     folder = arguments.folder or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     save_checkpoint(folder / "model", MODELS[arguments.model])
