@@ -17,6 +17,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, RequestError, SamplingParams
+from lora_engine.scheduling.sequence import Sequence
 from lora_engine.structured import TokenMasks
 from lora_engine.text import ChatTemplate
 
@@ -169,7 +170,14 @@ def test_masks_that_are_late_hold_their_own_answer_only(engine: Engine, monkeypa
     monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
     ask(engine, "constrained", "Who are you?", schema(PERSON), temperature=1.0, seed=1)
     ask(engine, "free", "Tell me a joke.", ignore_eos=True, max_tokens=149)
-    texts, steps, free = {"constrained": "", "free": ""}, 0, []
+    texts, steps, free, held = {"constrained": "", "free": ""}, 0, [], [0]
+    hold = engine.core.hold
+
+    def counted(sequence: Sequence) -> None:
+        held[0] += 1
+        hold(sequence)
+
+    monkeypatch.setattr(engine.core, "hold", counted)
     while engine.has_work():
         steps += 1
         output = engine.step()
@@ -183,6 +191,8 @@ def test_masks_that_are_late_hold_their_own_answer_only(engine: Engine, monkeypa
                 late.pop().set_result(None)
     engine.runner.overlaps = False
     assert texts["constrained"] == in_time["constrained", 0][0]
+    tokens = len(in_time["constrained", 0][0].encode())  # at least as many as tokens
+    assert 3 < held[0] <= tokens, "it took part in steps although its mask was missing"
     assert free[:149] == list(range(free[0], free[0] + 149)), "a step without a token for the free answer"
 
 

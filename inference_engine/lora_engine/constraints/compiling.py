@@ -85,7 +85,10 @@ def _grammar(library: Any, constraint: Constraint) -> str:
     schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(text)
     options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
     options |= {"lenient": constraint.best_effort, "coerce_one_of": constraint.best_effort}
-    return str(matcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
+    try:
+        return str(matcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
+    except ValueError as error:  # it does so for schemas that are nested too deeply
+        raise ConstraintError(f"The schema cannot be read: {error}.", "Nest it less deeply, with $defs.") from None
 
 
 def _read_schema(text: str) -> dict[str, Any]:
