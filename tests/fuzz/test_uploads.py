@@ -24,6 +24,8 @@ from typing import Any
 import pytest
 import safetensors
 from hypothesis import strategies as st
+from lorikeet_testing.adapter_forms import ADAPTER as FORM_TENSORS
+from lorikeet_testing.adapter_forms import BINARY, FORMS, torch_bytes
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
@@ -67,7 +69,7 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
         assert all(problem["code"] and problem["message"] and problem["fix"] for problem in problems)
         assert not NOT_THEIRS & {problem["code"] for problem in problems}, problems
         if problem:
-            assert list(into.iterdir()) == [], "something of a refused archive stayed"
+            assert not into.exists(), "something of a refused archive stayed"
         if problems:
             return problems[0]["code"], {}
         loads(Path(answer["folder"]))
@@ -191,6 +193,56 @@ def as_tarfile_reads(archive: bytes) -> dict[str, bytes]:
                 assert file is not None
                 read[base] = file.read()
     return read
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+TORCH = torch_bytes(FORM_TENSORS)
+with zipfile.ZipFile(io.BytesIO(TORCH)) as _archive:
+    TORCH_MEMBERS = {info.filename: _archive.read(info) for info in _archive.infolist()}
+PICKLE = next(name for name in TORCH_MEMBERS if name.endswith("/data.pkl"))
+OTHER_FORMS = [form.files() for form in FORMS if not form.as_sent]
+
+
+def repacked(pickle: bytes) -> bytes:
+    """A damaged pickle in a zip whose checksums are right."""
+    return zipped(TORCH_MEMBERS | {PICKLE: pickle}, zipfile.ZIP_STORED)
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> dict[str, bytes]:
+    """A form with one of its files damaged."""
+    files = draw(st.sampled_from(OTHER_FORMS))
+    name = draw(st.sampled_from(sorted(files)))
+    return files | {name: draw(damaged(files[name], [range(min(len(files[name]), 2000))]))}
+
+
+def binaries() -> st.SearchStrategy[dict[str, bytes]]:
+    pickles = damaged(TORCH_MEMBERS[PICKLE]).map(repacked)
+    return (pickles | damaged(TORCH, zip_places(TORCH))).map(lambda binary: {CONFIG_FILE: CONFIG, BINARY: binary})
+
+
+CONFIG = config_bytes()
+
+
+def test_forms(folder: Path) -> None:
+    def run(files: dict[str, bytes]) -> str:
+        outcome, stored = decide(folder, files)
+        if stored:
+            (folder / WEIGHTS_FILE).write_bytes(stored[WEIGHTS_FILE])
+            file = SafetensorsFile.open(folder / WEIGHTS_FILE)
+            assert sum(entry.num_elements for entry in file.entries.values()) <= 1 << 20, "not more than was sent"
+        return outcome
+
+    fuzz("adapter form", forms() | binaries(), run, vary=changed_file)
+
+
+def changed_file(files: dict[str, bytes], rnd: random.Random) -> dict[str, bytes]:
+    name = rnd.choice(sorted(files))
+    content = files[name]
+    if name == BINARY and content[:2] == b"PK" and rnd.random() < 0.7:
+        return files | {name: repacked(changed(TORCH_MEMBERS[PICKLE], rnd))}
+    return files | {name: changed(content[:4000], rnd) + content[4000:]}
 
 
 # -- configs ----------------------------------------------------------------------------------------------------------

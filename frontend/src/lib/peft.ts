@@ -35,7 +35,9 @@ export interface Inspection {
 
 export type AdapterConfig = Record<string, unknown>;
 
-const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:default\.)?weight$/;
+const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:[^.]+\.)?weight$/;
+/** The part of a vision-language model that sees or hears: the server leaves it out, as only text is answered. */
+const NOT_TEXT = /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
 
 interface LoraTensor extends TensorInfo {
   layer: number;
@@ -128,7 +130,7 @@ const unsupportedFeatures = (config: AdapterConfig) =>
 
 function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
   const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
-  const strange = header.tensors.filter((tensor) => !known.has(tensor.name));
+  const strange = header.tensors.filter((tensor) => !known.has(tensor.name) && !NOT_TEXT.test(tensor.name));
   if (header.tensors.length === 0) {
     return [error("no_tensors", "The weights file holds no tensors.", "Save the adapter again after training and upload that file.")];
   }

@@ -44,8 +44,28 @@ describe("inspectSelection", () => {
   });
 
   it.each([
+    ["adapter_model.bin", ["adapter_model.bin"]],
+    ["mlx-lm's file", ["adapters.safetensors"]],
+    ["shards", ["adapter_model-00001-of-00002.safetensors", "adapter_model-00002-of-00002.safetensors", "adapter_model.safetensors.index.json"]],
+  ])("sends %s, which the server converts", async (_, names) => {
+    const chosen = [adapterFiles()[0]!, ...names.map((name) => new File(["x"], name)), new File(["x"], "optimizer.pt")];
+    const { files, findings, ignored } = await inspectSelection(chosen);
+    expect(files.map(({ name }) => name)).toEqual(["adapter_config.json", ...names]);
+    expect(findings).toMatchObject([{ level: "warning", code: "other_form" }]);
+    expect(ignored).toEqual(["optimizer.pt"]);
+  });
+
+  it("finds them in an archive too", async () => {
+    const archive = entries().map(([name, content]): [string, Uint8Array] => [name.replace("adapter_model.safetensors", "adapter_model.bin"), content]);
+    const { findings, files } = await inspectSelection([new File([zip(archive)], "a.zip")]);
+    expect(findings).toMatchObject([{ level: "warning", code: "other_form" }]);
+    expect(files).toHaveLength(1);
+  });
+
+  it.each([
     ["nothing usable", [new File(["x"], "notes.txt")], ["missing_file"]],
-    ["a pickle", [new File(["x"], "adapter_model.bin")], ["pickle_refused"]],
+    ["weights without their config", [new File(["x"], "adapter_model.bin")], ["missing_file"]],
+    ["a pickle", [adapterFiles()[0]!, new File(["x"], "pytorch_model.bin")], ["pickle_refused"]],
     ["a damaged zip", [new File(["PK not really"], "a.zip")], ["unreadable_archive"]],
     ["a damaged tar.gz", [new File(["nope"], "a.tar.gz")], ["unreadable_archive"]],
     ["a zip without weights", [new File([zip(entries().slice(2))], "a.zip")], ["unreadable_archive"]],

@@ -5,11 +5,13 @@ import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
 
 const CONFIG_FILE = "adapter_config.json";
 const WEIGHTS_FILE = "adapter_model.safetensors";
+/** Weights that the server converts: shards and their index, torch.save's file, mlx-lm's. */
+const OTHER_WEIGHTS = /^(adapter_model-\d{5}-of-\d{5}\.safetensors|adapter_model\.safetensors\.index\.json|adapter_model\.bin|adapters\.safetensors)$/;
 const MAX_CONFIG_BYTES = 1024 * 1024;
 
 /** What the user chose, reduced to what will be sent and what the browser learned about it. */
 export interface Selection {
-  /** The files to send: the two PEFT files, or one archive. Empty when nothing usable was chosen. */
+  /** The files to send: an adapter's config and weights, or one archive. Empty when nothing usable was chosen. */
   files: File[];
   /** Names that were chosen but will stay here. */
   ignored: string[];
@@ -22,6 +24,7 @@ export interface Selection {
 const base = (name: string) => name.split("/").at(-1) ?? name;
 const pathOf = (file: File) => file.webkitRelativePath || file.name;
 const depth = (file: File) => pathOf(file).split("/").length;
+const folder = (file: File) => pathOf(file).split("/").slice(0, -1).join("/");
 
 /** Look at chosen files without sending anything. Never rejects: every trouble becomes a finding. */
 export async function inspectSelection(chosen: File[], servedBase?: string): Promise<Selection> {
@@ -46,22 +49,30 @@ const archiveSelection = (file: File): Selection => ({
 });
 
 function looseSelection(chosen: File[]): Selection {
-  // A training folder often holds checkpoints below the final adapter: the shallowest pair is meant.
-  const sorted = chosen.toSorted((a, b) => depth(a) - depth(b));
-  const config = sorted.find((file) => base(file.name) === CONFIG_FILE);
-  const weights = sorted.find((file) => base(file.name) === WEIGHTS_FILE);
-  const files = [config, weights].filter((file) => file !== undefined);
+  // A training folder often holds checkpoints below the final adapter: the shallowest config is meant, and what is beside it.
+  const config = chosen.filter((file) => base(file.name) === CONFIG_FILE).toSorted((a, b) => depth(a) - depth(b))[0];
+  const beside = chosen.filter((file) => !config || folder(file) === folder(config));
+  const weights = beside.find((file) => base(file.name) === WEIGHTS_FILE);
+  const others = beside.filter((file) => OTHER_WEIGHTS.test(base(file.name)));
+  const files = [config, ...(weights ? [weights] : others)].filter((file) => file !== undefined);
   return {
     files,
     ignored: chosen.filter((file) => !files.includes(file)).map(pathOf),
     bytes: files.reduce((sum, file) => sum + file.size, 0),
     inspection: null,
-    findings: missingFiles(chosen, config, weights),
+    findings: config && !weights && others.length > 0 ? [converted(others.map((file) => base(file.name)))] : missingFiles(chosen, config, weights),
   };
 }
 
+const converted = (names: string[]): Finding => ({
+  level: "warning",
+  code: "other_form",
+  message: `${names.slice(0, 3).join(", ")}${names.length > 3 ? "…" : ""} will be converted by the server, so the browser cannot check more.`,
+  fix: `The report says what was done; what is kept is ${CONFIG_FILE} and ${WEIGHTS_FILE}.`,
+});
+
 function missingFiles(chosen: File[], config?: File, weights?: File): Finding[] {
-  const pickle = chosen.find((file) => /\.(bin|pt|pth|pkl)$/i.test(file.name));
+  const pickle = chosen.find((file) => /\.(bin|pt|pth|pkl)$/i.test(file.name) && !OTHER_WEIGHTS.test(base(file.name)));
   if (!weights && pickle) {
     return [
       finding(
@@ -96,11 +107,14 @@ async function readLoose(files: File[]): Promise<{ config: AdapterConfig; header
 async function readArchive(file: File): Promise<{ config: AdapterConfig; header: SafetensorsHeader }> {
   let config: AdapterConfig | undefined;
   let header: SafetensorsHeader | undefined;
+  const others: string[] = [];
   for await (const entry of entriesOf(file)) {
     if (base(entry.name) === CONFIG_FILE) config ??= parseConfig(await entryText(entry));
     if (base(entry.name) === WEIGHTS_FILE) header ??= await readHeader(entry.reader, entry.size);
+    if (OTHER_WEIGHTS.test(base(entry.name))) others.push(base(entry.name));
     if (config && header) return { config, header };
   }
+  if (config && others.length > 0) throw new OtherForm(others);
   throw new ArchiveError(`${config ? WEIGHTS_FILE : CONFIG_FILE} is not in ${file.name}.`);
 }
 
@@ -122,7 +136,15 @@ function parseConfig(text: string): AdapterConfig {
   return value as AdapterConfig;
 }
 
+/** Thrown for an archive whose weights the server has to convert. */
+class OtherForm extends Error {
+  constructor(readonly names: string[]) {
+    super(names.join(", "));
+  }
+}
+
 function asFinding(cause: unknown): Finding {
+  if (cause instanceof OtherForm) return converted(cause.names);
   if (cause instanceof HeaderError) return finding(cause.code, cause.message, cause.fix);
   const message = cause instanceof ArchiveError ? cause.message : "The browser could not read this archive.";
   return finding("unreadable_archive", message, "Make the archive again from the folder that PEFT wrote, or choose the two files themselves.");

@@ -5,6 +5,7 @@ anything. Every public function either returns, or raises ``FormatError`` or ``U
 whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
+from .canonical import Form, to_peft_form
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
@@ -21,6 +22,7 @@ __all__ = [
     "AdapterLimits",
     "AdapterManifest",
     "BaseGeometry",
+    "Form",
     "FormatError",
     "ModuleLora",
     "Problem",
@@ -33,5 +35,6 @@ __all__ = [
     "folder_digests",
     "inspect_adapter",
     "resolve_patterns",
+    "to_peft_form",
     "unpack_upload",
 ]

@@ -175,6 +175,13 @@ def untargetable_names(config: AdapterConfig) -> list[str]:
     return sorted(last_parts & {"lm_head", "embed_tokens"})
 
 
+def number_of(value: Any) -> float | None:
+    """A number that a scale can be made of; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
+        return float(value)
+    return None
+
+
 class _Reader:
     """Reads single fields; reports what is malformed and goes on with a harmless value."""
 
@@ -192,8 +199,9 @@ class _Reader:
         return 1
 
     def number(self, field: str, value: Any) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
-            return float(value)
+        found = number_of(value)
+        if found is not None:
+            return found
         self.bad(field, f"is {printable(value)}, not a scale", "Use a number, e.g. 16.")
         return 1.0
 

@@ -58,7 +58,10 @@ class AdapterLimits:
     max_tensors: int = 20_000
 
 
-def module_key(layer: int, target: str) -> str:
-    """The module's name inside the base model, which PEFT's patterns are matched against."""
+def module_key(layer: int, target: str, root: str = "model") -> str:
+    """The module's name inside the base model, which PEFT's patterns are matched against.
+
+    ``root`` is another where that model was part of a larger one, e.g. ``model.language_model``.
+    """
     block = "self_attn" if target in _ATTENTION else "mlp"
-    return f"model.layers.{layer}.{block}.{target}"
+    return f"{root}.layers.{layer}.{block}.{target}"

@@ -106,10 +106,18 @@ class ValidationReport:
 
 
 def inspect_adapter(
-    folder: Path, geometry: BaseGeometry, limits: AdapterLimits | None = None, *, check_finite: bool = True
+    folder: Path,
+    geometry: BaseGeometry,
+    limits: AdapterLimits | None = None,
+    *,
+    check_finite: bool = True,
+    root: str = "model",
 ) -> ValidationReport:
-    """Check the adapter in ``folder`` against the base model. Never raises for what the files contain."""
-    return _Inspection(folder, geometry, limits or AdapterLimits()).run(check_finite)
+    """Check the adapter in ``folder`` against the base model. Never raises for what the files contain.
+
+    ``root``: what the config's patterns call the base's ``model`` (``canonical.Form``).
+    """
+    return _Inspection(folder, geometry, limits or AdapterLimits(), root).run(check_finite)
 
 
 @dataclass(slots=True)
@@ -134,7 +142,8 @@ class _Module:
 class _Inspection:
     """One run over one adapter. Each check adds findings and a line to the report."""
 
-    def __init__(self, folder: Path, geometry: BaseGeometry, limits: AdapterLimits) -> None:
+    def __init__(self, folder: Path, geometry: BaseGeometry, limits: AdapterLimits, root: str) -> None:
+        self._root = root
         self._folder = folder
         self._geometry = geometry
         self._limits = limits
@@ -182,7 +191,7 @@ class _Inspection:
         self._raw = load_raw_config(self._folder)
         self._config = parse_config(self._raw, self._findings)
         if self._config:
-            self._resolver = ModuleResolver(self._config)
+            self._resolver = ModuleResolver(self._config, self._root)
         return "adapter_config.json is well-formed"
 
     def _features(self) -> str:
@@ -328,7 +337,7 @@ class _Inspection:
         missing: set[int] = set()
         for layer in range(self._geometry.num_layers):
             for target in self._geometry.targets:
-                targeted = resolver.is_targeted(module_key(layer, target))
+                targeted = resolver.targets(layer, target)
                 if self._complete(_Module(layer, target), targeted):
                     missing.add(layer)
         depth = 1 + max((layer for layer, _ in self._modules), default=self._geometry.num_layers)

@@ -33,13 +33,18 @@ class ModuleLora:
 class ModuleResolver:
     """What a config says about a module, by PEFT's own rules. Methods raise ``PatternError``."""
 
-    def __init__(self, config: AdapterConfig) -> None:
+    def __init__(self, config: AdapterConfig, root: str = "model") -> None:
         self._config = config
+        self._root = root
         self._matcher = PatternMatcher()
         self._targets = frozenset(() if isinstance(config.target_modules, str) else config.target_modules)
         self._excluded = frozenset(() if isinstance(config.exclude_modules, str) else config.exclude_modules)
         self._ranks = TailPatterns(config.rank_pattern, self._matcher)
         self._alphas = TailPatterns(config.alpha_pattern, self._matcher)
+
+    def targets(self, layer: int, target: str) -> bool:
+        """Whether training put LoRA on the module."""
+        return self.is_targeted(module_key(layer, target, self._root))
 
     def is_targeted(self, key: str) -> bool:
         """Whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""
@@ -55,15 +60,15 @@ class ModuleResolver:
         return not self._targets.isdisjoint(tails(key)) and self._is_layer_chosen(key)
 
     def rank(self, layer: int, target: str) -> int:
-        pattern = self._ranks.first(module_key(layer, target))
+        pattern = self._ranks.first(module_key(layer, target, self._root))
         return self._config.rank if pattern is None else self._config.rank_pattern[pattern]
 
     def rank_patterns(self, layer: int, target: str) -> list[tuple[str, int]]:
         """Every key of ``rank_pattern`` that matches the module, with its rank; the first is the one that counts."""
-        return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target))]
+        return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target, self._root))]
 
     def alpha(self, layer: int, target: str) -> float:
-        pattern = self._alphas.first(module_key(layer, target))
+        pattern = self._alphas.first(module_key(layer, target, self._root))
         return self._config.alpha if pattern is None else self._config.alpha_pattern[pattern]
 
     def scale(self, alpha: float, rank: int) -> float:

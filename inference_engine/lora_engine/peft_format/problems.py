@@ -68,7 +68,7 @@ class Findings:
     def add(self, code: str, message: str, fix: str, tensor: str | None = None) -> None:
         """``tensor``: that this is wrong with. Tensors of the same ``code`` and ``fix`` become one problem."""
         self.added += 1
-        key: object = (code, fix) if tensor is not None else len(self._groups)
+        key: object = (code, fix) if tensor is not None else self.added
         known = self._groups.get(key)
         if known is not None:
             known.tensors += 1

@@ -16,12 +16,13 @@ from .inspection import AdapterManifest
 from .patterns import is_name
 
 
-def resolve_patterns(folder: Path, manifest: AdapterManifest) -> bool:
+def resolve_patterns(folder: Path, manifest: AdapterManifest, root: str = "model") -> bool:
     """Rewrite the folder's valid config without expressions, for the same modules, ranks and scales.
 
-    False if it holds none, and stays as it came byte for byte.
+    False if it holds none, and stays as it came byte for byte. One that calls the base's ``model`` otherwise
+    (``root``) holds names that mean nothing here, and is rewritten too.
     """
-    if not _has_expressions(manifest.config):
+    if root == "model" and not _has_expressions(manifest.config):
         return False
     text = json.dumps(_resolved(manifest), indent=2, sort_keys=True)
     temporary = folder / f"{CONFIG_FILE}.resolved"

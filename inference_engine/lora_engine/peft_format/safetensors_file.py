@@ -25,7 +25,7 @@ from .problems import FormatError, printable
 from .strict_json import StrictJsonError, load_strict
 
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-_NUMPY: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+NUMPY_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _OTHER_DTYPES = frozenset(
     {"BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F4", "I16", "U16", "I32", "U32", "F64", "I64", "U64", "C64"}
 )
@@ -79,7 +79,7 @@ class SafetensorsFile:
         shorter than its header says, ``OSError``.
         """
         entry = self.entries[name]
-        data = np.empty(entry.shape, _NUMPY[entry.dtype])
+        data = np.empty(entry.shape, NUMPY_TYPES[entry.dtype])
         with open_regular(self.path) as file:
             file.seek(entry.start)
             if data.nbytes and file.readinto(data.reshape(-1).view(np.uint8).data) != data.nbytes:
@@ -100,7 +100,7 @@ class SafetensorsFile:
                 if not block or len(block) % ITEM_BYTES[entry.dtype]:
                     raise _broken(f"it ends inside the tensor {printable(name)}")
                 left -= len(block)
-                yield np.frombuffer(block, _NUMPY[entry.dtype])
+                yield np.frombuffer(block, NUMPY_TYPES[entry.dtype])
 
 
 def open_regular(path: Path) -> io.BufferedReader:

@@ -1,4 +1,4 @@
-"""From what a client sent, loose files or one archive, to a folder with exactly the two PEFT files.
+"""From what a client sent, loose files or one archive, to a folder with one adapter's config and weights.
 
 Nothing in an archive is trusted: names are allow-listed rather than cleaned, sizes are
 counted as bytes come out rather than read from headers, and only ordinary files count.
@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from .canonical import is_weights
 from .geometry import AdapterLimits
+from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import printable
+from .recognised import recognise
 from .tar_stream import BLOCK, TarError, TarReader
 
 MAX_ENTRIES = 1000
@@ -28,15 +31,13 @@ MAX_RATIO = 50
 _RATIO_FREE_BYTES = 16 << 20
 # A gzip file can only be passed over by unpacking it: so much of a .tar.gz may be files that are ignored.
 MAX_IGNORED_BYTES = 256 << 20
-_MAX_DIRECTORY_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
-_WANTED = (CONFIG_FILE, WEIGHTS_FILE)
-_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+# Folders above an adapter, as training programs and hubs make them.
+MAX_DEPTH = 4
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
 )
-_SAVE_SAFE = f"Save with model.save_pretrained(folder, safe_serialization=True) and upload {WEIGHTS_FILE}."
 _PACK_AGAIN = f"Pack only {CONFIG_FILE} and {WEIGHTS_FILE}, e.g. zip -j adapter.zip {CONFIG_FILE} {WEIGHTS_FILE}."
 
 
@@ -53,17 +54,19 @@ class UploadError(Exception):
 def unpack_upload(
     files: Mapping[str, Path], into: Path, limits: AdapterLimits | None = None, *, notes: list[str] | None = None
 ) -> Path:
-    """Put the two PEFT files of an upload into ``into`` (created if absent) and return it.
+    """Put an adapter's config and weights, in whatever form (``is_weights``), into ``into`` and return it.
 
-    ``files`` maps the names the client gave to where their bytes are. One leading folder is
-    tolerated; other files are ignored, each with a line in ``notes``. Raises ``UploadError``,
-    and leaves ``into`` without any of the upload's files then.
+    ``files`` maps the names the client gave to where their bytes are. Of a training folder the
+    adapter that lies highest is taken; other files are ignored, with lines in ``notes``. Raises
+    ``UploadError``, and leaves ``into``, created if absent, without any of the upload's files then.
     """
     into.mkdir(parents=True, exist_ok=True)
-    collector = _Collector(into, limits or AdapterLimits(), [] if notes is None else notes)
+    collector = _Collector(into, limits or AdapterLimits())
     try:
         _collect_upload(files, collector)
         collector.finish()
+        if notes is not None:
+            notes += collector.notes()
     except BaseException:
         collector.discard()
         raise
@@ -99,16 +102,19 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
             raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UploadError("bad_archive", f"{printable(name)} is damaged: {printable(error)}.", _PACK_AGAIN) from None
+    except DirectoryTooLargeError:
+        message = "The archive's table of contents is too large."
+        raise UploadError("too_many_entries", message, _PACK_AGAIN) from None
     except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the archive's: `_Guarded` and `_Seekable` seek within the file only
+            raise  # the disk's fault, not the archive's: `GuardedZip` and `_Seekable` seek within the file only
         message = f"{printable(name)} cannot be read: {printable(error)}."
         raise UploadError("bad_archive", message, _PACK_AGAIN) from None
 
 
 def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
     packed = file.seek(0, os.SEEK_END)
-    with zipfile.ZipFile(_Guarded(file)) as archive:
+    with zipfile.ZipFile(GuardedZip(file)) as archive:
         members = archive.infolist()
         collector.count_entries(len(members))
         for member in members:
@@ -152,17 +158,34 @@ def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
             collector.offer(member.name, reader.blocks())
 
 
-class _Collector:
-    """Takes offered files, keeps the wanted ones aside by folder, and picks the one adapter at the end."""
+class _Folder:
+    """What is kept of one folder of the upload."""
 
-    def __init__(self, into: Path, limits: AdapterLimits, notes: list[str]) -> None:
+    def __init__(self, name: str, place: Path) -> None:
+        self.name = name
+        self.place = place
+        self.files: dict[str, Path] = {}
+
+    @property
+    def has_weights(self) -> bool:
+        return any(map(is_weights, self.files))
+
+    @property
+    def is_complete(self) -> bool:
+        return CONFIG_FILE in self.files and self.has_weights
+
+
+class _Collector:
+    """Takes offered files, keeps those of adapters aside, and picks the one adapter that lies highest at the end."""
+
+    def __init__(self, into: Path, limits: AdapterLimits) -> None:
         self._into = into
         self._limits = limits
-        self._notes = notes
-        self._kept: dict[str, dict[str, Path]] = {}  # folder in the archive ("" = top) -> file -> where it lies
+        self._kept: dict[int, _Folder] = {}  # by depth: of several beside each other the first
+        self._beside: dict[int, list[str]] = {}  # by depth: names of the others
         self._left = limits.max_bytes
         self._too_deep: list[str] = []
-        self._pickles: list[str] = []
+        self._ignored: list[str] = []
 
     def count_entries(self, count: int) -> None:
         if count > MAX_ENTRIES:
@@ -177,28 +200,37 @@ class _Collector:
         return parts
 
     def offer(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Keep the file if it is one of the two; note it otherwise. ``blocks`` is read only if it is kept."""
+        """Keep the file if it is one of an adapter; note it otherwise. ``blocks`` is read only if it is kept."""
         parts = self.check_path(name)
-        base = parts[-1] if parts else ""
-        if base.lower().endswith(_PICKLE_SUFFIXES):
-            self._pickle(name, base)
-        elif base not in _WANTED:
-            self._notes.append(f"{printable(name)} was ignored")
-        elif len(parts) > 2:
-            self._too_deep.append(name)
-            self._notes.append(f"{printable(name)} was ignored: it lies too deep")
+        base, depth = parts[-1] if parts else "", len(parts) - 1
+        folder = self._folder("/".join(parts[:-1]), depth) if base == CONFIG_FILE or is_weights(base) else None
+        if folder is None:
+            self._ignored.append(name)
         else:
-            self._keep("/".join(parts[:-1]), base, blocks)
+            self._keep(folder, base, blocks)
 
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
-        kept = self._choose()
-        missing = [name for name in _WANTED if name not in kept]
-        if missing:
-            raise self._missing(missing)
-        for name, path in kept.items():
+        depth = next((depth for depth, folder in sorted(self._kept.items()) if folder.is_complete), None)
+        if depth is None:
+            depth = min(self._kept, default=0)
+        if self._beside.get(depth):
+            raise self._several(depth)
+        kept = self._kept.get(depth)
+        if kept is None or not kept.is_complete:
+            raise self._missing(kept)
+        for name, path in kept.files.items():
             path.rename(self._into / name)
+        self._ignored += [f"{folder.name}/" for other, folder in self._kept.items() if other != depth]
         self.discard()
+
+    def notes(self) -> list[str]:
+        """What was left out, in a line or two however many files that were."""
+        names = sorted(self._ignored, key=lambda name: (name.count("/"), name))
+        if len(names) < 4:
+            return [f"{printable(name)} was ignored" for name in names]
+        some = ", ".join(printable(name) for name in names[:3])
+        return [f"{len(names)} files that are no part of an adapter were ignored: {some} and {len(names) - 3} more"]
 
     def discard(self) -> None:
         """Remove everything that is still kept aside."""
@@ -208,25 +240,29 @@ class _Collector:
     def _aside(self) -> Path:
         return self._into / ".incoming"
 
-    def _choose(self) -> dict[str, Path]:
-        if "" in self._kept or not self._kept:
-            return self._kept.get("", {})
-        if len(self._kept) > 1:
-            folders = ", ".join(printable(folder) for folder in sorted(self._kept)[:5])
-            raise UploadError(
-                "several_adapters", f"The upload holds more than one adapter, in {folders}.", "Upload one at a time."
-            )
-        return next(iter(self._kept.values()))
+    def _folder(self, name: str, depth: int) -> _Folder | None:
+        """Where to keep a file of that folder; None if it is not to be kept."""
+        if depth > MAX_DEPTH:
+            self._too_deep.append(name)
+            return None
+        folder = self._kept.get(depth)
+        if folder is None:
+            if any(above.is_complete for upper, above in self._kept.items() if upper < depth):
+                return None
+            folder = self._kept[depth] = _Folder(name, self._aside / str(depth))
+        if folder.name != name:
+            others = self._beside.setdefault(depth, [])
+            if name not in others:
+                others.append(name)
+            return None
+        return folder
 
-    def _keep(self, folder: str, name: str, blocks: Iterable[bytes]) -> None:
-        files = self._kept.setdefault(folder, {})
-        if name in files:
+    def _keep(self, folder: _Folder, name: str, blocks: Iterable[bytes]) -> None:
+        if name in folder.files:
             raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
-        self.count_entries(len(self._kept))
-        place = self._aside / str(len(self._kept))
-        place.mkdir(parents=True, exist_ok=True)
-        files[name] = place / name
-        with files[name].open("xb") as file:
+        folder.place.mkdir(parents=True, exist_ok=True)
+        folder.files[name] = folder.place / name
+        with folder.files[name].open("xb") as file:
             for block in blocks:
                 self._left -= len(block)
                 if self._left < 0:
@@ -237,29 +273,28 @@ class _Collector:
                     )
                 file.write(block)
 
-    def _pickle(self, name: str, base: str) -> None:
-        if base.startswith("adapter_model"):
-            raise UploadError(
-                "pickle_refused",
-                f"{printable(name)} is a pickle file, which can run any code when it is loaded.",
-                _SAVE_SAFE,
-            )
-        self._pickles.append(name)
-        self._notes.append(f"{printable(name)} was ignored: it is a pickle file")
+    def _several(self, depth: int) -> UploadError:
+        names = sorted([self._kept[depth].name, *self._beside[depth]])
+        listed = ", ".join(map(printable, names[:5]))
+        return UploadError(
+            "several_adapters",
+            f"The upload holds more than one adapter, in {listed}.",
+            "Upload one of these folders; of a training's checkpoints usually the one with the highest number.",
+        )
 
-    def _missing(self, names: list[str]) -> UploadError:
-        if self._too_deep:
+    def _missing(self, kept: _Folder | None) -> UploadError:
+        if self._too_deep and kept is None:
             return UploadError(
                 "nested_too_deep",
-                f"{printable(self._too_deep[0])} lies more than one folder deep.",
+                f"{printable(self._too_deep[0])} lies more than {MAX_DEPTH} folders deep.",
                 _PACK_AGAIN,
             )
-        if self._pickles and WEIGHTS_FILE in names:
-            return UploadError(
-                "pickle_refused",
-                f"The only weights are in {printable(self._pickles[0])}, a pickle file.",
-                _SAVE_SAFE,
-            )
+        if kept is None or not kept.has_weights:
+            recognised = recognise(self._ignored)
+            if recognised is not None:
+                return UploadError(*recognised)
+        files = {} if kept is None else kept.files
+        names = [CONFIG_FILE] * (CONFIG_FILE not in files) + [WEIGHTS_FILE] * (kept is None or not kept.has_weights)
         return UploadError("missing_file", f"The upload holds no {' and no '.join(names)}.", _BOTH)
 
 
@@ -325,24 +360,3 @@ class _Inflated:
     def finish(self) -> None:
         """Read to the end, where the checksum is."""
         self.skip(MAX_IGNORED_BYTES + 1)
-
-
-class _Guarded:
-    """A seekable file that ``zipfile`` can neither read a huge central directory from, nor leave."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.tell = file.tell
-        self.seekable = file.seekable
-        self.close = file.close
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        if whence == os.SEEK_SET and not 0 <= offset < 1 << 62:
-            raise zipfile.BadZipFile("its table of contents points outside the archive")
-        return self._file.seek(offset, whence)
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._file.read(min(size, _MAX_DIRECTORY_BYTES + 1) if size >= 0 else _MAX_DIRECTORY_BYTES + 1)
-        if len(data) > _MAX_DIRECTORY_BYTES:
-            raise UploadError("too_many_entries", "The archive's table of contents is too large.", _PACK_AGAIN)
-        return data

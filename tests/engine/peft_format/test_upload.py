@@ -95,15 +95,16 @@ def test_a_real_folder_packed_by_tar_and_zip(tmp_path):
     [
         ({CONFIG: b"{}"}, "missing_file"),
         ({}, "missing_file"),
-        ({CONFIG: b"{}", "adapter_model.bin": b"\x80"}, "pickle_refused"),
-        (BOTH | {"adapter_model.bin": b"\x80"}, "pickle_refused"),
+        ({CONFIG: b"{}", "adapter_model.pt": b"\x80"}, "torchtune_checkpoint"),
+        ({CONFIG: b"{}", "model.safetensors": b"", "training_args.bin": b"\x80"}, "merged_model"),
+        ({CONFIG: b"{}", "optimizer.pt": b"\x80"}, "missing_file"),
         ({CONFIG: b"{}", "pytorch_model.pt": b"\x80"}, "pickle_refused"),
         ({"../" + CONFIG: b"{}", WEIGHTS: b""}, "unsafe_archive"),
         ({"a/../../etc/passwd": b"", **BOTH}, "unsafe_archive"),
         ({"/etc/" + CONFIG: b"{}", WEIGHTS: b""}, "unsafe_archive"),
         ({"..\\" + CONFIG: b"{}"}, "unsafe_archive"),
         ({"C:" + CONFIG: b"{}"}, "unsafe_archive"),
-        ({"a/b/" + CONFIG: b"{}", "a/b/" + WEIGHTS: b""}, "nested_too_deep"),
+        ({"a/b/c/d/e/" + CONFIG: b"{}", "a/b/c/d/e/" + WEIGHTS: b""}, "nested_too_deep"),
         ({"a/" + CONFIG: b"{}", "b/" + WEIGHTS: b""}, "several_adapters"),
         ({"inner.zip": b"PK\x03\x04", "x.txt": b""}, "missing_file"),
         (BOTH | {f"junk{i}": b"" for i in range(1001)}, "too_many_entries"),
@@ -200,7 +201,7 @@ def test_an_archive_and_more(tmp_path):
     archive = zipped(tmp_path / "a.zip", BOTH)
     assert refusal({"a.zip": archive, "b.zip": archive}, tmp_path / "out").code == "mixed_upload"
     (tmp_path / "loose").write_bytes(b"x")
-    assert refusal({"adapter_model.bin": tmp_path / "loose"}, tmp_path / "out").code == "pickle_refused"
+    assert refusal({"pytorch_model.pt": tmp_path / "loose"}, tmp_path / "out").code == "pickle_refused"
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,8 +7,9 @@ const SERVED = [
   "Any of q, k, v, o, gate, up and down projections",
   "rank_pattern, alpha_pattern, layers_to_transform",
   "float32, float16 and bfloat16",
+  "Whole training folders, shards, adapter_model.bin, mlx-lm: converted",
 ];
-const REFUSED = ["DoRA, biases, modules_to_save", "Embeddings and the output head", "Pickles (.bin, .pt): they can run code"];
+const REFUSED = ["DoRA, biases, modules_to_save", "Embeddings and the output head", "Merged models and GGUF files"];
 
 const SAVE = `model.save_pretrained(
     "my-adapter",

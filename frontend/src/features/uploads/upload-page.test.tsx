@@ -37,7 +37,7 @@ describe("upload page", () => {
   });
 
   it("has nothing to send for a pickle", async () => {
-    await choose([new File(["x"], "adapter_model.bin")]);
+    await choose([new File(["x"], "pytorch_model.bin")]);
     expect(await screen.findByText(/is a pickle/)).toBeVisible();
     expect(screen.getByTestId("upload-submit")).toBeDisabled();
   });

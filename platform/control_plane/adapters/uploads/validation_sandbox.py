@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,14 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         CONFIG_FILE,
         AdapterLimits,
         BaseGeometry,
+        FormatError,
         UploadError,
         adapter_digest,
         file_digest,
         folder_digests,
         inspect_adapter,
         resolve_patterns,
+        to_peft_form,
         unpack_upload,
     )
 
@@ -70,10 +73,13 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
             return {"problem": digest_problem(name, announced, found)}
     try:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
-    except UploadError as error:
+        form = to_peft_form(folder, limits)
+    except (UploadError, FormatError) as error:
+        shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
-    report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits)
-    if report.manifest is not None and resolve_patterns(folder, report.manifest):
+    notes += form.notes
+    report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits, root=form.root)
+    if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}
     if report.ok:

@@ -1,0 +1,264 @@
+"""``to_peft_form``: whatever form an adapter came in, the folder holds the two files that PEFT writes, afterwards.
+
+Only names, the layout of files and mlx-lm's transposition are changed, never a value. Files that are in PEFT's form
+already stay byte for byte. Which makers' folders become what is in docs/how-to/adapter-forms.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .adapter_config import load_raw_config
+from .geometry import AdapterLimits
+from .identity import CONFIG_FILE, WEIGHTS_FILE
+from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name
+from .problems import FormatError, printable
+from .safetensors_file import SafetensorsFile, open_regular
+from .safetensors_writer import NewTensor, write_safetensors
+from .strict_json import StrictJsonError, load_strict
+from .tensor_names import TensorName, read_name
+from .torch_pickle import TorchFile
+
+TORCH_WEIGHTS_FILE = "adapter_model.bin"
+INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+SHARD = re.compile(r"adapter_model-(\d{5})-of-(\d{5})\.safetensors", re.ASCII)
+_MAX_INDEX_BYTES = 8 << 20
+_TOO_LARGE = "Train with a lower rank or fewer target modules, or ask the operator to raise the limit."
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an adapter came as. ``root`` is what its config calls the base's ``model``, for patterns."""
+
+    notes: tuple[str, ...] = ()
+    root: str = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor of the upload under its own name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterable[npt.NDArray[Any]]]
+    whole: Callable[[], npt.NDArray[Any]]
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds an adapter's weights, or the index of them."""
+    return name in (WEIGHTS_FILE, TORCH_WEIGHTS_FILE, MLX_WEIGHTS_FILE, INDEX_FILE) or SHARD.fullmatch(name) is not None
+
+
+def to_peft_form(folder: Path, limits: AdapterLimits) -> Form:
+    """Turn the folder's files into ``CONFIG_FILE`` and ``WEIGHTS_FILE``. Raises ``FormatError``."""
+    with ExitStack() as opened:
+        sources, notes = _weights_files(folder)
+        if sources == [WEIGHTS_FILE] and not _opens(folder / WEIGHTS_FILE, limits):
+            return _alone(folder, Form(tuple(notes)))  # the inspection says what it is, beside the config's faults
+        tensors = _read(folder, sources, limits, opened, notes)
+        if sources == [MLX_WEIGHTS_FILE]:
+            form, renamed = _from_mlx(folder, tensors, notes), _mlx_tensors(tensors)
+        else:
+            form, renamed = _renamed(tensors, notes)
+            if sources == [WEIGHTS_FILE] and {t.name for t in renamed} == {t.name for t in tensors}:
+                return _alone(folder, form)
+        _write(folder, renamed, limits)
+    return _alone(folder, form)
+
+
+def _opens(path: Path, limits: AdapterLimits) -> bool:
+    try:
+        SafetensorsFile.open(path, limits)
+    except FormatError:
+        return False
+    return True
+
+
+def _alone(folder: Path, form: Form) -> Form:
+    """Without what the two files were made of."""
+    for path in folder.iterdir():
+        if path.name not in (CONFIG_FILE, WEIGHTS_FILE):
+            path.unlink()
+    return form
+
+
+def _weights_files(folder: Path) -> tuple[list[str], list[str]]:
+    """The files to read, and notes of others that say the same."""
+    names = {path.name for path in folder.iterdir()}
+    shards = sorted(name for name in names if SHARD.fullmatch(name))
+    for chosen in ([WEIGHTS_FILE], shards, [TORCH_WEIGHTS_FILE], [MLX_WEIGHTS_FILE]):
+        if chosen and names.issuperset(chosen):
+            others = sorted(n for n in names if is_weights(n) and n not in chosen and n != INDEX_FILE)
+            return chosen, [f"{name} was ignored: the weights are in {chosen[0]} too" for name in others]
+    raise FormatError(
+        "missing_file", f"{WEIGHTS_FILE} is missing.", "Upload the whole folder that save_pretrained wrote."
+    )
+
+
+def _read(
+    folder: Path, sources: list[str], limits: AdapterLimits, opened: ExitStack, notes: list[str]
+) -> list[_Tensor]:
+    if sources == [TORCH_WEIGHTS_FILE]:
+        notes.append(f"{TORCH_WEIGHTS_FILE} was converted to {WEIGHTS_FILE}, without running it")
+        file = opened.enter_context(TorchFile(folder / TORCH_WEIGHTS_FILE, limits))
+        return [_of_torch(file, name) for name in file.entries]
+    if sources != [WEIGHTS_FILE] and sources != [MLX_WEIGHTS_FILE]:
+        _check_shards(folder, sources)
+        notes.append(f"{len(sources)} shards were put together to {WEIGHTS_FILE}")
+    return [tensor for source in sources for tensor in _of_safetensors(folder / source, limits)]
+
+
+def _of_torch(file: TorchFile, name: str) -> _Tensor:
+    def whole() -> npt.NDArray[Any]:
+        return file.tensor(name)
+
+    entry = file.entries[name]
+    return _Tensor(name, entry.dtype, entry.shape, lambda: [whole()] if entry.num_elements else [], whole)
+
+
+def _of_safetensors(path: Path, limits: AdapterLimits) -> Iterable[_Tensor]:
+    file = SafetensorsFile.open(path, limits)
+    for name, entry in file.entries.items():
+        yield _Tensor(
+            name,
+            entry.dtype,
+            entry.shape,
+            lambda name=name, file=file: file.blocks(name),  # type: ignore[misc]
+            lambda name=name, file=file: file.tensor(name),  # type: ignore[misc]
+        )
+
+
+def _check_shards(folder: Path, shards: list[str]) -> None:
+    """That all are there, and that the index, if there is one, names no other."""
+    total = {name.rpartition("-of-")[2] for name in shards}
+    wanted = int(min(total)[:5])
+    if len(total) != 1 or [int(name[14:19]) for name in shards] != list(range(1, wanted + 1)):
+        raise FormatError(
+            "missing_shard",
+            f"The weights are {len(shards)} of {wanted} files: {', '.join(map(printable, shards[:4]))}.",
+            f"Upload all {wanted}, or save the adapter again as one file.",
+        )
+    if not (folder / INDEX_FILE).exists():
+        return
+    with open_regular(folder / INDEX_FILE) as file:
+        data = file.read(_MAX_INDEX_BYTES + 1)
+    try:
+        index = load_strict(data) if len(data) <= _MAX_INDEX_BYTES else None
+    except StrictJsonError:
+        index = None
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+        raise FormatError("invalid_index", f"{INDEX_FILE} holds no weight_map.", "Save the adapter again.")
+    absent = sorted(set(places.values()) - set(shards))
+    if absent:
+        raise FormatError(
+            "missing_shard", f"{INDEX_FILE} names {printable(absent[0])}, which is not here.", "Upload every shard."
+        )
+
+
+def _renamed(tensors: list[_Tensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
+    """The tensors under PEFT's names, without those that have no effect on text."""
+    read = [(tensor, read_name(tensor.name)) for tensor in tensors]
+    names = [name for _tensor, name in read]
+    kept = [(tensor, name) for tensor, name in read if not name.is_vision]
+    adapters = sorted({name.adapter for name in names if name.adapter})
+    if len(adapters) > 1:
+        listed = ", ".join(printable(adapter) for adapter in adapters[:5])
+        raise FormatError(
+            "several_adapters",
+            f"The weights hold {len(adapters)} adapters: {listed}.",
+            "Save one: model.save_pretrained(folder, selected_adapters=[...]).",
+        )
+    roots = sorted({name.root for _tensor, name in kept if ".layers." in name.name})
+    if len(roots) > 1:
+        raise FormatError(
+            "mixed_names",
+            f"The weights name layers of {', '.join(map(printable, roots[:4]))}, which are several models.",
+            "Upload an adapter of one language model.",
+        )
+    _require_different(kept)
+    notes += _notes(names, adapters, roots)
+    form = Form(tuple(notes), roots[0] if roots else "model")
+    return form, [NewTensor(name.name, tensor.dtype, tensor.shape, tensor.blocks) for tensor, name in kept]
+
+
+def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> Iterable[str]:
+    if any(name.wrapped for name in names):
+        yield "names of the training's wrappers (module., _orig_mod.) were taken out of the tensors' names"
+    if adapters:
+        yield f"the adapter's name, {printable(adapters[0])}, was taken out of the tensors' names"
+    if any(name.bare for name in names if ".lora_" in name.name):
+        yield "base_model.model. was put before the tensors' names"
+    if roots and roots != ["model"]:
+        yield f"the language model of a vision-language model ({printable(roots[0])}) was taken for the base"
+    vision = sum(name.is_vision for name in names)
+    if vision:
+        yield f"{vision} tensors on the part that sees or hears were left out, as they do nothing to answers to text"
+
+
+def _require_different(kept: list[tuple[_Tensor, TensorName]]) -> None:
+    seen: dict[str, str] = {}
+    for tensor, name in kept:
+        if name.name in seen:
+            raise FormatError(
+                "duplicate_tensor",
+                f"{printable(seen[name.name])} and {printable(tensor.name)} are the same tensor under two names.",
+                "Save the adapter again from the trained model.",
+                tensor.name,
+            )
+        seen[name.name] = tensor.name
+
+
+def _from_mlx(folder: Path, tensors: list[_Tensor], notes: list[str]) -> Form:
+    raw = load_raw_config(folder)
+    if not is_mlx_config(raw):
+        raise FormatError(
+            "missing_file",
+            f"{MLX_WEIGHTS_FILE} is mlx-lm's, but {CONFIG_FILE} is not: it holds no lora_parameters.",
+            f"Upload {MLX_WEIGHTS_FILE} with the {CONFIG_FILE} beside it, or PEFT's {WEIGHTS_FILE}.",
+        )
+    names = [peft_name(tensor.name) for tensor in tensors]
+    config = peft_config(raw, [name for name in names if name is not None])
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    notes += [f"mlx-lm's files were converted to PEFT's; its scale is lora_alpha {config['lora_alpha']}"]
+    temporary = folder / f"{CONFIG_FILE}.converted"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(folder / CONFIG_FILE)
+    return Form(tuple(notes))
+
+
+def _mlx_tensors(tensors: list[_Tensor]) -> list[NewTensor]:
+    """Transposed where they are LoRA's; others as they are, which the inspection then names."""
+    new = []
+    for tensor in tensors:
+        name = peft_name(tensor.name)
+        if name is None or len(tensor.shape) != 2:
+            new.append(NewTensor(tensor.name, tensor.dtype, tensor.shape, tensor.blocks))
+        else:
+            new.append(NewTensor(name, tensor.dtype, tensor.shape[::-1], lambda t=tensor: _transposed(t)))  # type: ignore[misc]
+    return new
+
+
+def _transposed(tensor: _Tensor) -> Iterable[npt.NDArray[Any]]:
+    values = tensor.whole()
+    return [np.ascontiguousarray(values.T)] if values.size else []
+
+
+def _write(folder: Path, tensors: list[NewTensor], limits: AdapterLimits) -> None:
+    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
+        raise FormatError("file_too_large", f"The weights take more than {limits.max_bytes} bytes.", _TOO_LARGE)
+    if len(tensors) > limits.max_tensors:
+        raise FormatError("too_many_tensors", f"The weights are {len(tensors)} tensors.", "Save the adapter again.")
+    temporary = folder / f"{WEIGHTS_FILE}.converted"
+    write_safetensors(temporary, tensors)
+    temporary.replace(folder / WEIGHTS_FILE)

@@ -1,0 +1,75 @@
+"""What an upload is that holds no adapter's weights, told by the names of its files, and what to do then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .problems import printable
+
+_BEFORE_MERGING = (
+    "Upload the folder that model.save_pretrained(folder) wrote before merge_and_unload(). If there is only the "
+    "merged model, it can be served as a base model of its own."
+)
+_SAVE_SAFE = "Save with model.save_pretrained(folder, safe_serialization=True) and upload that folder."
+
+# File name -> code, what it is, what to do; the first that fits any file counts.
+_KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
+    (re.compile(pattern, re.ASCII | re.IGNORECASE), code, what, fix)
+    for pattern, code, what, fix in (
+        (
+            r"adapter_(model|\d+)\.pt",
+            "torchtune_checkpoint",
+            "is torchtune's own checkpoint, whose attention is laid out otherwise than Hugging Face's",
+            "Upload adapter_model.safetensors (or adapter_model.bin) and adapter_config.json, which torchtune writes "
+            "beside it with save_adapter_weights_only or a Hugging Face checkpointer.",
+        ),
+        (
+            r"(.*_)?adapters\.npz",
+            "mlx_npz",
+            "is of an early mlx-lm",
+            "Convert it: mx.save_safetensors('adapters.safetensors', dict(mx.load('adapters.npz'))), and upload that "
+            "with its adapter_config.json.",
+        ),
+        (
+            r".*\.gguf",
+            "gguf",
+            "is a GGUF file, which llama.cpp reads",
+            "Upload the PEFT folder that it was converted from.",
+        ),
+        (
+            r"pytorch_lora_weights\.(safetensors|bin)",
+            "image_lora",
+            "is a LoRA of an image model (diffusers)",
+            "Only adapters of the served language model can be used here.",
+        ),
+        (
+            r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin(\.index\.json)?|"
+            r"consolidated.*\.(pth|safetensors)",
+            "merged_model",
+            "is a whole model, with an adapter merged into it or none",
+            _BEFORE_MERGING,
+        ),
+        (
+            r"(.*_states|mp_rank_\d+.*|zero_pp_rank.*)\.pt|.*\.distcp",
+            "training_state",
+            "is the state of a training (DeepSpeed or FSDP), not its adapter",
+            "Gather it first, e.g. with the zero_to_fp32.py in the checkpoint, and save with model.save_pretrained.",
+        ),
+        (
+            r"(?!(training_args|optimizer|scheduler|rng_state.*|scaler)\.).*\.(bin|pt|pth|pkl|pickle|ckpt)",
+            "pickle_refused",
+            "is a pickle file, which can run any code when it is loaded",
+            _SAVE_SAFE,
+        ),
+    )
+)
+
+
+def recognise(names: Sequence[str]) -> tuple[str, str, str] | None:
+    """``(code, message, fix)`` for an upload that holds these files and no adapter's weights."""
+    for pattern, code, what, fix in _KINDS:
+        for name in names:
+            if pattern.fullmatch(name.replace("\\", "/").rsplit("/", 1)[-1]):
+                return code, f"There is no adapter here: {printable(name)} {what}.", fix
+    return None

@@ -1,0 +1,64 @@
+"""Tensor names as tools write them, brought to the one form that PEFT itself writes.
+
+``base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`` has variants: wrappers of training
+(``module.``, ``_orig_mod.``), the adapter's name (``.lora_A.default.weight``), no ``base_model.model.``, and the
+language model of a vision-language one (``model.language_model.layers.0``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PEFT_PREFIX = "base_model.model."
+# What wraps modules while they train and is no part of the model: torch.compile, FSDP, activation checkpointing.
+_WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_ADAPTER_NAME = re.compile(r"(\.lora_[AB])\.([^.]+)(\.weight)", re.ASCII)
+_IN_LANGUAGE_MODEL = re.compile(r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.layers\..*)", re.ASCII)
+_VISION = re.compile(
+    r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|"
+    r"embed_vision|audio_tower|merger)\.",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorName:
+    """``name`` is PEFT's. ``adapter`` is the adapter's name that was in it, ``root`` what ``model`` was called."""
+
+    name: str
+    wrapped: bool = False
+    bare: bool = False
+    adapter: str = ""
+    root: str = "model"
+    is_vision: bool = False
+
+
+def read_name(name: str) -> TensorName:
+    """What a name stands for. One that is of no known form comes back as it is."""
+    if ".lora_" not in name:
+        return TensorName(name)
+    plain = _unwrapped(name)
+    wrapped = plain != name
+    adapter = _ADAPTER_NAME.search(plain)
+    if adapter:
+        plain = _ADAPTER_NAME.sub(r"\1\3", plain, count=1)
+    inner = plain
+    while inner.startswith(PEFT_PREFIX):
+        inner = inner.removeprefix(PEFT_PREFIX)
+    found = _IN_LANGUAGE_MODEL.fullmatch(inner)
+    return TensorName(
+        name=PEFT_PREFIX + (f"model{found[2]}" if found else inner),
+        wrapped=wrapped,
+        bare=not plain.startswith(PEFT_PREFIX),
+        adapter=adapter[2] if adapter else "",
+        root=found[1] if found else "model",
+        is_vision=bool(_VISION.search(inner)),
+    )
+
+
+def _unwrapped(name: str) -> str:
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    while parts and parts[0] == "module":
+        parts = parts[1:]
+    return ".".join(parts)

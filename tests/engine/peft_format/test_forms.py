@@ -1,0 +1,196 @@
+"""Adapters in every form that training programs write: what becomes of each, and the table of it in the documentation.
+
+`WRITE_TABLES=1` with this file writes the table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lorikeet_testing.adapter_forms import ADAPTER, BINARY, FORMS, Files, Form, torch_bytes, torchtune
+from lorikeet_testing.peft_files import GEOMETRY, config_bytes, safetensors_bytes, zip_of
+
+from control_plane.adapters.uploads.validation_sandbox import validate
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/adapter-forms.md"
+
+
+def decide(folder: Path, files: Files) -> dict[str, Any]:
+    """The child's answer to an archive of these files."""
+    (folder / "upload").write_bytes(zip_of(files))
+    return validate(
+        {
+            "files": {"upload.zip": str(folder / "upload")},
+            "into": str(folder / "unpacked"),
+            "limits": asdict(AdapterLimits(max_bytes=64 << 20)),
+            "geometry": asdict(GEOMETRY),
+        }
+    )
+
+
+def refusal(answer: dict[str, Any]) -> dict[str, Any]:
+    problems = [answer["problem"]] if "problem" in answer else answer["report"]["problems"]
+    (problem,) = problems
+    return problem
+
+
+def identifier(form: Form) -> str:
+    return re.sub(r"\W+", "-", f"{form.maker} {form.what}")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=identifier)
+def test_every_form_is_accepted_or_refused_by_what_it_is(tmp_path, form, capsys):
+    answer = decide(tmp_path, form.files())
+    if form.code:
+        problem = refusal(answer)
+        assert problem["code"] == form.code, problem
+        assert problem["message"]
+        assert problem["fix"]
+        assert capsys.readouterr().out == "", "nothing of an upload runs"
+        return
+    assert answer.get("report", answer).get("problems") == []
+    folder = Path(answer["folder"])
+    assert sorted(path.name for path in folder.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
+    same_adapter(folder)
+    if form.as_sent:
+        assert (folder / CONFIG_FILE).read_bytes() == config_bytes()
+        assert (folder / WEIGHTS_FILE).read_bytes() == safetensors_bytes(ADAPTER)
+    else:
+        assert answer["report"]["notes"], "what was changed is said"
+
+
+def same_adapter(folder: Path) -> None:
+    """Both matrices of every module, and its scale, as the engine will read them."""
+    report = inspect_adapter(folder, GEOMETRY)
+    assert report.manifest is not None, report.problems
+    weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
+    assert set(weights.entries) == set(ADAPTER)
+    for name, array in ADAPTER.items():
+        assert np.array_equal(weights.tensor(name), array)
+    assert {module.scale for module in report.manifest.modules} == {2.0}
+    assert not isinstance(report.manifest.config["target_modules"], str), "no pattern is left for engines"
+
+
+def test_the_table_is_in_the_documentation(tmp_path):
+    rows = ["| made by | what is uploaded | outcome | what the report says |", "|---|---|---|---|"]
+    for number, form in enumerate(FORMS):
+        (tmp_path / str(number)).mkdir()
+        rows.append(row(form, decide(tmp_path / str(number), form.files())))
+    table = "\n".join(rows)
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = "<!-- table: written by tests/engine/peft_format/test_forms.py -->\n\n", "\n\n<!-- end of table -->"
+    head, rest = text.split(begin)
+    if os.environ.get("WRITE_TABLES"):
+        PAGE.write_text(f"{head}{begin}{table}{end}{rest.split(end)[1]}")
+    assert (table + end) in PAGE.read_text(), "run this file with WRITE_TABLES=1"
+
+
+def row(form: Form, answer: dict[str, Any]) -> str:
+    if form.code:
+        outcome, says = f"refused, `{form.code}`", refusal(answer)["message"]
+    else:
+        outcome = "accepted as it is" if form.as_sent else "accepted, converted"
+        says = "; ".join(answer["report"]["notes"])
+    return f"| {form.maker} | {form.what} | {outcome} | {says.replace('|', chr(92) + '|')} |"
+
+
+def test_the_same_weights_have_one_identity_in_every_form(tmp_path):
+    """`torch.save` and the safetensors library say the same, so what is stored is the same."""
+    from safetensors.numpy import save
+
+    forms = {
+        "safetensors": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: save(ADAPTER, metadata={"format": "pt"})},
+        "bin": {CONFIG_FILE: config_bytes(), BINARY: torch_bytes(ADAPTER)},
+    }
+    digests = set()
+    for name, files in forms.items():
+        (tmp_path / name).mkdir()
+        digests.add(decide(tmp_path / name, files)["digest"])
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_pickles_of_views_parameters_and_every_type(tmp_path, dtype):
+    """A state dict may hold transposed views, parameters, and many tensors in one storage."""
+    flat = torch.cat([torch.from_numpy(array).flatten() for array in ADAPTER.values()]).to(dtype)
+    state, at = {}, 0
+    for name, array in ADAPTER.items():
+        view = flat[at : at + array.size].view(array.shape)
+        at += array.size
+        state[name] = torch.nn.Parameter(view) if "lora_A" in name else view.t().contiguous().t()
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    answer = decide(tmp_path, {CONFIG_FILE: config_bytes(), BINARY: buffer.getvalue()})
+    weights = SafetensorsFile.open(Path(answer["folder"]) / WEIGHTS_FILE)
+    for name, tensor in state.items():
+        wanted = tensor.detach().contiguous()
+        found = weights.tensor(name).tobytes()
+        assert found == wanted.view(torch.uint8).numpy().tobytes()
+
+
+def test_a_pickle_larger_than_its_storages_is_refused(tmp_path):
+    one = torch.zeros(1)
+    buffer = io.BytesIO()
+    torch.save({name: one.expand(1 << 14, 1 << 14) for name in ADAPTER}, buffer)
+    answer = decide(tmp_path, {CONFIG_FILE: config_bytes(), BINARY: buffer.getvalue()})
+    assert refusal(answer)["code"] == "file_too_large"
+
+
+def test_other_types_in_a_pickle_are_named(tmp_path):
+    wide = {name: array.astype(np.float64) for name, array in ADAPTER.items()}
+    answer = decide(tmp_path, {CONFIG_FILE: config_bytes(), BINARY: torch_bytes(wide)})
+    assert refusal(answer)["code"] == "unsupported_dtype"
+
+
+def test_a_pickle_whose_values_were_changed_is_refused(tmp_path):
+    files = torchtune()
+    binary = bytearray(files[BINARY])
+    place = binary.index(next(iter(ADAPTER.values())).tobytes())
+    binary[place] ^= 1
+    assert refusal(decide(tmp_path, {**files, BINARY: bytes(binary)}))["code"] == "damaged_pickle"
+
+
+def test_an_index_that_names_another_shard(tmp_path):
+    files = next(form for form in FORMS if form.what == "shards and their index").files()
+    index = json.loads(files[f"{WEIGHTS_FILE}.index.json"])
+    index["weight_map"]["x"] = "adapter_model-00003-of-00003.safetensors"
+    answer = decide(tmp_path, {**files, f"{WEIGHTS_FILE}.index.json": json.dumps(index).encode()})
+    assert refusal(answer)["code"] == "missing_shard"
+
+
+def test_loose_files_of_a_folder(tmp_path):
+    """A browser sends a folder's files one by one."""
+    paths = {}
+    for number, (name, content) in enumerate(torchtune().items()):
+        (tmp_path / str(number)).write_bytes(content)
+        paths[name] = str(tmp_path / str(number))
+    answer = validate(
+        {"files": paths, "into": str(tmp_path / "out"), "limits": asdict(AdapterLimits()), "geometry": asdict(GEOMETRY)}
+    )
+    same_adapter(Path(answer["folder"]))
+
+
+def test_many_ignored_files_are_one_note(tmp_path):
+    files = {**torchtune(), **{f"events.{i}": b"" for i in range(40)}}
+    notes = decide(tmp_path, files)["report"]["notes"]
+    assert len(notes) == 2
+    assert "42 files" in notes[0]
+
+
+def test_the_zip_around_a_pickle_is_torchs(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+    answer = decide(tmp_path, {CONFIG_FILE: config_bytes(), BINARY: buffer.getvalue()})
+    assert refusal(answer)["code"] == "damaged_pickle"
