@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .host_limits import memory_bytes
+
+_HOST_SHARE = 4
+_CPU_ARENA_BYTES = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Every setting of the engine, with the defaults of a laptop CPU.
 
     Sizes are in MiB. ``pool_mb`` 0 takes what weights and activations leave on a GPU
-    (``gpu_memory_fraction`` of the card), and 256 MiB on a CPU.
+    (``gpu_memory_fraction`` of the card), and 256 MiB on a CPU. ``host_arena_mb`` 0 takes a quarter of the memory
+    that this process may use, on a CPU at most 1 GiB.
     """
 
     model: Path
@@ -30,7 +36,7 @@ class EngineConfig:
     threads: int = 0  # CPU threads for tensor work; 0 = torch's default
     pool_mb: int = 0
     gpu_memory_fraction: float = 0.92
-    host_arena_mb: int = 1024
+    host_arena_mb: int = 0
     disk_tier_mb: int = 20_480
     page_tokens: int = 16
     max_context: int = 0  # 0 = the model's own limit
@@ -69,3 +75,11 @@ class EngineConfig:
     def merges(self) -> bool:
         """Whether the mode needs a second set of the model's matrices."""
         return self.mode != "unmerged"
+
+    @property
+    def host_arena_bytes(self) -> int:
+        """Host memory for adapters."""
+        if self.host_arena_mb:
+            return self.host_arena_mb << 20
+        share = memory_bytes() // _HOST_SHARE
+        return min(share, _CPU_ARENA_BYTES) if self.device == "cpu" else share

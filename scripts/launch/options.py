@@ -39,17 +39,20 @@ class Options:
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> Options:
         demo_model = ROOT / "demo" / "model"
         model = Path(env.get("MODEL") or demo_model).resolve()
+        device = env.get("DEVICE") or "cpu"
+        # On a GPU the engine takes what there is; beside everything else of a laptop it is modest.
+        pool_mb, host_arena_mb = (256, 512) if device == "cpu" else (0, 0)
         return cls(
             host=env.get("HOST") or "127.0.0.1",
             port=_number(env, "PORT", 8000),
             var=var_dir(),
             model=model,
             model_name=env.get("MODEL_NAME") or ("lorikeet-demo" if model == demo_model else model.name),
-            device=env.get("DEVICE") or "cpu",
+            device=device,
             dtype=env.get("DTYPE") or "auto",
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),
-            pool_mb=_number(env, "POOL_MB", 256),
-            host_arena_mb=_number(env, "HOST_ARENA_MB", 512),
+            pool_mb=_number(env, "POOL_MB", pool_mb),
+            host_arena_mb=_number(env, "HOST_ARENA_MB", host_arena_mb),
         )
 
     @property

@@ -88,6 +88,13 @@ def test_a_deep_data_folder_still_has_a_short_socket_path(monkeypatch: pytest.Mo
     assert len(str(Options.from_environment({}).engine_socket)) < 100
 
 
+def test_on_a_gpu_the_engine_takes_the_memory_that_there_is() -> None:
+    on_cpu, on_gpu = Options.from_environment({}), Options.from_environment({"DEVICE": "cuda"})
+    assert (on_cpu.pool_mb, on_cpu.host_arena_mb) == (256, 512)
+    assert (on_gpu.pool_mb, on_gpu.host_arena_mb) == (0, 0), "0 leaves it to the engine"
+    assert Options.from_environment({"DEVICE": "cuda", "POOL_MB": "40000"}).pool_mb == 40_000
+
+
 def test_an_old_python_is_told_what_to_do(tmp_path: Path) -> None:
     """The entry point must compile and speak under any Python 3; here its version is only pretended."""
     pretend = "import sys, runpy, shutil; sys.version_info = (3, 8, 1); shutil.which = lambda name: None; "

@@ -31,7 +31,7 @@ _HELP = {
     "threads": "CPU threads for tensor work; 0 leaves it to torch",
     "pool_mb": "MiB of the page pool; 0 takes what a GPU has left",
     "gpu_memory_fraction": "share of the GPU's memory that this process may use",
-    "host_arena_mb": "MiB of host memory for adapters",
+    "host_arena_mb": "MiB of host memory for adapters; 0 takes a quarter of what there is, on a CPU at most 1024",
     "disk_tier_mb": "MiB of disk for adapters",
     "page_tokens": "tokens per page",
     "max_context": "longest prompt plus output in tokens; 0 is the model's own limit",
@@ -68,7 +68,7 @@ _HELP = {
 }
 _CHOICES = {"tool_format": [str(name) for name in TOOL_FORMATS], "reasoning_format": list(REASONING_SETTINGS)}
 _MAY_BE_ZERO = frozenset(
-    {"threads", "pool_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
+    {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
     | {"adapter_price", "fair_slack", "starvation_s", "tenant_max_running"}
 )
 

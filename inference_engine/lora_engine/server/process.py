@@ -226,7 +226,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),
-        HostArena(config.host_arena_mb << 20),
+        HostArena(config.host_arena_bytes),
         packer,
         parallelism=config.stage_parallelism,
     )
@@ -268,7 +268,7 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
         page_tokens=int(facts["page_tokens"]),
         page_bytes=int(facts["page_bytes"]),
         pages_total=int(facts["pages_total"]),
-        host_arena_bytes=config.host_arena_mb << 20,
+        host_arena_bytes=config.host_arena_bytes,
         policies={name: str(facts[name]) for name in ("order", "admission", "mode")},
         geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
         chat_template_digest=template.digest,
