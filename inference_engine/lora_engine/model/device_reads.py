@@ -32,6 +32,7 @@ class DeviceCheckpoint(Checkpoint):
     def __init__(self, folder: Path, device: torch.device) -> None:
         super().__init__(folder)
         self._device = device
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._buffers = threading.local()
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -56,7 +57,7 @@ class DeviceCheckpoint(Checkpoint):
             size = min(_BUFFER_BYTES, len(out) - start)
             _read_whole(file, buffer.numpy()[:size].data, offset + start)
             out[start : start + size].copy_(buffer[:size], non_blocking=True)
-            copied.record()
+            copied.record(self._stream)
 
     def _own_buffers(self) -> list[tuple[torch.Tensor, torch.cuda.Event]]:
         if not hasattr(self._buffers, "pair"):
