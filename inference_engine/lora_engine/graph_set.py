@@ -59,9 +59,7 @@ class GraphSet(Generic[G]):
         for done, shape in enumerate(first, start=1):
             self._captured[shape] = self._capture(shape)
             progress(done / len(first))
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # what the runs before each capture needed
-            torch._C._host_emptyCache()  # and page-locked memory, of which reading the weights takes some
+        _give_back_caches()
         self.kept_bytes = free - self._free_bytes()
         self._largest = self.kept_bytes // len(first)
         seconds = time.perf_counter() - started
@@ -115,3 +113,11 @@ class GraphSet(Generic[G]):
 def _out_of_memory(error: RuntimeError) -> bool:
     """Of torch's allocator, or of the driver, whose errors have no class of their own."""
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+
+
+def _give_back_caches() -> None:
+    """What the runs before each capture needed; and page-locked memory, of which reading the weights takes some."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        if hasattr(torch._C, "_host_emptyCache"):  # not in every build of torch
+            torch._C._host_emptyCache()
