@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
+from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
 from lora_engine.server.metrics import MetricsServer, Pages
+from lora_engine.server.process import main
 from lora_engine.start_progress import StartProgress, process_start
 
 
@@ -65,6 +68,20 @@ def test_readyz_says_how_far_it_is_until_it_is_ready() -> None:
             assert client.get("/nothing").status_code == 404
     finally:
         server.stop()
+
+
+def test_too_little_memory_says_what_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(*_arguments: object, **_settings: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nMore of it")
+
+    monkeypatch.setattr("lora_engine.server.process.load_model", load)
+    listen = f"unix:{tmp_path}/engine.sock"
+    assert main(["--model", str(tmp_path), "--data-dir", str(tmp_path / "data"), "--listen", listen]) == 2
+    said = capsys.readouterr().err
+    assert "too little free memory" in said and "--max-running 256" in said and "lower --gpu-memory-fraction" in said
+    assert "More of it" not in said
 
 
 def test_the_time_before_python_counts() -> None:
