@@ -69,7 +69,7 @@ class Launched:
         text = self.output
         email, password = self._field("Login").split("  ·  ")
         assert "curl " in text
-        return Access(self._field("Console"), email, password, self._field("API key"))
+        return Access(self._field("Console"), email, password, self._field("API key").split()[0])
 
     @property
     def output(self) -> str:
