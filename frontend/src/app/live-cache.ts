@@ -12,6 +12,7 @@ const APPLY: Record<string, Apply> = {
   "adapter.updated": applyAdapter,
   "host.status": applyHost,
   "usage.tick": applyUsage,
+  "tenant.updated": (client) => void client.invalidateQueries({ queryKey: ["session"] }),
   "limits.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
   "recording.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "recording"] }),
   "refusals.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "refusals"] }),

@@ -1,4 +1,4 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, Gauge, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, ChartNoAxesCombined, Gauge, HardDriveDownload, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {
@@ -17,6 +17,8 @@ export interface Destination {
     | "/t/$tenant/webhooks"
     | "/t/$tenant/settings"
     | "/t/$tenant/operator"
+    | "/t/$tenant/operator/tenants"
+    | "/t/$tenant/operator/hosts"
     | "/t/$tenant/operator/audit";
   label: string;
   icon: LucideIcon;
@@ -56,7 +58,9 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
   {
     title: "Operate",
     items: [
-      { to: "/t/$tenant/operator", label: "All tenants", icon: Building2, needs: "operator" },
+      { to: "/t/$tenant/operator", label: "All tenants", icon: ChartNoAxesCombined, needs: "operator" },
+      { to: "/t/$tenant/operator/tenants", label: "Manage tenants", icon: Building2, needs: "operator" },
+      { to: "/t/$tenant/operator/hosts", label: "Hosts & staging", icon: HardDriveDownload, needs: "operator" },
       { to: "/t/$tenant/operator/audit", label: "All audit logs", icon: ShieldCheck, needs: "operator" },
     ],
   },

@@ -1,6 +1,7 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
+import { readStagingSearch, readTenantsSearch } from "@/features/operator/search";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { lastTenant } from "./preferences";
@@ -165,6 +166,26 @@ const operator = createRoute({
   component: lazyRouteComponent(() => import("@/features/operator/operator-page"), "OperatorPage"),
 });
 
+const operatorTenants = createRoute({
+  getParentRoute: () => tenant,
+  path: "operator/tenants",
+  validateSearch: readTenantsSearch,
+  component: lazyRouteComponent(() => import("@/features/operator/tenants-page"), "TenantsPage"),
+});
+
+const operatorTenant = createRoute({
+  getParentRoute: () => tenant,
+  path: "operator/tenants/$slug",
+  component: lazyRouteComponent(() => import("@/features/operator/tenant-page"), "TenantPage"),
+});
+
+const operatorHosts = createRoute({
+  getParentRoute: () => tenant,
+  path: "operator/hosts",
+  validateSearch: readStagingSearch,
+  component: lazyRouteComponent(() => import("@/features/operator/hosts-page"), "OperatorHostsPage"),
+});
+
 const operatorAudit = createRoute({
   getParentRoute: () => tenant,
   path: "operator/audit",
@@ -177,7 +198,7 @@ const tree = root.addChildren([
   forgotPassword,
   resetPassword,
   invitation,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorAudit]),
+  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorTenants, operatorTenant, operatorHosts, operatorAudit]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

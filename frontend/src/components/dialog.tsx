@@ -16,14 +16,22 @@ interface DialogProps {
   description?: ReactNode;
   children: ReactNode;
   className?: string;
+  /** It shows something that is shown only once: Escape and a click beside it do not close it. */
+  keepOpen?: boolean;
 }
 
-export function Dialog({ open, onOpenChange, title, description, children, className }: DialogProps) {
+const keep = (event: Event) => event.preventDefault();
+
+export function Dialog({ open, onOpenChange, title, description, children, className, keepOpen }: DialogProps) {
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
         <Radix.Overlay className={OVERLAY} />
-        <Radix.Content className={cn(PANEL, "max-w-lg p-5", className)} {...(description ? {} : { "aria-describedby": undefined })}>
+        <Radix.Content
+          className={cn(PANEL, "max-w-lg p-5", className)}
+          {...(description ? {} : { "aria-describedby": undefined })}
+          {...(keepOpen ? { onEscapeKeyDown: keep, onPointerDownOutside: keep, onInteractOutside: keep } : {})}
+        >
           <Radix.Title className="pr-8 text-lg font-semibold tracking-tight">{title}</Radix.Title>
           {description && <Radix.Description className="mt-1 text-sm text-ink-3">{description}</Radix.Description>}
           <div className="mt-4">{children}</div>
@@ -45,12 +53,14 @@ interface ConfirmProps {
   description: ReactNode;
   action: string;
   busy?: boolean;
+  /** Until what it asks for is entered. */
+  disabled?: boolean;
   onConfirm: () => void;
   children?: ReactNode;
 }
 
 /** For what cannot be undone. The focus starts on Cancel. */
-export function Confirm({ open, onOpenChange, title, description, action, busy, onConfirm, children }: ConfirmProps) {
+export function Confirm({ open, onOpenChange, title, description, action, busy, disabled, onConfirm, children }: ConfirmProps) {
   return (
     <Alert.Root open={open} onOpenChange={onOpenChange}>
       <Alert.Portal>
@@ -63,7 +73,7 @@ export function Confirm({ open, onOpenChange, title, description, action, busy, 
             <Alert.Cancel asChild>
               <Button>Cancel</Button>
             </Alert.Cancel>
-            <Button variant="danger" busy={busy} onClick={onConfirm}>
+            <Button variant="danger" busy={busy} disabled={disabled} onClick={onConfirm}>
               {action}
             </Button>
           </div>

@@ -32,6 +32,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
   const made = create.data;
   return (
     <Dialog
+      keepOpen={Boolean(made)}
       open
       onOpenChange={(open) => !open && onClose()}
       title={made ? "Your new key" : "Create an API key"}

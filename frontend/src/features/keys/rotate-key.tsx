@@ -23,6 +23,7 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
   const made = rotate.data;
   return (
     <Dialog
+      keepOpen={Boolean(made)}
       open
       onOpenChange={(open) => !open && onClose()}
       title={made ? `New secret of ${apiKey.name}` : `Rotate ${apiKey.name}`}

@@ -41,8 +41,7 @@ export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimi
 }
 
 /** For operators of the installation. */
-export function EditTenantLimits({ limits, onClose }: { limits: TenantLimits; onClose: () => void }) {
-  const tenant = useTenant();
+export function EditTenantLimits({ tenant, limits, onClose }: { tenant: string; limits: TenantLimits; onClose: () => void }) {
   return <EditLimits whose={tenant} fields={OF_TENANT} limits={limits} set={useSetTenantLimits(tenant)} onClose={onClose} />;
 }
 

@@ -44,6 +44,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
   const { max_output_tokens: output, max_rank: rank } = tenant.limits;
   const [editing, setEditing] = useState(false);
   const { user } = useSession();
+  const slug = useTenant();
   const edit = user?.is_operator && (
     <Button size="sm" onClick={() => setEditing(true)} data-testid="tenant-limits-edit">
       Edit as operator
@@ -62,7 +63,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
           <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
         </div>
       </dl>
-      {editing && <EditTenantLimits limits={tenant.limits} onClose={() => setEditing(false)} />}
+      {editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}
     </Card>
   );
 }

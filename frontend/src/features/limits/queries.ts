@@ -20,5 +20,10 @@ export const useSetKeyLimits = (tenant: string, id: string) =>
     unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/limits", { params: { path: { tenant, key_id: id } }, body })),
   );
 
-export const useSetTenantLimits = (tenant: string) =>
-  useLimitsMutation(tenant, (body: TenantLimits) => unwrap(api.PUT("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } }, body })));
+export function useSetTenantLimits(tenant: string) {
+  const client = useQueryClient();
+  return useLimitsMutation(tenant, async (body: TenantLimits) => {
+    await unwrap(api.PUT("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } }, body }));
+    await client.invalidateQueries({ queryKey: ["operator", "tenants"] });
+  });
+}

@@ -55,7 +55,7 @@ export function Invite({ roles, onClose }: { roles: Role[]; onClose: () => void 
 
 function Invited({ invitation, onClose }: { invitation: CreatedInvitation; onClose: () => void }) {
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Invitation sent" className="max-w-2xl!">
+    <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title="Invitation sent" className="max-w-2xl!">
       <div className="grid gap-4">
         <Secret value={invitation.link} label="Copy link" testId="invite-link">
           The link is on its way to {invitation.email}. Should the mail not arrive, hand it over yourself: it is shown only now, and whoever opens it can join.

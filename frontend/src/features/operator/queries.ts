@@ -1,7 +1,8 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import type { NewBaseModel, NewPrices } from "@/api/types";
+import type { HostService, LatencyObjectives, NewBaseModel, NewPrices, NewTenant, Role } from "@/api/types";
+import type { StagingSearch, TenantsSearch } from "./search";
 
 export const reportQuery = (days: number) =>
   queryOptions({
@@ -48,5 +49,90 @@ export function usePublishPrices() {
   return useMutation({
     mutationFn: (body: NewPrices) => unwrap(api.POST("/api/operator/prices", { body })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
+  });
+}
+
+export const PAGE = 50;
+
+export const tenantsQuery = ({ q = "", state, sort = "name", page = 0 }: TenantsSearch) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", "list", q, state, sort, page],
+    queryFn: () => unwrap(api.GET("/api/operator/tenants", { params: { query: { search: q, state, sort, offset: page * PAGE, limit: PAGE } } })),
+    placeholderData: keepPreviousData,
+  });
+
+export const tenantQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", tenant],
+    queryFn: () => unwrap(api.GET("/api/operator/tenants/{tenant}", { params: { path: { tenant } } })),
+  });
+
+export const grantedLimitsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", tenant, "limits"],
+    queryFn: () => unwrap(api.GET("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } } })),
+  });
+
+export const tenantStatementQuery = (slug: string) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", slug, "statement"],
+    queryFn: () => unwrap(api.GET("/api/operator/tenants/{slug}/statement", { params: { path: { slug } } })),
+  });
+
+export const tenantAdaptersQuery = (tenant: string, search: string, page: number) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", tenant, "adapters", search, page],
+    queryFn: () =>
+      unwrap(api.GET("/api/operator/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } } })),
+    placeholderData: keepPreviousData,
+  });
+
+/** A change of tenants: everything that operators see of them is read again, and one's own session, which names them. */
+function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn,
+    onSuccess: () => Promise.all([client.invalidateQueries({ queryKey: ["operator", "tenants"] }), client.invalidateQueries({ queryKey: ["session"] })]),
+  });
+}
+
+export const useCreateTenant = () => useTenantsMutation((body: NewTenant) => unwrap(api.POST("/api/operator/tenants", { body })));
+
+/** What an operator can do with one tenant. */
+export function useTenantActions(tenant: string) {
+  const params = { path: { tenant } };
+  return {
+    rename: useTenantsMutation((body: { name: string }) => unwrap(api.PATCH("/api/operator/tenants/{tenant}", { params, body }))),
+    suspend: useTenantsMutation((body: { reason: string }) => unwrap(api.PUT("/api/operator/tenants/{tenant}/suspension", { params, body }))),
+    resume: useTenantsMutation(() => unwrap(api.DELETE("/api/operator/tenants/{tenant}/suspension", { params }))),
+    remove: useTenantsMutation(() => unwrap(api.DELETE("/api/operator/tenants/{tenant}", { params: { ...params, query: { confirm: tenant } } }))),
+    weight: useTenantsMutation((body: { weight: number }) => unwrap(api.PUT("/api/operator/tenants/{tenant}/weight", { params, body }))),
+    objectives: useTenantsMutation((body: LatencyObjectives) => unwrap(api.PUT("/api/operator/tenants/{tenant}/objectives", { params, body }))),
+    invite: useTenantsMutation((body: { email: string; role: Role }) => unwrap(api.POST("/api/operator/tenants/{tenant}/invitations", { params, body }))),
+  };
+}
+
+export const stagingQuery = ({ q = "", phase, host = "", page = 0 }: StagingSearch) =>
+  queryOptions({
+    queryKey: ["operator", "staging", q, phase, host, page],
+    queryFn: () => unwrap(api.GET("/api/operator/staging", { params: { query: { search: q, phase, host, offset: page * PAGE, limit: PAGE } } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: 3000,
+  });
+
+export function useSetHostService() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ host, service }: { host: string; service: HostService }) =>
+      unwrap(api.PUT("/api/operator/hosts/{host_name}/service", { params: { path: { host_name: host } }, body: { service } })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
+  });
+}
+
+export function useRetryStaging() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "staging"] }),
   });
 }

@@ -1,7 +1,8 @@
 import { zodResolver } from "@hookform/resolvers/zod";
+import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
-import type { SloReport } from "@/api/types";
+import type { LatencyObjectives, SloReport } from "@/api/types";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
@@ -19,7 +20,16 @@ const TARGETS = ["0.9", "0.95", "0.99", "0.995", "0.999"];
 const toNumber = (value: string) => (value.trim() === "" ? null : Number(value));
 
 export function EditSlo({ slo, onClose }: { slo: SloReport; onClose: () => void }) {
-  const set = useSetSlo(useTenant());
+  return <EditObjectives slo={slo} set={useSetSlo(useTenant())} onClose={onClose} />;
+}
+
+interface Props {
+  slo: Pick<SloReport, "first_token_ms" | "inter_token_ms" | "target">;
+  set: UseMutationResult<unknown, Error, LatencyObjectives>;
+  onClose: () => void;
+}
+
+export function EditObjectives({ slo, set, onClose }: Props) {
   const targets = [...new Set([...TARGETS, String(slo.target)])].sort();
   const form = useForm<Form>({
     resolver: zodResolver(SCHEMA),

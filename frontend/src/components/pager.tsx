@@ -1,0 +1,30 @@
+import { ChevronLeft, ChevronRight } from "lucide-react";
+import { number } from "@/lib/format";
+import { Button } from "./button";
+
+interface PagerProps {
+  /** From 0. */
+  page: number;
+  size: number;
+  total: number;
+  onPage: (page: number) => void;
+}
+
+/** Which rows of how many, and the way to the others. Nothing where all are shown. */
+export function Pager({ page, size, total, onPage }: PagerProps) {
+  if (total <= size && page === 0) return null;
+  const first = page * size;
+  return (
+    <nav aria-label="Pages" className="flex items-center justify-end gap-2 border-t px-4 py-2 text-xs text-ink-3">
+      <span className="tnum mr-auto" aria-live="polite">
+        {number(Math.min(first + 1, total))}–{number(Math.min(first + size, total))} of {number(total)}
+      </span>
+      <Button size="sm" variant="ghost" disabled={page === 0} onClick={() => onPage(page - 1)}>
+        <ChevronLeft /> Previous
+      </Button>
+      <Button size="sm" variant="ghost" disabled={first + size >= total} onClick={() => onPage(page + 1)}>
+        Next <ChevronRight />
+      </Button>
+    </nav>
+  );
+}

@@ -1,0 +1,35 @@
+import { Search } from "lucide-react";
+import { useEffect, useEffectEvent, useState } from "react";
+import { Input } from "./field";
+
+const PAUSE_MS = 200;
+
+/** Tells what was typed after a short pause, so that the server is asked once for a word. */
+export function SearchInput({ label, value, onChange }: { label: string; value: string; onChange: (value: string) => void }) {
+  const [typed, setTyped] = useState(value);
+  const [told, setTold] = useState(value);
+  const [seen, setSeen] = useState(value);
+  // Back and forward change the address, and with it what is searched for.
+  if (value !== seen) {
+    setSeen(value);
+    if (value !== told) {
+      setTold(value);
+      setTyped(value);
+    }
+  }
+  const tell = useEffectEvent(() => {
+    setTold(typed);
+    onChange(typed);
+  });
+  useEffect(() => {
+    if (typed === told) return;
+    const timer = setTimeout(tell, PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [typed, told]);
+  return (
+    <div className="relative">
+      <Search className="pointer-events-none absolute top-1/2 left-3 size-3.5 -translate-y-1/2 text-ink-3" aria-hidden />
+      <Input type="search" aria-label={label} placeholder={label} value={typed} onChange={(event) => setTyped(event.target.value)} className="pl-9!" dir="auto" />
+    </div>
+  );
+}

@@ -1,0 +1,237 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { HardDriveDownload } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { HostService, OperatorHost, StagingRow } from "@/api/types";
+import { Page } from "@/app/page";
+import { Badge, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Select } from "@/components/field";
+import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { RelativeTime } from "@/components/relative-time";
+import { SearchInput } from "@/components/search-input";
+import { toast } from "@/components/toast";
+import { HostStatus, isUsed } from "@/features/hosts/host-status";
+import { bytes, fullTime, number, percent, plural } from "@/lib/format";
+import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
+import { PHASES, type StagingSearch } from "./search";
+
+const route = getRouteApi("/t/$tenant/operator/hosts");
+
+export function OperatorHostsPage() {
+  return (
+    <Page title="Hosts & staging" note="Take hosts out and back, and see what is on its way to any of them.">
+      <div className="grid gap-5">
+        <Hosts />
+        <Staging />
+      </div>
+    </Page>
+  );
+}
+
+interface Change {
+  host: OperatorHost;
+  service: HostService;
+}
+
+function Hosts() {
+  const { data, error, refetch } = useQuery(allHostsQuery);
+  const [change, setChange] = useState<Change | null>(null);
+  return (
+    <Card aria-label="Hosts">
+      <CardHeader title="Hosts" note="A cordoned host gets nothing new. A drained one can be stopped when nothing runs or waits there." />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>}
+      {data && data.length > 0 && (
+        <ul className="divide-y">
+          {data.map((host) => (
+            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} />
+          ))}
+        </ul>
+      )}
+      {change && <ConfirmService {...change} others={(data ?? []).filter((one) => one.name !== change.host.name)} onClose={() => setChange(null)} />}
+    </Card>
+  );
+}
+
+function HostRow({ host, onChange }: { host: OperatorHost; onChange: (service: HostService) => void }) {
+  const idle = host.running + host.waiting === 0;
+  return (
+    <li className="flex flex-wrap items-center gap-x-4 gap-y-2 px-4 py-2.5 text-sm" aria-label={`Host ${host.name}`}>
+      <span className="flex min-w-0 flex-1 flex-wrap items-center gap-2">
+        <span className="font-medium break-all">{host.name}</span>
+        <HostStatus host={host} />
+        <span className="tnum text-xs text-ink-3">
+          {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
+          {host.only_here > 0 && `, ${number(host.only_here)} only here`}
+        </span>
+        {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}
+      </span>
+      <span className="flex flex-wrap gap-2">
+        {host.service !== "serving" && (
+          <Button size="sm" onClick={() => onChange("serving")}>
+            Back in service
+          </Button>
+        )}
+        {host.service === "serving" && (
+          <Button size="sm" onClick={() => onChange("cordoned")}>
+            Cordon
+          </Button>
+        )}
+        {host.service !== "drained" && (
+          <Button size="sm" variant="danger" onClick={() => onChange("drained")}>
+            Drain
+          </Button>
+        )}
+      </span>
+    </li>
+  );
+}
+
+const TITLES: Record<HostService, (name: string) => string> = {
+  serving: (name) => `Put ${name} back in service?`,
+  cordoned: (name) => `Cordon ${name}?`,
+  drained: (name) => `Drain ${name}?`,
+};
+const CONSEQUENCES: Record<HostService, string> = {
+  serving: "It gets requests again within a second, and what was uploaded meanwhile is staged there.",
+  cordoned: "It gets no new requests and no new adapters. What runs there goes on to its end, and what it holds stays.",
+  drained: "It gets nothing new, and its engine takes nothing from anybody, also after a restart. What runs there goes on to its end; then it can be stopped.",
+};
+const ACTIONS: Record<HostService, string> = { serving: "Back in service", cordoned: "Cordon", drained: "Drain" };
+
+function ConfirmService({ host, service, others, onClose }: Change & { others: OperatorHost[]; onClose: () => void }) {
+  const set = useSetHostService();
+  const takes = service !== "serving";
+  const last = takes && !others.some(isUsed);
+  const confirm = () =>
+    set.mutate(
+      { host: host.name, service },
+      {
+        onSuccess: () => {
+          toast.good(takes ? `${host.name} gets nothing new` : `${host.name} is back in service`);
+          onClose();
+        },
+      },
+    );
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={TITLES[service](host.name)}
+      description={CONSEQUENCES[service]}
+      action={ACTIONS[service]}
+      busy={set.isPending}
+      onConfirm={confirm}
+    >
+      {last && <p className="mt-2 text-sm font-medium text-danger-text">No other host serves: every new request will be refused with 503.</p>}
+      {takes && !last && host.only_here > 0 && (
+        <p className="mt-2 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.</p>
+      )}
+      {set.error && <ErrorNotice error={asApiError(set.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
+
+const TONES: Record<StagingRow["phase"], Tone> = { queued: "neutral", downloading: "blue", verifying: "blue", loading: "blue", ready: "green", failed: "danger" };
+
+function Staging() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const hosts = useQuery(allHostsQuery);
+  const { data, error, refetch } = useQuery(stagingQuery(search));
+  const show = (change: StagingSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const counts = data && PHASES.map((phase) => `${number(data.phases[phase] ?? 0)} ${phase}`).join(", ");
+  return (
+    <Card aria-label="Staging">
+      <CardHeader title="Staging" note={counts ?? "Versions on their way to hosts"} />
+      <div role="search" aria-label="Staging" className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_10rem_10rem]">
+        <SearchInput label="Adapter or tenant" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        <Select aria-label="Phase" value={search.phase ?? ""} onChange={(event) => show({ phase: (event.target.value || undefined) as StagingSearch["phase"] })}>
+          <option value="">Not ready</option>
+          {PHASES.map((phase) => (
+            <option key={phase} value={phase}>
+              {phase}
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Host" value={search.host ?? ""} onChange={(event) => show({ host: event.target.value || undefined })}>
+          <option value="">All hosts</option>
+          {hosts.data?.map(({ name }) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </Select>
+      </div>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={3} />}
+      {data?.total === 0 && (
+        <Empty icon={<HardDriveDownload />} title="Nothing is on its way">
+          {search.q || search.phase || search.host ? "Nothing fits these filters." : "Every version is ready on every host that should have it."}
+        </Empty>
+      )}
+      {data && data.total > 0 && (
+        <ul className="divide-y" aria-label="Placements">
+          {data.results.map((row) => (
+            <Row key={row.id} row={row} />
+          ))}
+        </ul>
+      )}
+      {data && <Pager page={search.page ?? 0} size={PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+    </Card>
+  );
+}
+
+function waiting(row: StagingRow) {
+  if (row.waits_for === "host_offline") return "Waits for the host, which is offline.";
+  if (row.waits_for === "host_cordoned") return "Waits for the host, which is cordoned.";
+  if (row.waits_for === "slot") return "Waits for its turn.";
+  if (row.waits_for === "retry" && row.next_attempt_at) return `Tried again at ${fullTime(row.next_attempt_at)}.`;
+  return row.phase === "ready" ? null : "A worker has it in hand.";
+}
+
+function Row({ row }: { row: StagingRow }) {
+  const retry = useRetryStaging();
+  const again = () => retry.mutate(row.id, { onSuccess: () => toast.good("It is tried now"), onError: toast.bad });
+  const idle = row.phase === "failed" || row.waits_for === "retry";
+  return (
+    <li className="flex flex-wrap items-start gap-x-4 gap-y-2 px-4 py-2.5 text-sm">
+      <div className="min-w-0 flex-1 basis-64">
+        <p className="flex flex-wrap items-center gap-x-2 gap-y-1">
+          <span className="font-medium break-all">
+            {row.adapter}@v{row.version}
+          </span>
+          <Badge tone={TONES[row.phase]}>{row.phase}</Badge>
+          <span className="text-xs break-all text-ink-3">
+            of {row.tenant} on {row.host}
+          </span>
+        </p>
+        <p className="text-xs text-ink-3">
+          {row.bytes_total > 0 && `${bytes(row.bytes_done)} of ${bytes(row.bytes_total)} (${percent(row.bytes_done, row.bytes_total)}). `}
+          {row.attempts > 0 && `${plural(row.attempts, "attempt")}. `}
+          {row.failures > 0 && `${plural(row.failures, "failure")} in a row. `}
+          {waiting(row)}
+        </p>
+        {row.error && (
+          <p className="mt-0.5 text-xs break-words text-danger-text">
+            {row.error.message} <span className="text-ink-2">{row.error.fix}</span>
+          </p>
+        )}
+      </div>
+      <span className="flex items-center gap-3 text-xs text-ink-3">
+        <RelativeTime at={row.updated_at} />
+        {idle && (
+          <Button size="sm" busy={retry.isPending} onClick={again} aria-label={`Retry ${row.adapter}@v${row.version} on ${row.host}`}>
+            Retry now
+          </Button>
+        )}
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,147 @@
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { TenantDetail } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { plural } from "@/lib/format";
+import { useTenantActions } from "./queries";
+
+type Step = "rename" | "suspend" | "resume" | "delete";
+
+/** Renaming, suspending and deleting, each with what follows from it. */
+export function TenantLife({ tenant }: { tenant: TenantDetail }) {
+  const [step, setStep] = useState<Step | null>(null);
+  const close = () => setStep(null);
+  return (
+    <Card aria-label="The tenant itself">
+      <CardHeader title="The tenant itself" />
+      <div className="flex flex-wrap gap-2 px-4 py-3.5">
+        <Button onClick={() => setStep("rename")}>Rename</Button>
+        {tenant.state === "suspended" && (
+          <Button onClick={() => setStep("resume")} data-testid="resume">
+            End the suspension
+          </Button>
+        )}
+        <Button variant="danger" onClick={() => setStep("suspend")} data-testid="suspend">
+          {tenant.state === "suspended" ? "Change the reason" : "Suspend"}
+        </Button>
+        <Button variant="danger" onClick={() => setStep("delete")} data-testid="delete-tenant">
+          Delete
+        </Button>
+      </div>
+      {step === "rename" && <Rename tenant={tenant} onClose={close} />}
+      {step === "suspend" && <Suspend tenant={tenant} onClose={close} />}
+      {step === "resume" && <Resume tenant={tenant} onClose={close} />}
+      {step === "delete" && <Delete tenant={tenant} onClose={close} />}
+    </Card>
+  );
+}
+
+interface StepProps {
+  tenant: TenantDetail;
+  onClose: () => void;
+}
+
+const done = (text: string, onClose: () => void) => ({
+  onSuccess: () => {
+    toast.good(text);
+    onClose();
+  },
+});
+
+function Rename({ tenant, onClose }: StepProps) {
+  const { rename } = useTenantActions(tenant.slug);
+  const [name, setName] = useState(tenant.name);
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Rename ${tenant.name}?`}
+      description={`Only the name that people see changes. ${tenant.slug} stays in addresses, in the API and on statements.`}
+      action="Rename"
+      busy={rename.isPending}
+      disabled={name.trim() === "" || name.length > 120}
+      onConfirm={() => rename.mutate({ name }, done("Renamed", onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Field label="Name">{(control) => <Input {...control} value={name} onChange={(event) => setName(event.target.value)} dir="auto" autoComplete="off" />}</Field>
+        {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
+      </div>
+    </Confirm>
+  );
+}
+
+function Suspend({ tenant, onClose }: StepProps) {
+  const { suspend } = useTenantActions(tenant.slug);
+  const [reason, setReason] = useState(tenant.suspended_for);
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Suspend ${tenant.name}?`}
+      description={`Within a second its ${plural(tenant.keys, "API key")} are refused with 403, its websockets are closed, and its ${plural(tenant.members, "member")} can only read. Requests that run go on to their end and are billed. It can be ended at any time.`}
+      action="Suspend"
+      busy={suspend.isPending}
+      disabled={reason.trim() === ""}
+      onConfirm={() => suspend.mutate({ reason }, done(`Suspended ${tenant.name}`, onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Field label="Reason" hint="Its members and callers are told.">
+          {(control) => <Input {...control} value={reason} maxLength={500} onChange={(event) => setReason(event.target.value)} dir="auto" autoComplete="off" data-testid="suspend-reason" />}
+        </Field>
+        {suspend.error && <ErrorNotice error={asApiError(suspend.error)} />}
+      </div>
+    </Confirm>
+  );
+}
+
+function Resume({ tenant, onClose }: StepProps) {
+  const { resume } = useTenantActions(tenant.slug);
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`End the suspension of ${tenant.name}?`}
+      description="Its keys work and its members may do what their roles say again, within a second."
+      action="End it"
+      busy={resume.isPending}
+      onConfirm={() => resume.mutate(undefined, done(`${tenant.name} is active again`, onClose))}
+    >
+      {resume.error && <ErrorNotice error={asApiError(resume.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
+
+function Delete({ tenant, onClose }: StepProps) {
+  const { remove } = useTenantActions(tenant.slug);
+  const [typed, setTyped] = useState("");
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Delete ${tenant.name}?`}
+      description={
+        <>
+          This cannot be undone. {plural(tenant.members, "member")} leave, {plural(tenant.keys, "API key")} are revoked, kept prompts and answers are deleted,{" "}
+          {plural(tenant.adapters, "adapter")} leave the hosts and their files follow when the time of archived ones is over. Requests that run go on to their end. Usage,
+          statements and the audit log stay, and the short name is never given again.
+        </>
+      }
+      action="Delete for good"
+      busy={remove.isPending}
+      disabled={typed !== tenant.slug}
+      onConfirm={() => remove.mutate(undefined, done(`Deleted ${tenant.name}`, onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Field label={`Type ${tenant.slug} to confirm`}>
+          {(control) => <Input {...control} value={typed} onChange={(event) => setTyped(event.target.value)} autoComplete="off" spellCheck={false} data-testid="delete-confirm" />}
+        </Field>
+        {remove.error && <ErrorNotice error={asApiError(remove.error)} />}
+      </div>
+    </Confirm>
+  );
+}

@@ -1,0 +1,353 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
+import { type FormEvent, type ReactNode, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Role, TenantDetail, TenantLimits } from "@/api/types";
+import { Page } from "@/app/page";
+import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
+import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { RelativeTime } from "@/components/relative-time";
+import { SearchInput } from "@/components/search-input";
+import { Secret } from "@/components/secret";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { toast } from "@/components/toast";
+import { EditTenantLimits } from "@/features/limits/edit-limits";
+import { roleInfo } from "@/features/members/roles";
+import { useTenant } from "@/features/session/queries";
+import { EditObjectives } from "@/features/slo/edit-slo";
+import { bytes, money, number, plural, short } from "@/lib/format";
+import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
+import { TenantLife } from "./tenant-life";
+import { TenantStateBadge } from "./tenants-page";
+
+const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
+
+/** One tenant as an operator sees it. That they looked is in the tenant's audit log. */
+export function TenantPage() {
+  const slug = useParams({ strict: false, select: (params) => params.slug ?? "" });
+  const { data, error, refetch } = useQuery(tenantQuery(slug));
+  const heading = data && (
+    <>
+      <span className="min-w-0 break-words" dir="auto">
+        {data.name}
+      </span>
+      <TenantStateBadge state={data.state} />
+    </>
+  );
+  return (
+    <Page title={data?.name ?? slug} heading={heading} note={`${slug} · Its audit log says that you looked, once an hour.`} actions={<Back />}>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && !data && <Skeleton className="h-96 w-full" />}
+      {data && <Detail tenant={data} />}
+    </Page>
+  );
+}
+
+function Back() {
+  const tenant = useTenant();
+  return (
+    <Button asChild>
+      <Link to="/t/$tenant/operator/tenants" params={{ tenant }}>
+        Back to the list
+      </Link>
+    </Button>
+  );
+}
+
+function Detail({ tenant }: { tenant: TenantDetail }) {
+  const { usage } = tenant;
+  const bad = [`${number(usage.failed)} failed`, `${number(usage.refused)} refused`].join(", ");
+  return (
+    <div className="grid gap-5">
+      {tenant.state !== "active" && (
+        <p role="note" className="rounded-lg bg-amber-soft px-4 py-3 text-sm break-words text-amber-text">
+          {tenant.state === "deleted" ? "Deleted" : "Suspended"} <RelativeTime at={tenant.deleted_at ?? tenant.suspended_at} />
+          {tenant.suspended_for && `: ${tenant.suspended_for}`}
+        </p>
+      )}
+      <Stats>
+        <Stat label={`Requests, ${usage.days} days`} value={short(usage.requests)} note={bad} />
+        <Stat label="Tokens" value={short(usage.tokens)} note={`${usage.days} days`} />
+        <Stat label="Adapters" value={number(tenant.adapters)} note={versions(tenant)} />
+        <Stat label="This month" value={<Cost slug={tenant.slug} />} note="tokens and storage, so far" />
+      </Stats>
+      <Decisions tenant={tenant} />
+      <People tenant={tenant} />
+      <Adapters slug={tenant.slug} />
+      {tenant.state !== "deleted" && <TenantLife tenant={tenant} />}
+    </div>
+  );
+}
+
+const versions = ({ versions: states }: TenantDetail) =>
+  Object.entries(states)
+    .map(([state, count]) => `${number(count)} ${state}`)
+    .join(", ") || "no versions";
+
+function Cost({ slug }: { slug: string }) {
+  const { data, error } = useQuery(tenantStatementQuery(slug));
+  if (error) return <span title={error.message}>–</span>;
+  return data ? money(data.total_micros, data.currency) : "…";
+}
+
+/** What operators decide about a tenant: its share, its limits, its objectives. Prices are everybody's. */
+function Decisions({ tenant }: { tenant: TenantDetail }) {
+  const [editing, setEditing] = useState<"weight" | "limits" | "objectives" | null>(null);
+  const limits = useQuery(grantedLimitsQuery(tenant.slug));
+  const { objectives: setObjectives } = useTenantActions(tenant.slug);
+  const own = useTenant();
+  const close = () => setEditing(null);
+  const { first_token_ms: first, inter_token_ms: inter, target } = tenant.objectives;
+  const fixed = tenant.state === "deleted";
+  const objectives = [first && `first token ${first} ms`, inter && `between tokens ${inter} ms`].filter(Boolean).join(", ");
+  return (
+    <Card aria-label="What is decided">
+      <CardHeader title="What is decided" note="In force within two seconds; running requests go on." />
+      <dl className="divide-y">
+        <Decision label="Weight" onEdit={fixed ? undefined : () => setEditing("weight")}>
+          {tenant.weight} <span className="text-ink-3">· its share of the hosts when they are full, beside the others’</span>
+        </Decision>
+        <Decision label="Limits" onEdit={fixed || !limits.data ? undefined : () => setEditing("limits")}>
+          {limits.error ? <span className="text-danger-text">{limits.error.message}</span> : limits.data ? granted(limits.data) : "…"}
+        </Decision>
+        <Decision label="Objectives" onEdit={fixed ? undefined : () => setEditing("objectives")}>
+          {objectives ? `${objectives}, for ${Number(((target ?? 0.99) * 100).toFixed(3))}% of requests` : "None"}
+        </Decision>
+        <Decision label="Prices">
+          The same for all tenants:{" "}
+          <Link to="/t/$tenant/operator" params={{ tenant: own }} className="underline">
+            price list
+          </Link>
+        </Decision>
+      </dl>
+      {editing === "weight" && <EditWeight tenant={tenant} onClose={close} />}
+      {editing === "limits" && limits.data && <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />}
+      {editing === "objectives" && <EditObjectives slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }} set={setObjectives} onClose={close} />}
+    </Card>
+  );
+}
+
+function Decision({ label, children, onEdit }: { label: string; children: ReactNode; onEdit?: () => void }) {
+  return (
+    <div className="flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2.5 text-sm">
+      <dt className="w-24 shrink-0 text-ink-3">{label}</dt>
+      <dd className="flex min-w-0 flex-1 items-center gap-4">
+        <span className="min-w-0 flex-1 break-words">{children}</span>
+        {onEdit && (
+          <Button size="sm" onClick={onEdit} aria-label={`Change ${label.toLowerCase()}`}>
+            Change
+          </Button>
+        )}
+      </dd>
+    </div>
+  );
+}
+
+const LABELS: [keyof TenantLimits, string][] = [
+  ["requests_per_minute", "requests a minute"],
+  ["tokens_per_minute", "tokens a minute"],
+  ["tokens_per_day", "tokens a day"],
+  ["tokens_per_month", "tokens a month"],
+  ["concurrency", "at once"],
+  ["max_output_tokens", "output tokens"],
+  ["adapters", "adapters"],
+  ["storage_bytes", "bytes stored"],
+  ["max_rank", "highest rank"],
+];
+
+function granted(limits: TenantLimits): string {
+  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${short(Number(limits[name]))} ${label}`);
+  return set.join(", ") || "None";
+}
+
+function EditWeight({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void }) {
+  const { weight } = useTenantActions(tenant.slug);
+  const [value, setValue] = useState(String(tenant.weight));
+  const valid = Number(value) >= 0.01 && Number(value) <= 1000;
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (!valid) return;
+    weight.mutate(
+      { weight: Number(value) },
+      {
+        onSuccess: () => {
+          toast.good(`Set the weight of ${tenant.name}`);
+          onClose();
+        },
+      },
+    );
+  };
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Weight of ${tenant.name}`} description="With twice the weight of another tenant it gets twice the service while the hosts are full.">
+      <form onSubmit={submit} noValidate className="grid gap-4">
+        {weight.error && <ErrorNotice error={asApiError(weight.error)} />}
+        <Field label="Weight" hint="1 is usual." error={valid ? undefined : "A number from 0.01 to 1000."}>
+          {(control) => <Input {...control} value={value} onChange={(event) => setValue(event.target.value)} inputMode="decimal" autoComplete="off" data-testid="weight" />}
+        </Field>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={weight.isPending} disabled={!valid} data-testid="weight-save">
+            Save
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function People({ tenant }: { tenant: TenantDetail }) {
+  const [inviting, setInviting] = useState(false);
+  const invite = tenant.state !== "deleted" && (
+    <Button size="sm" onClick={() => setInviting(true)} data-testid="tenant-invite">
+      Invite
+    </Button>
+  );
+  return (
+    <Card>
+      <CardHeader title="Members" note={`${plural(tenant.people.length, "member")}, ${plural(tenant.invitations.length, "open invitation")}`} actions={invite} />
+      {tenant.people.length === 0 && tenant.invitations.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody is in this tenant.</p>}
+      {tenant.people.length + tenant.invitations.length > 0 && (
+        <Table label="Members">
+          <thead>
+            <tr>
+              <Th>Person</Th>
+              <Th>Role</Th>
+              <Th className="text-right">Since</Th>
+            </tr>
+          </thead>
+          <tbody>
+            {tenant.people.map((person) => (
+              <Tr key={person.id}>
+                <Td className="max-w-72 truncate">
+                  <bdi className="font-medium">{person.name || person.email}</bdi> {person.name && <span className="text-ink-3">{person.email}</span>}
+                </Td>
+                <Td className="capitalize">{person.role}</Td>
+                <Td className="text-right text-ink-3">
+                  <RelativeTime at={person.joined_at} />
+                </Td>
+              </Tr>
+            ))}
+            {tenant.invitations.map((invitation) => (
+              <Tr key={invitation.id}>
+                <Td className="max-w-72 truncate">
+                  {invitation.email} <Badge tone="blue">invited</Badge>
+                </Td>
+                <Td className="capitalize">{invitation.role}</Td>
+                <Td className="text-right text-ink-3">
+                  <RelativeTime at={invitation.created_at} />
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+      {inviting && <Invite tenant={tenant} onClose={() => setInviting(false)} />}
+    </Card>
+  );
+}
+
+function Invite({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void }) {
+  const { invite } = useTenantActions(tenant.slug);
+  const [email, setEmail] = useState("");
+  const [role, setRole] = useState<Role>("owner");
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    invite.mutate({ email, role });
+  };
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      keepOpen={Boolean(invite.data)}
+      title={invite.data ? "Invitation sent" : `Invite into ${tenant.name}`}
+      description={invite.data ? undefined : "They get a mail with a link that is good for a week."}
+    >
+      {invite.data ? (
+        <div className="grid gap-4">
+          <Secret value={invite.data.link} label="Copy link" testId="tenant-link">
+            The link is on its way to {invite.data.email}. It is shown only now, and whoever opens it can join.
+          </Secret>
+          <div className="flex justify-end">
+            <Button variant="primary" onClick={onClose}>
+              Done
+            </Button>
+          </div>
+        </div>
+      ) : (
+        <form onSubmit={submit} noValidate className="grid gap-4">
+          {invite.error && <ErrorNotice error={asApiError(invite.error)} />}
+          <Field label="E-mail">
+            {(control) => <Input {...control} value={email} onChange={(event) => setEmail(event.target.value)} type="email" autoComplete="off" data-testid="tenant-invite-email" />}
+          </Field>
+          <Field label="Role" hint={roleInfo(role).can}>
+            {(control) => (
+              <Select {...control} value={role} onChange={(event) => setRole(event.target.value as Role)} className="capitalize">
+                {ROLES.map((one) => (
+                  <option key={one} value={one}>
+                    {one}
+                  </option>
+                ))}
+              </Select>
+            )}
+          </Field>
+          <div className="flex justify-end gap-2">
+            <Button onClick={onClose}>Cancel</Button>
+            <Button type="submit" variant="primary" busy={invite.isPending} data-testid="tenant-invite-send">
+              Send invitation
+            </Button>
+          </div>
+        </form>
+      )}
+    </Dialog>
+  );
+}
+
+function Adapters({ slug }: { slug: string }) {
+  const [search, setSearch] = useState("");
+  const [page, setPage] = useState(0);
+  const { data, error, refetch } = useQuery(tenantAdaptersQuery(slug, search, page));
+  const find = (next: string) => {
+    setSearch(next);
+    setPage(0);
+  };
+  return (
+    <Card>
+      <CardHeader title="Adapters" note="With their newest version; their content is the tenant’s." actions={<SearchInput label="Find an adapter" value={search} onChange={find} />} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={3} />}
+      {data?.total === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">{search ? "None has that in its name." : "It has no adapters."}</p>}
+      {data && data.total > 0 && (
+        <Table label="Adapters">
+          <thead>
+            <tr>
+              <Th>Adapter</Th>
+              <Th>Newest</Th>
+              <Th className="text-right">Rank</Th>
+              <Th className="text-right">Size</Th>
+              <Th className="text-right">Created</Th>
+            </tr>
+          </thead>
+          <tbody>
+            {data.results.map((row) => (
+              <Tr key={row.name}>
+                <Td className="max-w-72 truncate font-medium">{row.name}</Td>
+                <Td>{row.version === null ? <span className="text-ink-3">none yet</span> : `v${row.version}, ${row.state ?? ""}`}</Td>
+                <Td className="tnum text-right">{row.rank ?? "–"}</Td>
+                <Td className="tnum text-right">{bytes(row.bytes)}</Td>
+                <Td className="text-right text-ink-3">
+                  <RelativeTime at={row.created_at} />
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+      {data && <Pager page={page} size={PAGE} total={data.total} onPage={setPage} />}
+    </Card>
+  );
+}

@@ -1,0 +1,162 @@
+import { screen, waitFor, within } from "@testing-library/react";
+import { http, HttpResponse } from "msw";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { OperatorHost, StagingRow, TenantDetail, TenantRow } from "@/api/types";
+import * as data from "../../../tests/data";
+import { openConsole } from "../../../tests/render";
+import { refusal, server } from "../../../tests/server";
+
+const row: TenantRow = {
+  slug: "globex",
+  name: "Globex",
+  state: "active",
+  weight: 1,
+  created_at: "2026-05-04T10:00:00Z",
+  suspended_at: null,
+  suspended_for: "",
+  deleted_at: null,
+  members: 3,
+  adapters: 2,
+  keys: 4,
+  usage: { days: 30, requests: 120, failed: 7, refused: 13, tokens: 4000 },
+};
+const detail: TenantDetail = { ...row, objectives: { first_token_ms: null, inter_token_ms: null, target: 0.99 }, people: [], invitations: [], versions: { ready: 2 } };
+const host: OperatorHost = {
+  name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12,
+  pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 }, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 9,
+  base_digest: "sha256:aa", only_here: 5, address: "gpu1:7000",
+}; // prettier-ignore
+const staging: StagingRow = {
+  id: "p1", tenant: "globex", adapter: "support", version: 3, host: "gpu1", phase: "failed", waits_for: "retry", bytes_done: 0, bytes_total: 100, attempts: 5, failures: 2,
+  next_attempt_at: "2026-05-04T11:00:00Z", error: { code: "disk_full", message: "The disk of gpu1 is full.", fix: "Make room there." }, updated_at: "2026-05-04T10:00:00Z",
+}; // prettier-ignore
+const phases = { queued: 0, downloading: 0, verifying: 0, loading: 0, ready: 8, failed: 1 };
+
+let asked: string[];
+let sent: [string, unknown][];
+
+const note = (answer: object, status = 200) =>
+  async function resolve({ request }: { request: Request }) {
+    const { pathname, search } = new URL(request.url);
+    const text = await request.text();
+    sent.push([`${request.method} ${pathname}${search}`, text ? JSON.parse(text) : null]);
+    return HttpResponse.json(answer, { status });
+  };
+
+beforeEach(() => {
+  asked = [];
+  sent = [];
+  const user = data.session.user && { ...data.session.user, is_operator: true };
+  server.use(
+    http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
+    http.get("/api/operator/tenants", ({ request }) => {
+      asked.push(new URL(request.url).search);
+      return HttpResponse.json({ results: [row], total: 1000 });
+    }),
+    http.get("/api/operator/tenants/globex", () => HttpResponse.json(detail)),
+    http.get("/api/operator/tenants/globex/limits", () => HttpResponse.json({ concurrency: 8 })),
+    http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
+    http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
+    http.get("/api/operator/hosts", () => HttpResponse.json([host])),
+    http.get("/api/operator/staging", () => HttpResponse.json({ results: [staging], total: 1, phases })),
+  );
+});
+
+describe("tenants for operators", () => {
+  it("asks the server for pages, and keeps what is looked for in the address", async () => {
+    const { user, router } = openConsole("/t/acme/operator/tenants");
+    expect(await screen.findByRole("link", { name: "Globex" })).toBeInTheDocument();
+    expect(screen.getByText("1–50 of 1,000")).toBeInTheDocument();
+    await user.click(screen.getByRole("button", { name: "Next" }));
+    await waitFor(() => expect(asked.at(-1)).toContain("offset=50"));
+    await user.type(screen.getByRole("searchbox"), "glo");
+    await waitFor(() => expect(asked.at(-1)).toContain("search=glo"));
+    expect(asked.at(-1)).toContain("offset=0");
+    expect(router.state.location.search).toMatchObject({ q: "glo" });
+  });
+
+  it("creates one, and Escape does not lose the owner's link", async () => {
+    server.use(http.post("/api/operator/tenants", note({ ...row, slug: "new", name: "New", link: "https://x/#secret" }, 201)));
+    const { user } = openConsole("/t/acme/operator/tenants");
+    await user.click(await screen.findByTestId("create-tenant"));
+    await user.type(screen.getByTestId("tenant-name"), "New");
+    await user.type(screen.getByTestId("tenant-slug"), "Not Good");
+    await user.type(screen.getByTestId("tenant-owner"), "ada@new.example");
+    await user.click(screen.getByTestId("tenant-create"));
+    expect(await screen.findByText(/lower-case letters/)).toBeInTheDocument();
+    await user.clear(screen.getByTestId("tenant-slug"));
+    await user.type(screen.getByTestId("tenant-slug"), "new");
+    await user.click(screen.getByTestId("tenant-create"));
+    expect(await screen.findByTestId("tenant-link")).toHaveTextContent("https://x/#secret");
+    await user.keyboard("{Escape}");
+    expect(screen.getByTestId("tenant-link")).toBeInTheDocument();
+    expect(sent).toEqual([["POST /api/operator/tenants", { name: "New", slug: "new", owner: "ada@new.example" }]]);
+  });
+
+  it("suspends with a reason, and says what follows", async () => {
+    server.use(http.put("/api/operator/tenants/globex/suspension", note({ ...row, state: "suspended" })));
+    const { user } = openConsole("/t/acme/operator/tenants/globex");
+    await user.click(await screen.findByTestId("suspend"));
+    const dialog = await screen.findByRole("alertdialog");
+    expect(dialog).toHaveTextContent("its 4 API keys are refused with 403");
+    expect(within(dialog).getByRole("button", { name: "Suspend" })).toBeDisabled();
+    await user.type(screen.getByTestId("suspend-reason"), "Unpaid");
+    await user.click(within(dialog).getByRole("button", { name: "Suspend" }));
+    await waitFor(() => expect(sent).toEqual([["PUT /api/operator/tenants/globex/suspension", { reason: "Unpaid" }]]));
+  });
+
+  it("deletes only what was typed", async () => {
+    server.use(http.delete("/api/operator/tenants/globex", note(row)));
+    const { user } = openConsole("/t/acme/operator/tenants/globex");
+    await user.click(await screen.findByTestId("delete-tenant"));
+    const confirm = await screen.findByRole("button", { name: "Delete for good" });
+    await user.type(screen.getByTestId("delete-confirm"), "globe");
+    expect(confirm).toBeDisabled();
+    await user.type(screen.getByTestId("delete-confirm"), "x");
+    await user.click(confirm);
+    await waitFor(() => expect(sent).toEqual([["DELETE /api/operator/tenants/globex?confirm=globex", null]]));
+  });
+
+  it("sets the weight, and says what the server refuses", async () => {
+    server.use(http.put("/api/operator/tenants/globex/weight", () => refusal(409, "tenant_deleted", "The tenant globex is deleted.", "Nothing.")));
+    const { user } = openConsole("/t/acme/operator/tenants/globex");
+    await user.click(await screen.findByRole("button", { name: "Change weight" }));
+    await user.clear(screen.getByTestId("weight"));
+    await user.type(screen.getByTestId("weight"), "0");
+    expect(screen.getByTestId("weight-save")).toBeDisabled();
+    await user.clear(screen.getByTestId("weight"));
+    await user.type(screen.getByTestId("weight"), "2.5");
+    await user.click(screen.getByTestId("weight-save"));
+    expect(await screen.findByText("The tenant globex is deleted.")).toBeInTheDocument();
+  });
+});
+
+describe("hosts and staging for operators", () => {
+  it("drains the last host only after saying what that means", async () => {
+    server.use(http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })));
+    const { user } = openConsole("/t/acme/operator/hosts");
+    await user.click(await screen.findByRole("button", { name: "Drain" }));
+    const dialog = await screen.findByRole("alertdialog");
+    expect(dialog).toHaveTextContent("every new request will be refused with 503");
+    await user.click(within(dialog).getByRole("button", { name: "Drain" }));
+    await waitFor(() => expect(sent).toEqual([["PUT /api/operator/hosts/gpu1/service", { service: "drained" }]]));
+  });
+
+  it("says why a staging failed, and tries it now", async () => {
+    server.use(http.post("/api/operator/staging/p1/retry", note({}, 202)));
+    const { user } = openConsole("/t/acme/operator/hosts");
+    expect(await screen.findByText("The disk of gpu1 is full.")).toBeInTheDocument();
+    expect(screen.getByText(/2 failures in a row/)).toBeInTheDocument();
+    await user.click(screen.getByRole("button", { name: "Retry support@v3 on gpu1" }));
+    await waitFor(() => expect(sent).toEqual([["POST /api/operator/staging/p1/retry", null]]));
+  });
+});
+
+describe("a suspended tenant", () => {
+  it("is told so on every page", async () => {
+    const suspended = { ...data.session.tenants[0]!, suspended_at: "2026-05-04T10:00:00Z", suspended_for: "Unpaid since May" };
+    server.use(http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [suspended] })));
+    openConsole("/t/acme/keys");
+    expect(await screen.findByText("Acme is suspended: Unpaid since May")).toBeInTheDocument();
+  });
+});

@@ -1,0 +1,138 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { Building2, Plus } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { TenantRow, TenantState } from "@/api/types";
+import { Page } from "@/app/page";
+import { Badge, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { Select } from "@/components/field";
+import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { useTenant } from "@/features/session/queries";
+import { number, short } from "@/lib/format";
+import { CreateTenant } from "./create-tenant";
+import { PAGE, tenantsQuery } from "./queries";
+import { TENANT_SORTS, TENANT_STATES, type TenantsSearch } from "./search";
+
+const route = getRouteApi("/t/$tenant/operator/tenants");
+
+const STATE_TONES: Record<TenantState, Tone> = { active: "green", suspended: "amber", deleted: "neutral" };
+const SORT_LABELS: Record<(typeof TENANT_SORTS)[number], string> = {
+  name: "By name",
+  "-created_at": "Newest first",
+  "-weight": "Largest weight",
+  "-requests": "Most requests",
+};
+
+export function TenantsPage() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const [creating, setCreating] = useState(false);
+  const { data, error, refetch } = useQuery(tenantsQuery(search));
+  const show = (change: TenantsSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const create = (
+    <Button variant="primary" onClick={() => setCreating(true)} data-testid="create-tenant">
+      <Plus /> Create tenant
+    </Button>
+  );
+  return (
+    <Page title="Manage tenants" note="Everybody who uses this installation, also those who never sent a request." actions={create}>
+      <div role="search" aria-label="Tenants" className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]">
+        <SearchInput label="Name or short name" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        <Select aria-label="State" value={search.state ?? ""} onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}>
+          <option value="">Not deleted</option>
+          {TENANT_STATES.map((state) => (
+            <option key={state} value={state} className="capitalize">
+              {state}
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Order" value={search.sort ?? "name"} onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}>
+          {TENANT_SORTS.map((sort) => (
+            <option key={sort} value={sort}>
+              {SORT_LABELS[sort]}
+            </option>
+          ))}
+        </Select>
+      </div>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {!error && (
+        <Card>
+          {!data && <SkeletonRows rows={8} />}
+          {data && data.total === 0 && (
+            <Empty icon={<Building2 />} title="No tenant found">
+              No tenant fits what you are looking for.
+            </Empty>
+          )}
+          {data && data.total > 0 && <Tenants rows={data.results} />}
+          {data && <Pager page={search.page ?? 0} size={PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+        </Card>
+      )}
+      {creating && <CreateTenant onClose={() => setCreating(false)} />}
+    </Page>
+  );
+}
+
+export function TenantStateBadge({ state }: { state: TenantState }) {
+  return (
+    <Badge tone={STATE_TONES[state]} className="capitalize">
+      {state}
+    </Badge>
+  );
+}
+
+function Tenants({ rows }: { rows: TenantRow[] }) {
+  const tenant = useTenant();
+  return (
+    <Table label="Tenants">
+      <thead>
+        <tr>
+          <Th>Tenant</Th>
+          <Th>State</Th>
+          <Th className="text-right">Requests, 30 days</Th>
+          <Th className="text-right">Failed</Th>
+          <Th className="text-right">Refused</Th>
+          <Th className="hidden text-right md:table-cell">Tokens</Th>
+          <Th className="hidden text-right lg:table-cell">Adapters</Th>
+          <Th className="hidden text-right lg:table-cell">Members</Th>
+          <Th className="hidden text-right lg:table-cell">Keys</Th>
+          <Th className="hidden text-right md:table-cell">Weight</Th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <Tr key={row.slug}>
+            <Td>
+              <Link
+                to="/t/$tenant/operator/tenants/$slug"
+                params={{ tenant, slug: row.slug }}
+                className="block max-w-40 truncate font-medium hover:underline sm:max-w-72"
+                title={row.name}
+                dir="auto"
+              >
+                {row.name}
+              </Link>
+              <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-72">{row.slug}</span>
+            </Td>
+            <Td>
+              <TenantStateBadge state={row.state} />
+            </Td>
+            <Td className="tnum text-right">{number(row.usage.requests)}</Td>
+            <Td className="tnum text-right">{number(row.usage.failed)}</Td>
+            <Td className="tnum text-right">{number(row.usage.refused)}</Td>
+            <Td className="tnum hidden text-right md:table-cell">{short(row.usage.tokens)}</Td>
+            <Td className="tnum hidden text-right lg:table-cell">{number(row.adapters)}</Td>
+            <Td className="tnum hidden text-right lg:table-cell">{number(row.members)}</Td>
+            <Td className="tnum hidden text-right lg:table-cell">{number(row.keys)}</Td>
+            <Td className="tnum hidden text-right md:table-cell">{row.weight}</Td>
+          </Tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
