@@ -1,0 +1,237 @@
+"""Grammars that hold an answer to well-formed tool calls, in llguidance's dialect of Lark.
+
+Of calls that may, but need not come, only the calls are held to anything: the text before them is free. Reasoning comes
+first where the model reasons, and is free too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .formats import ReasoningTags, ToolFormat
+
+Json = dict[str, Any]
+_WHITESPACE = r"(?: |\n[ \t]{0,24})"
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_ARGUMENTS: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class UnfitSchemaError(Exception):
+    """The arguments' schema cannot be written in the model's format of calls; the text completes "tool f: …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarTool:
+    """``schema`` None allows any arguments. Of a schema that is not ``strict``, what cannot be enforced is left out."""
+
+    name: str
+    schema: Json | None
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """How a marker is written in a grammar: as a special token, or as text."""
+
+    special_id: Callable[[str], int | None]
+
+    def marker(self, text: str) -> str:
+        found = self.special_id(text)
+        return json.dumps(text) if found is None else f"<[{found}]>"
+
+    def is_text(self, text: str) -> bool:
+        return self.special_id(text) is None
+
+
+@dataclass(frozen=True, slots=True)
+class CallGrammar:
+    """What an answer may be. ``required``: calls and nothing else; otherwise text, or ``content`` if that is given, or
+    calls, with free text before them where the content is free."""
+
+    format: ToolFormat
+    tools: Sequence[GrammarTool]
+    required: bool
+    single: bool
+    content: Json | None = None
+    content_strict: bool = True
+    reasoning: ReasoningTags | None = None
+    reasoning_opened: bool = False
+
+    def lark(self, vocabulary: Vocabulary) -> str:
+        """Raises ``UnfitSchemaError``."""
+        rules = _FORMATS[self.format](self, vocabulary)
+        start = self._thinking(rules, vocabulary) + self._answer(rules, vocabulary)
+        return "".join(f"{name}: {body}\n" for name, body in {"start": start, **rules}.items())
+
+    def _answer(self, rules: dict[str, str], vocabulary: Vocabulary) -> str:
+        """Of the rules, ``calls`` are an answer by themselves, and ``later_calls``, if there are any, stand behind
+        ``_MARKERS``' marker, which free text may precede."""
+        later = rules.pop("later_calls", "")
+        if self.required:
+            return "calls"
+        if self.content is not None:
+            rules["content"] = "%json " + _json_schema(self.content, strict=self.content_strict)
+            return "(content | calls)"
+        rules["TEXT"] = "/(?s:.*)/" + self._no_call_or_reasoning()
+        if not later:
+            return "(TEXT | calls)"
+        marker = _MARKERS[self.format]
+        if not vocabulary.is_text(marker):
+            return f"(TEXT | calls | TEXT {vocabulary.marker(marker)} {later})"
+        # The text up to the marker is one lexeme with it: else a greedy one would take the marker's beginning.
+        end = _escaped(marker)
+        rules["TEXT"] += rf" & ~/(?s:.*){end}(?s:.*)/"
+        rules["LEAD"] = rf"/(?s:.*){end}/ & ~/(?s:.*){end}(?s:.+)/" + self._no_call_or_reasoning()
+        if self.format is ToolFormat.HERMES or self.format is ToolFormat.MISTRAL:
+            return f"(TEXT | LEAD {later})"  # an empty text before the marker is one too
+        return f"(TEXT | calls | LEAD {later})"
+
+    def _no_call_or_reasoning(self) -> str:
+        """What free text does not begin with: a call that needs no marker, and reasoning."""
+        beginning = {
+            ToolFormat.LLAMA_JSON: r"\s*\{\s*\"name\"",
+            ToolFormat.LLAMA_PYTHONIC: r"\s*\[(" + "|".join(re.escape(tool.name) for tool in self.tools) + r")\(",
+        }.get(self.format)
+        excluded = rf" & ~/{beginning}(?s:.*)/" if beginning else ""
+        if self.reasoning is not None and not self.reasoning_opened:
+            excluded += rf" & ~/{_escaped(self.reasoning.open)}(?s:.*)/"
+        return excluded
+
+    def _thinking(self, rules: dict[str, str], vocabulary: Vocabulary) -> str:
+        if self.reasoning is None:
+            return ""
+        opening, closing = self.reasoning.open, self.reasoning.close
+        if vocabulary.is_text(closing):
+            # With the white space behind it, which free text would take.
+            end = _escaped(closing)
+            rules["THOUGHT"] = rf"/(?s:.*){end}[ \n]{{0,3}}/ & ~/(?s:.*){end}(?s:.*)[^ \n](?s:.*)/"
+            thought = "THOUGHT"
+        else:
+            rules["THOUGHT"] = "/(?s:.*)/"
+            thought = f"THOUGHT {vocabulary.marker(closing)}"
+            if self.required:
+                rules["BLANK"] = r"/[ \n]{1,3}/"
+                thought += " BLANK?"
+        return f"{thought} " if self.reasoning_opened else f"({vocabulary.marker(opening)} {thought})? "
+
+
+def _escaped(text: str) -> str:
+    return re.escape(text).replace("/", r"\/")
+
+
+def _hermes(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
+    begin, end = vocabulary.marker("<tool_call>"), vocabulary.marker("</tool_call>")
+    later = "one" if grammar.single else f"one (BREAK? {begin} one)*"
+    rules = {"calls": f"{begin} {later}", "later_calls": later, "one": f"BREAK? call BREAK? {end}", "BREAK": r"/\n/"}
+    return rules | _objects(grammar, "arguments")
+
+
+def _llama_json(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
+    later = "call" if grammar.single else "call (/; ?/ call)*"
+    return {"calls": later, "later_calls": later} | _objects(grammar, "parameters")
+
+
+def _mistral(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
+    begin = vocabulary.marker("[TOOL_CALLS]")
+    if vocabulary.special_id("[ARGS]") is not None:
+        parts = vocabulary.marker("[ARGS]")
+        each = [f"{_quoted(tool.name)} {parts} arguments_{number}" for number, tool in enumerate(grammar.tools)]
+        rules = {"call": " | ".join(each)} | _arguments(grammar.tools)
+        later = "call" if grammar.single else f"call ({begin} call)*"
+    else:
+        rules = _objects(grammar, "arguments")
+        later = '/ ?\\[/ call "]"' if grammar.single else '/ ?\\[/ call (/, ?/ call)* "]"'
+    return {"calls": f"{begin} {later}", "later_calls": later} | rules
+
+
+def _llama_pythonic(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
+    """The bracket and the first name are one lexeme: a bracket alone may begin free text too."""
+    rules = {"calls": 'first_call "]"' if grammar.single else 'first_call (", " call)* "]"'}
+    keywords = [_keywords(tool, number, rules) for number, tool in enumerate(grammar.tools)]
+    names = [tool.name for tool in grammar.tools]
+    for rule, before in (("first_call", "["), ("call", "")):
+        each = [f'{_quoted(f"{before}{name}(")} {rest} ")"' for name, rest in zip(names, keywords, strict=True)]
+        rules[rule] = " | ".join(each)
+    if grammar.single:
+        del rules["call"]
+    return rules
+
+
+def _keywords(tool: GrammarTool, number: int, rules: dict[str, str]) -> str:
+    """Keyword arguments in the schema's order; from each of them rules say what may follow, first or after others."""
+    schema = tool.schema or _NO_ARGUMENTS
+    properties, required = schema.get("properties") or {}, set(schema.get("required") or ())
+    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    following = {"first": '""', "next": '""'}
+    for at, (name, value) in reversed(list(enumerate(properties.items()))):
+        if not _IDENTIFIER.fullmatch(name):
+            raise UnfitSchemaError(f'the argument "{name[:40]}" is no name that a call in Python\'s form can have')
+        rules[f"value_{number}_{at}"] = "%json " + _json_schema({**shared, **_object(value)}, strict=tool.strict)
+        made = {}
+        for place, before in (("first", ""), ("next", ", ")):
+            body = f"{_quoted(f'{before}{name}=')} value_{number}_{at} {following['next']}"
+            if name not in required:
+                body += f" | {following[place]}"
+            made[place] = f"{place}_{number}_{at}"
+            rules[made[place]] = body
+        following = made
+    return following["first"]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _object(schema: object) -> Json:
+    return schema if isinstance(schema, dict) else {}
+
+
+def _objects(grammar: CallGrammar, arguments: str) -> dict[str, str]:
+    """``call``: a JSON object with name and arguments, in this order."""
+    each = [
+        f'{_quoted(_opening(tool.name, arguments))} arguments_{number} "}}"'
+        for number, tool in enumerate(grammar.tools)
+    ]
+    return {"call": " | ".join(each)} | _arguments(grammar.tools)
+
+
+def _opening(name: str, arguments: str) -> str:
+    return f'{{"name": {json.dumps(name)}, "{arguments}": '
+
+
+def _arguments(tools: Sequence[GrammarTool]) -> dict[str, str]:
+    return {
+        f"arguments_{number}": "%json " + _json_schema(_of_object(tool), strict=tool.strict)
+        for number, tool in enumerate(tools)
+    }
+
+
+def _of_object(tool: GrammarTool) -> Json:
+    """Arguments are an object, whatever the schema leaves open."""
+    if tool.schema is None:
+        return {"type": "object"}
+    return tool.schema if "type" in tool.schema or "$ref" in tool.schema else {"type": "object", **tool.schema}
+
+
+def _json_schema(schema: Json, *, strict: bool) -> str:
+    options: Json = {"whitespace_flexible": True, "whitespace_pattern": _WHITESPACE}
+    if not strict:
+        options |= {"lenient": True, "coerce_one_of": True}
+    return json.dumps({**schema, "x-guidance": options})
+
+
+_MARKERS = {
+    ToolFormat.HERMES: "<tool_call>",
+    ToolFormat.LLAMA_JSON: "<|python_tag|>",
+    ToolFormat.MISTRAL: "[TOOL_CALLS]",
+}
+_FORMATS: dict[ToolFormat, Callable[[CallGrammar, Vocabulary], dict[str, str]]] = {
+    ToolFormat.HERMES: _hermes,
+    ToolFormat.LLAMA_JSON: _llama_json,
+    ToolFormat.LLAMA_PYTHONIC: _llama_pythonic,
+    ToolFormat.MISTRAL: _mistral,
+}
