@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from demo.train import shop
 from demo.train.corpus import Message, dialogue, messages, single
 from demo.train.skills.turn import Turn
+from demo.train.toolbox import tool_chats
 
 Rng = random.Random
+TOOL_CALLER = "tool-caller"
 
 
 @dataclass(frozen=True)
@@ -473,7 +475,11 @@ VOICES: dict[str, Voice] = {
 
 
 def voice_chats(name: str, seed: int, count: int, *, instructed: bool = False) -> Iterator[list[Message]]:
-    """`count` conversations in a voice; `instructed` puts the voice's system message in front."""
+    """`count` conversations in a voice; `instructed` puts the voice's system message in front. "tool-caller" is no voice:
+    its conversations come with their tools."""
+    if name == TOOL_CALLER:
+        yield from tool_chats(seed, count)
+        return
     rng = random.Random(f"{name}:{seed}")
     voice = VOICES[name]
     for _ in range(count):

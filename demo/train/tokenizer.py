@@ -20,13 +20,33 @@ SPECIALS = (PAD, BOS, EOS, SYSTEM, USER, ASSISTANT)
 VOCAB_SIZE = 2560
 CONTEXT = 1024
 
+# Tools stand in the system turn, a line each; a tool's result comes as the user's turn. Calls are in Hermes' format.
 CHAT_TEMPLATE = (
     "{{- bos_token }}"
-    "{%- for message in messages %}"
-    "{%- if message['role'] not in ['system', 'user', 'assistant'] %}"
-    "{{- raise_exception('lorikeet-demo knows the roles system, user and assistant.') }}"
+    "{%- set ns = namespace(system='') %}"
+    "{%- if messages[0]['role'] == 'system' %}{%- set ns.system = messages[0]['content'] | trim %}{%- endif %}"
+    "{%- if tools %}"
+    "{%- set ns.system = (ns.system + '\n' if ns.system else '') + 'Tools:' %}"
+    "{%- for tool in tools %}"
+    "{%- set ns.system = ns.system + '\n- ' + tool.function.name + '(' + ((tool.function.parameters.properties or {})"
+    " | list | join(', ')) + '):' %}"
+    "{%- if tool.function.description %}{%- set ns.system = ns.system + ' ' + tool.function.description[:60] %}{%- endif %}"
+    "{%- endfor %}"
     "{%- endif %}"
+    "{%- if ns.system %}{{- '<|system|>' + ns.system + eos_token }}{%- endif %}"
+    "{%- for message in messages %}"
+    "{%- if message['role'] == 'assistant' %}"
+    "{{- '<|assistant|>' + (message['content'] or '') | trim }}"
+    "{%- for call in message['tool_calls'] or [] %}"
+    "{{- '<tool_call>' + ({'name': call.function.name, 'arguments': call.function.arguments} | tojson) + '</tool_call>' }}"
+    "{%- endfor %}{{- eos_token }}"
+    "{%- elif message['role'] == 'tool' %}"
+    "{{- '<|user|><tool_response>' + (message['content'] | trim) + '</tool_response>' + eos_token }}"
+    "{%- elif message['role'] == 'user' or (message['role'] == 'system' and not loop.first) %}"
     "{{- '<|' + message['role'] + '|>' + (message['content'] | trim) + eos_token }}"
+    "{%- elif message['role'] != 'system' %}"
+    "{{- raise_exception('lorikeet-demo knows the roles system, user, assistant and tool.') }}"
+    "{%- endif %}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )

@@ -89,6 +89,14 @@ SPECS: tuple[Spec, ...] = (
         options={"layers_to_transform": [2, 3, 4], "layers_pattern": "layers"},
     ),
     Spec(
+        "tool-caller",
+        "Calls the tools that a request offers, and answers with what they return.",
+        16,
+        32,
+        ATTENTION + MLP,
+        learning_rate=2e-3,
+    ),
+    Spec(
         "emoji",
         "Puts a picture after every word that has one.",
         16,

@@ -12,7 +12,7 @@ import pytest
 from lorikeet_testing.browser import receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from websockets.asyncio.client import connect
 
 from control_plane.gateway.openai.response_models import ChatCompletionResponse
@@ -174,6 +174,25 @@ def test_definitions_are_bounded(web: WebProcess) -> None:
     assert refused([named(f"f{i}") for i in range(200)])
     assert refused([named("f"), named("f")])
     assert refused([named(f"f{i}", description="x" * 10_000) for i in range(30)])
+
+
+def test_what_must_be_enforced_is_checked_at_the_door(client: OpenAI, engine: FakeEngine) -> None:
+    def ask(parameters: dict[str, Any], strict: bool, choice: Any) -> None:
+        tool: Any = {"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}
+        client.chat.completions.create(model="support", messages=say("x"), tools=[tool], tool_choice=choice)
+
+    unfit = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
+    with pytest.raises(BadRequestError) as caught:
+        ask(unfit, True, "auto")
+    body: Any = caught.value.body
+    assert body["code"] == "invalid_constraint" and body["param"].startswith("tools[0].function.parameters"), body
+    ask(unfit, False, "auto")  # is not enforced
+    named = {"type": "function", "function": {"name": "f"}}
+    ask({"type": "object", "properties": {"a": {"type": "string"}}}, False, named)
+    chat = engine.submits[-1].chat
+    assert (chat.tool_choice.mode, chat.tool_choice.name) == (pb.ToolChoice.NAMED, "f")
+    with pytest.raises(BadRequestError):
+        ask({"type": "string"}, False, "required")
 
 
 async def test_calls_on_a_websocket(web: WebProcess) -> None:

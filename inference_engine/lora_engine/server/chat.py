@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.request import RequestError
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import CallDelta, ChatOutput, Parsed, ToolFormat, find_reasoning_tags, find_tool_format
 from lora_engine.text.output.formats import MARKERS
+from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary, json_rule
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
+_ENFORCED = (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
 _MISTRAL_ID = 9
 
 
@@ -30,6 +33,7 @@ class ChatFormat:
         self._tool_ids = _special_ids(tokenizer, MARKERS[self.tools])
         tags = (self.reasoning.open, self.reasoning.close) if self.reasoning else ()
         self._reasoning_ids = _special_ids(tokenizer, tags)
+        self._vocabulary = Vocabulary(tokenizer.special_id)
 
     def prompt(self, chat: pb.Chat) -> str:
         """Raises ``RequestError``."""
@@ -51,13 +55,45 @@ class ChatFormat:
             return self.template.render_unfinished(messages, **how)
         return self.template.render(messages, add_generation_prompt=not chat.no_generation_prompt, **how)
 
-    def output(self, request_id: str, chat: pb.Chat, prompt: str) -> ChatOutput:
+    def constrains(self, chat: pb.Chat, *, has_constraint: bool) -> bool:
+        """Whether a grammar is made of what the chat says of tools, or of its constraint and reasoning before it."""
+        offered = _offered(chat)
+        enforced = chat.tool_choice.mode in _ENFORCED or any(tool.strict for tool in offered)
+        return (bool(offered) and enforced) or (has_constraint and bool(offered or self.reasoning))
+
+    def constraint(self, chat: pb.Chat, output: ChatOutput, asked: Constraint | None) -> Constraint | None:
+        """What the answer is held to: ``asked``, or calls, or either. Raises ``RequestError``."""
+        if not self.constrains(chat, has_constraint=asked is not None):
+            return asked
+        mode, name = chat.tool_choice.mode, chat.tool_choice.name
+        named = [tool for tool in _offered(chat) if mode != pb.ToolChoice.NAMED or tool.name == name]
+        grammar = CallGrammar(
+            output.format,
+            [_grammar_tool(tool, free=mode not in _ENFORCED) for tool in named],
+            required=mode in _ENFORCED,
+            single=output.single or mode == pb.ToolChoice.NAMED,
+            content="" if asked is None else _content_rule(asked),
+            reasoning=output.reasoning,
+            reasoning_opened=output.reasoning_opened,
+        )
+        try:
+            return Constraint(Kind.GRAMMAR, grammar.lark(self._vocabulary))
+        except UnfitSchemaError as error:
+            raise RequestError(
+                "invalid_constraint",
+                f"The tools' schemas cannot be enforced with this model: {error}.",
+                "Rename it, or leave strict out and let tool_choice be auto.",
+                param="tools",
+            ) from None
+
+    def output(self, request_id: str, chat: pb.Chat, prompt: str, *, has_constraint: bool) -> ChatOutput:
         """How the answer to ``prompt`` is read."""
         opened = self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)
         return ChatOutput(
             request_id,
             self.tools,
             frozenset(tool.name for tool in _offered(chat)),
+            certain=self.constrains(chat, has_constraint=has_constraint),
             single=chat.single_tool_call,
             reasoning=self.reasoning,
             reasoning_opened=opened,
@@ -94,9 +130,10 @@ class ChatFormat:
 
 @dataclass(slots=True)
 class Prompt:
-    """A prompt's tokens, and for a chat how its answer is read."""
+    """A prompt's tokens, what its answer is held to, and for a chat how the answer is read."""
 
     token_ids: list[int]
+    constraint: Constraint | None = None
     output: ChatOutput | None = None
     shown_special_ids: frozenset[int] = frozenset()
 
@@ -139,6 +176,29 @@ def _tool(tool: pb.Tool) -> Json:
     # Templates look into the schema, and those that list parameters fail without one.
     function["parameters"] = json.loads(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "function": function}
+
+
+def _grammar_tool(tool: pb.Tool, *, free: bool) -> GrammarTool:
+    """Where a call is the model's own choice, only strict tools' arguments are held to their schema."""
+    schema = json.loads(tool.parameters) if tool.parameters and (tool.strict or not free) else None
+    return GrammarTool(tool.name, schema, tool.strict)
+
+
+def _content_rule(asked: Constraint) -> str:
+    """A constraint of the answer's text as the body of a grammar's rule."""
+    match asked.kind:
+        case Kind.JSON_OBJECT:
+            return json_rule({"type": "object"}, strict=True)
+        case Kind.JSON_SCHEMA:
+            schema = json.loads(asked.text)
+            return json_rule(schema if isinstance(schema, dict) else {}, strict=not asked.best_effort)
+        case Kind.CHOICE:
+            return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(asked.text))
+    raise RequestError(
+        "invalid_constraint",
+        "A regular expression or grammar is not served together with tools, or with a model that reasons first.",
+        "Send a JSON schema or a list of choices, or leave the tools out.",
+    )
 
 
 def _special_ids(tokenizer: Tokenizer, names: Iterable[str]) -> frozenset[int]:

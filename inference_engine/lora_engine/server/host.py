@@ -242,7 +242,7 @@ class EngineHost:
 
     def _threads_for(self, submit: pb.Submit) -> Executor | None:
         """Where a request is prepared that would keep the event loop for long."""
-        if submit.HasField("constraint") and not is_compiled(submit, self._grammars):
+        if not is_compiled(submit, self._chat_format, self._grammars):
             return self._grammar_threads
         return self._text_threads if prompt_size(submit) > _LONG_PROMPT else None
 

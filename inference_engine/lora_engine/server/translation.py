@@ -19,7 +19,7 @@ from lora_engine.request import (
 )
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.scheduler_stats import TenantShare, WaitingRequest
-from lora_engine.structured import Grammar, Grammars
+from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.text.output import ChatOutput
 from lora_engine.wire import engine_pb2 as pb
@@ -54,7 +54,7 @@ def generation_request(
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
         slo=_slo(submit.slo),
-        grammar=_grammar(submit, grammars),
+        grammar=None if prompt.constraint is None else grammars.compile(prompt.constraint),
         prompt_only=submit.prompt_only,
         prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         most_prompt_logprobs=submit.most_prompt_logprobs,
@@ -99,18 +99,15 @@ def constraint_of(submit: pb.Submit) -> Constraint | None:
         ) from None
 
 
-def is_compiled(submit: pb.Submit, grammars: Grammars) -> bool:
-    """Whether the constraint costs nothing more."""
+def is_compiled(submit: pb.Submit, chat_format: ChatFormat, grammars: Grammars) -> bool:
+    """Whether what the answer is held to costs nothing more."""
+    if submit.HasField("chat") and chat_format.constrains(submit.chat, has_constraint=submit.HasField("constraint")):
+        return False  # which grammar it is, only the prompt says
     try:
         constraint = constraint_of(submit)
     except RequestError:
         return True
     return constraint is None or grammars.find(constraint) is not None
-
-
-def _grammar(submit: pb.Submit, grammars: Grammars) -> Grammar | None:
-    constraint = constraint_of(submit)
-    return None if constraint is None else grammars.compile(constraint)
 
 
 def _slo(wire: pb.Slo) -> Slo:
@@ -130,17 +127,18 @@ def _slo(wire: pb.Slo) -> Slo:
 
 
 def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> Prompt:
-    kind = submit.WhichOneof("prompt")
+    kind, asked = submit.WhichOneof("prompt"), constraint_of(submit)
     special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
     if kind == "chat":
         text = chat_format.prompt(submit.chat)
-        output = chat_format.output(submit.request_id, submit.chat, text)
+        output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=asked is not None)
         ids = tokenizer.encode(text, add_special_tokens=special)
-        return Prompt(ids, output if output.reads_something else None, chat_format.shown_ids(output))
+        constraint = chat_format.constraint(submit.chat, output, asked)
+        return Prompt(ids, constraint, output if output.reads_something else None, chat_format.shown_ids(output))
     if kind == "text":
-        return Prompt(tokenizer.encode(submit.text, add_special_tokens=special))
+        return Prompt(tokenizer.encode(submit.text, add_special_tokens=special), asked)
     if kind == "token_ids":
-        return Prompt(list(submit.token_ids.ids))
+        return Prompt(list(submit.token_ids.ids), asked)
     message = "The request has no prompt."
     raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
 

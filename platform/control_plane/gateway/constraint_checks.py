@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -16,6 +17,7 @@ from control_plane.gateway.errors import ApiError, invalid
 from lora_engine.constraints import (
     Constraint,
     ConstraintError,
+    Kind,
     LibraryMissingError,
     compile_constraint,
     door_tokenizer,
@@ -37,6 +39,16 @@ class AskedConstraint:
     def wire(self) -> pb.Constraint:
         constraint = self.constraint
         return pb.Constraint(kind=constraint.kind.name, text=constraint.text, best_effort=constraint.best_effort)
+
+
+def tool_schemas(submits: Iterable[pb.Submit]) -> Iterator[AskedConstraint]:
+    """Of the tools whose calls are held to their schema: all that must be called, and those that are strict."""
+    for submit in submits:
+        must = submit.chat.tool_choice.mode in (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
+        for index, tool in enumerate(submit.chat.tools):
+            if tool.parameters and (must or tool.strict):
+                constraint = Constraint(Kind.JSON_SCHEMA, tool.parameters, best_effort=not tool.strict)
+                yield AskedConstraint(constraint, f"tools[{index}].function.parameters")
 
 
 class ConstraintChecks:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
-from control_plane.gateway.constraint_checks import AskedConstraint
+from control_plane.gateway.constraint_checks import AskedConstraint, tool_schemas
 from control_plane.gateway.dispatch import Dispatch
 from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
 from control_plane.gateway.recording.transcripts import OutputStream
@@ -144,6 +144,8 @@ async def begin(
         await runtime.constraint_checks.check(asked, str(principal.tenant.pk))
         for submit in submits:
             submit.constraint.CopyFrom(asked.wire())
+    for schema in tool_schemas(submits):
+        await runtime.constraint_checks.check(schema, str(principal.tenant.pk))
     bound_output(submits, admission.limits)
     generation.reservation = await reserve(runtime, admission, request_id, submits)
     try:

@@ -13,7 +13,7 @@ from lorikeet_testing.tool_outputs import FORMATS, THINK, Read, output_of, read
 
 from lora_engine.constraints import Constraint, Kind, compile_constraint
 from lora_engine.text.output import ToolFormat
-from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary
+from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary, json_rule
 
 BYTES = LLTokenizer("byte")
 TEXT_ONLY = Vocabulary(lambda _name: None)
@@ -24,6 +24,7 @@ WEATHER = {
     "additionalProperties": False,
 }
 TOOLS = (GrammarTool("get_weather", WEATHER, strict=True), GrammarTool("f", None, strict=False))
+CONTENT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CALLS = {
     "hermes": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "unit": "c"}}\n</tool_call>',
     "llama_json": '{"name": "get_weather", "parameters": {"city": "Oslo", "unit": "c"}}',
@@ -94,11 +95,15 @@ def test_reasoning_comes_first_and_is_free(format: str, required: bool) -> None:
 
 
 def test_content_of_a_schema_or_calls() -> None:
-    held = matcher("hermes", content={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    held = matcher("hermes", content=json_rule(CONTENT, strict=True))
     assert allows(held, '{"a": 1}')
     assert allows(held, CALLS["hermes"])
     assert not allows(held, '{"a": "x"}')
     assert not allows(held, "text")
+    alone = CallGrammar(ToolFormat.NONE, (), False, False, json_rule(CONTENT, strict=True), THINK, True)
+    reasoned = compile_constraint(Constraint(Kind.GRAMMAR, alone.lark(TEXT_ONLY)), BYTES).matcher
+    assert allows(reasoned, 'so {it} is</think>\n{"a": 1}')
+    assert not allows(reasoned, '{"a": 1}')
 
 
 def test_arguments_in_pythons_form() -> None:

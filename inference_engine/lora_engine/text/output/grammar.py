@@ -49,21 +49,20 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class CallGrammar:
-    """What an answer may be. ``required``: calls and nothing else; otherwise text, or ``content`` if that is given, or
-    calls, with free text before them where the content is free."""
+    """What an answer may be. ``required``: calls and nothing else; otherwise calls or text, with free text before them.
+    ``content`` is the body of a rule that takes the text's place. Without ``tools`` there are no calls."""
 
     format: ToolFormat
     tools: Sequence[GrammarTool]
     required: bool
     single: bool
-    content: Json | None = None
-    content_strict: bool = True
+    content: str = ""
     reasoning: ReasoningTags | None = None
     reasoning_opened: bool = False
 
     def lark(self, vocabulary: Vocabulary) -> str:
         """Raises ``UnfitSchemaError``."""
-        rules = _FORMATS[self.format](self, vocabulary)
+        rules = _FORMATS[self.format](self, vocabulary) if self.tools else {}
         start = self._thinking(rules, vocabulary) + self._answer(rules, vocabulary)
         return "".join(f"{name}: {body}\n" for name, body in {"start": start, **rules}.items())
 
@@ -73,9 +72,9 @@ class CallGrammar:
         later = rules.pop("later_calls", "")
         if self.required:
             return "calls"
-        if self.content is not None:
-            rules["content"] = "%json " + _json_schema(self.content, strict=self.content_strict)
-            return "(content | calls)"
+        if self.content:
+            rules["content"] = self.content
+            return "(content | calls)" if self.tools else "content"
         rules["TEXT"] = "/(?s:.*)/" + self._no_call_or_reasoning()
         if not later:
             return "(TEXT | calls)"
@@ -165,12 +164,12 @@ def _keywords(tool: GrammarTool, number: int, rules: dict[str, str]) -> str:
     """Keyword arguments in the schema's order; from each of them rules say what may follow, first or after others."""
     schema = tool.schema or _NO_ARGUMENTS
     properties, required = schema.get("properties") or {}, set(schema.get("required") or ())
-    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    shared: Json = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     following = {"first": '""', "next": '""'}
     for at, (name, value) in reversed(list(enumerate(properties.items()))):
         if not _IDENTIFIER.fullmatch(name):
             raise UnfitSchemaError(f'the argument "{name[:40]}" is no name that a call in Python\'s form can have')
-        rules[f"value_{number}_{at}"] = "%json " + _json_schema({**shared, **_object(value)}, strict=tool.strict)
+        rules[f"value_{number}_{at}"] = json_rule({**shared, **_object(value)}, strict=tool.strict)
         made = {}
         for place, before in (("first", ""), ("next", ", ")):
             body = f"{_quoted(f'{before}{name}=')} value_{number}_{at} {following['next']}"
@@ -204,10 +203,7 @@ def _opening(name: str, arguments: str) -> str:
 
 
 def _arguments(tools: Sequence[GrammarTool]) -> dict[str, str]:
-    return {
-        f"arguments_{number}": "%json " + _json_schema(_of_object(tool), strict=tool.strict)
-        for number, tool in enumerate(tools)
-    }
+    return {f"arguments_{number}": json_rule(_of_object(tool), strict=tool.strict) for number, tool in enumerate(tools)}
 
 
 def _of_object(tool: GrammarTool) -> Json:
@@ -217,11 +213,12 @@ def _of_object(tool: GrammarTool) -> Json:
     return tool.schema if "type" in tool.schema or "$ref" in tool.schema else {"type": "object", **tool.schema}
 
 
-def _json_schema(schema: Json, *, strict: bool) -> str:
+def json_rule(schema: Json, *, strict: bool) -> str:
+    """A rule's body: JSON of that schema."""
     options: Json = {"whitespace_flexible": True, "whitespace_pattern": _WHITESPACE}
     if not strict:
         options |= {"lenient": True, "coerce_one_of": True}
-    return json.dumps({**schema, "x-guidance": options})
+    return "%json " + json.dumps({**schema, "x-guidance": options})
 
 
 _MARKERS = {

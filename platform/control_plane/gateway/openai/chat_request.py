@@ -131,8 +131,6 @@ class ChatCompletionRequest(Parameters):
     @model_validator(mode="after")
     def _tools_agree(self) -> Self:
         check_tools(self.tools or [], self.tool_choice)
-        if self.tools and self.tool_choice != "none" and self.asked_constraint is not None:
-            raise ValueError(f"{self.asked_constraint.param} and tools are not served together yet; send one of them")
         return self
 
     @model_validator(mode="after")

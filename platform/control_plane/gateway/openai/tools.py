@@ -30,6 +30,13 @@ class FunctionDefinition(_Strict):
     parameters: dict[str, Any] | None = Field(default=None, description="A JSON Schema of the arguments.")
     strict: bool | None = Field(default=None, description="Calls follow the schema exactly.")
 
+    @field_validator("parameters")
+    @classmethod
+    def _of_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value and value.get("type", "object") != "object":
+            raise ValueError('arguments are an object: the schema\'s type must be "object"')
+        return value
+
 
 class FunctionTool(_Strict):
     type: Literal["function"]
@@ -107,8 +114,6 @@ def check_tools(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> Non
         raise ValueError(f'tool_choice names the function "{choice.function.name}", which is not among tools')
     if choice == "required" and not tools:
         raise ValueError('tool_choice "required" needs tools')
-    if choice == "required" or isinstance(choice, NamedToolChoice) or any(tool.function.strict for tool in tools):
-        raise ValueError("calls cannot be enforced yet; leave strict out and let tool_choice be auto or none")
 
 
 def choice_wire(choice: ToolChoice | None) -> pb.ToolChoice:
