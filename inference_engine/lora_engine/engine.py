@@ -470,7 +470,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         return Runner(loaded.model, loaded.pool, config.max_running)
     # These need triton, which a CPU engine does not.
     from .graph_runner import GraphRunner
-    from .graph_shapes import graph_memory
+    from .model.graph_shapes import graph_memory
     from .model.warm_up import compile_prefill_steps
 
     with loaded.progress.phase("prompt steps"):

@@ -23,9 +23,9 @@ from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
 from .adapters.device_tier import AdapterSlot
 from .graph_set import GraphSet
-from .graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .memory import PagePool
 from .model.batch import LoraSpan
+from .model.graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .model.transformer import Transformer
 from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, covering
 from .runner import Logits, Runner, lora_spans

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from .graph_shapes import GraphShape, first_graphs, nearest_cover, usual_graphs
 from .model.batch import LoraSpan
+from .model.graph_shapes import GraphShape, first_graphs, nearest_cover, usual_graphs
 
 log = logging.getLogger(__name__)
 G = TypeVar("G")

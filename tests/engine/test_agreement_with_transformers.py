@@ -30,7 +30,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
-from lora_engine.graph_shapes import GraphShape
+from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.request import GenerationRequest, PromptLogprobs, RequestError, SamplingParams
 from lora_engine.sampling import sample

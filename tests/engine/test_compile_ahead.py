@@ -15,7 +15,7 @@ import json, os, sys
 from pathlib import Path
 import triton
 from lora_engine.config import EngineConfig
-from lora_engine.model.compile_ahead import CompileAhead, kernels_of
+from lora_engine.compile_ahead import CompileAhead, kernels_of
 from lora_kernels.launches import compile_for, compile_kernel
 
 config = EngineConfig(model=Path(sys.argv[1]), device="cuda", max_running=8)

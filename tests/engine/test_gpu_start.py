@@ -15,7 +15,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
 from lora_engine.graph_set import GraphSet
-from lora_engine.graph_shapes import first_graphs
+from lora_engine.model.graph_shapes import first_graphs
 from lora_engine.request import GenerationRequest, SamplingParams
 
 ADAPTERS = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")

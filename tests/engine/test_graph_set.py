@@ -12,8 +12,15 @@ import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.graph_set import GraphSet
-from lora_engine.graph_shapes import GraphShape, first_graphs, graph_memory, graph_shape, graph_sizes, usual_graphs
 from lora_engine.model.batch import LoraSpan
+from lora_engine.model.graph_shapes import (
+    GraphShape,
+    first_graphs,
+    graph_memory,
+    graph_shape,
+    graph_sizes,
+    usual_graphs,
+)
 from lora_engine.model.triton_ops import ATTENTION, covering
 from lora_kernels.work_items import tiles_needed
 

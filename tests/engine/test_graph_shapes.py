@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.graph_shapes import GraphShape, graph_shape, graph_sizes, tile_bounds
 from lora_engine.model.batch import LoraSpan
+from lora_engine.model.graph_shapes import GraphShape, graph_shape, graph_sizes, tile_bounds
 from lora_engine.model.triton_ops import covering
 from lora_kernels.attention import FEW, decode_splits
 from lora_kernels.kernel_variants import KernelVariant

@@ -255,8 +255,7 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     """What a prompt's adapters need at most beside the base's activations, allocated; and bytes of decode graphs."""
     if isinstance(model.ops, TorchOps):
         return None, 0
-    from lora_engine.graph_shapes import graph_memory
-
+    from .graph_shapes import graph_memory
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)

@@ -78,7 +78,7 @@ def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
     kernels = None
     if torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, which a CPU engine does not.
-        from lora_engine.model.compile_ahead import compile_ahead
+        from lora_engine.compile_ahead import compile_ahead
 
         if kernels := compile_ahead(config):
             stack.callback(kernels.stop)

@@ -9,8 +9,8 @@ from itertools import product
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
 
-from .model.batch import LoraSpan
-from .model.triton_ops import (
+from .batch import LoraSpan
+from .triton_ops import (
     ALL_GROUPS,
     ATTENTION,
     covering,

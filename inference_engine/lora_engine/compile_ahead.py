@@ -24,17 +24,17 @@ import triton
 
 from lora_engine.config import EngineConfig
 from lora_engine.graph_runner import GraphInputs
-from lora_engine.graph_shapes import graph_sizes, usual_graphs
 from lora_engine.memory.page_pool import PagePool
+from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
 from lora_engine.sampling import greedy_tokens
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 
-from .config import ModelConfig
-from .errors import UnsupportedModel
-from .loading import build_transformer, choose_dtype, quantises
-from .parallel import Parallel
-from .warm_up import prefill_steps
-from .weights import load_weights
+from .model.config import ModelConfig
+from .model.errors import UnsupportedModel
+from .model.loading import build_transformer, choose_dtype, quantises
+from .model.parallel import Parallel
+from .model.warm_up import prefill_steps
+from .model.weights import load_weights
 
 log = logging.getLogger(__name__)
 
