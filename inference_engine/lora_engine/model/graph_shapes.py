@@ -99,7 +99,19 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShap
     return GraphShape(size, lora, tiles, groups, merged, delta_correction)
 
 
-def covers(shape: GraphShape, wanted: GraphShape, spans: Sequence[LoraSpan]) -> bool:
+def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
+    """The graph that wastes least of those that cover ``wanted``: of about its size first, then of its variant."""
+    needed = _Tiles([span for span in spans if span.sign > 0])
+
+    def waste(shape: GraphShape) -> tuple[int, bool, int, int, int, int]:
+        other = shape.lora is not None and wanted.lora is not None and shape.lora.variant != wanted.lora.variant
+        rank = shape.lora.max_rank if shape.lora else 0
+        return (shape.size - 1).bit_length(), other, shape.size, len(shape.groups), rank, shape.tiles
+
+    return min((shape for shape in captured if _covers(shape, wanted, needed)), key=waste, default=None)
+
+
+def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
     """Whether the graph ``shape`` computes the same for a batch that asks for ``wanted``.
 
     More rows are padding, more groups or ranks find no adapter's rows there, and more tiles are empty.
@@ -110,21 +122,22 @@ def covers(shape: GraphShape, wanted: GraphShape, spans: Sequence[LoraSpan]) -> 
         return False
     if shape.lora is None or wanted.lora is None:
         return shape.lora is wanted.lora
-    if shape.lora.max_rank < wanted.lora.max_rank:
-        return False
-    added = [span for span in spans if span.sign > 0]
-    return tiles_needed(covering(added, shape.size), shape.lora.variant) <= shape.tiles
+    return shape.lora.max_rank >= wanted.lora.max_rank and needed.with_padding(shape.lora, shape.size) <= shape.tiles
 
 
-def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
-    """The graph that wastes least of those that cover ``wanted``: of about its size first, then of its variant."""
+class _Tiles:
+    """How many tiles a batch is cut into, by variant and rows with padding."""
 
-    def waste(shape: GraphShape) -> tuple[int, bool, int, int, int, int]:
-        other = shape.lora is not None and wanted.lora is not None and shape.lora.variant != wanted.lora.variant
-        rank = shape.lora.max_rank if shape.lora else 0
-        return (shape.size - 1).bit_length(), other, shape.size, len(shape.groups), rank, shape.tiles
+    def __init__(self, spans: Sequence[LoraSpan]) -> None:
+        self._end = max((span.stop for span in spans), default=0)
+        self._covered = covering(spans, self._end)
+        self._counts: dict[KernelVariant, int] = {}
 
-    return min((shape for shape in captured if covers(shape, wanted, spans)), key=waste, default=None)
+    def with_padding(self, lora: LoraShape, size: int) -> int:
+        variant = lora.variant
+        if variant not in self._counts:
+            self._counts[variant] = tiles_needed(self._covered, variant)
+        return self._counts[variant] + -(-(size - self._end) // variant)
 
 
 def delta_correction_tiles(size: int) -> int:
