@@ -23,6 +23,7 @@ from control_plane.adapters.uploads.spool import require_room  # noqa: E402
 from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
 from control_plane.events.publisher import bind_loop  # noqa: E402
 from control_plane.fleet import background  # noqa: E402
+from control_plane.gateway import batch_runner  # noqa: E402
 from control_plane.gateway import runtime as gateway  # noqa: E402
 from control_plane.gateway.errors import from_platform  # noqa: E402
 from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter  # noqa: E402
@@ -68,6 +69,15 @@ _routed = ProtocolTypeRouter({"http": _http, "websocket": URLRouter([*sockets, _
 
 application = Lifespan(
     Edge(cast(AsgiApp, _routed), bodies={PREFIX: lambda error: from_platform(error).openai_body()}),
-    startup=[db.start, _serve_events_here, embedded.start, background.start, gateway.start, drain.start, settle_memory],
-    shutdown=[db.stop, _stop_events, _flush_last_used, embedded.stop, background.stop, gateway.stop],
+    startup=[
+        db.start,
+        _serve_events_here,
+        embedded.start,
+        background.start,
+        gateway.start,
+        batch_runner.start,
+        drain.start,
+        settle_memory,
+    ],
+    shutdown=[db.stop, _stop_events, _flush_last_used, embedded.stop, background.stop, batch_runner.stop, gateway.stop],
 )

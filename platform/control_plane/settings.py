@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "control_plane.reports",
     "control_plane.administration",
     "control_plane.canaries",
+    "control_plane.batches",
     "control_plane.gateway",
     "control_plane.live",
 ]
@@ -238,6 +239,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "reconcile-quotas": {"task": "quotas.reconcile", "schedule": 60.0, "options": {"expires": 60}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
     "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
+    "forget-batches": {"task": "batches.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},
     "forget-abandoned": {"task": "usage.forget_abandoned", "schedule": 86_400.0},

@@ -14,11 +14,13 @@ from control_plane.adapters.archiving import archive_as
 from control_plane.adapters.models import Adapter
 from control_plane.audit import actions as audit
 from control_plane.audit.models import AuditEvent
+from control_plane.batches.models import Batch, StoredFile
 from control_plane.errors import LorikeetError
 from control_plane.events.recheck import recheck_key, recheck_user
 from control_plane.keys.models import ApiKey
 from control_plane.members.actions import create_tenant as insert_tenant
 from control_plane.members.invitations import invite
+from control_plane.origins.models import AllowedOrigin
 from control_plane.reports.models import ExportSchedule
 from control_plane.tenants.models import Invitation, Membership, Tenant
 from control_plane.tenants.roles import Role
@@ -132,6 +134,9 @@ def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
         ExportSchedule.objects.for_tenant(tenant).delete()
         Recording.objects.for_tenant(tenant).update(enabled=False)
         transcripts, _ = Transcript.objects.for_tenant(tenant).delete()
+        Batch.objects.for_tenant(tenant).delete()
+        StoredFile.objects.for_tenant(tenant).delete()
+        AllowedOrigin.objects.for_tenant(tenant).delete()
         _audit(
             actor,
             "tenant.delete",

@@ -49,6 +49,7 @@ QUEUES = (
             "reports.tend_exports",
             "accounts.clear_sessions",
             "transcripts.forget",
+            "batches.forget",
             "refusals.forget",
             "webhooks.forget",
         ),

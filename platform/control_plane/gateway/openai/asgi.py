@@ -26,7 +26,7 @@ from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
-from control_plane.http.body_guard import declared_length
+from control_plane.http.body_guard import MULTIPART_OVERHEAD, declared_length
 from control_plane.http.connections import tenant_holder
 from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
@@ -35,6 +35,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 PREFIX = "/v1/"
+FILES = "/v1/files"
 LORAX = ("/generate", "/generate_stream")
 VLLM = ("/tokenize", "/detokenize")
 
@@ -77,7 +78,9 @@ class GatewayHandler(ASGIHandler):
             body = BytesIO()
             try:
                 if owner is not None:
-                    body = await self.read_body(receive, held, declared_length(dict(scope["headers"])))
+                    body = await self.read_body(
+                        receive, held, declared_length(dict(scope["headers"])), body_limit(scope)
+                    )
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:
@@ -120,10 +123,10 @@ class GatewayHandler(ASGIHandler):
                 await response.events.aclose()
 
     async def read_body(  # type: ignore[override]
-        self, receive: Receive, held: HeldBody, declared: int | None
+        self, receive: Receive, held: HeldBody, declared: int | None, limit: int
     ) -> BytesIO:
         """Counts what arrives, whatever Content-Length says. Raises ApiError (413), BodiesInFlightError."""
-        body, limit = BytesIO(), config.current().request_max_bytes
+        body = BytesIO()
         if declared is not None and declared > limit:
             raise too_large(limit)
         while True:
@@ -139,6 +142,13 @@ class GatewayHandler(ASGIHandler):
                 break
         body.seek(0)
         return body
+
+
+def body_limit(scope: Scope) -> int:
+    """A file of requests may be larger than a request."""
+    if scope["method"] == "POST" and scope["path"] == FILES:
+        return config.current().batch_file_max_bytes + MULTIPART_OVERHEAD
+    return config.current().request_max_bytes
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -134,6 +134,83 @@ class ModelList(_StrictModel):
     data: list[ModelCard]
 
 
+class FileObject(_StrictModel):
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"]
+    status_details: None
+
+
+class FileList(_StrictModel):
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedFile(_StrictModel):
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchError(_StrictModel):
+    code: str
+    message: str
+    line: int
+    param: str | None
+
+
+class BatchErrors(_StrictModel):
+    object: Literal["list"]
+    data: list[BatchError]
+
+
+class BatchRequestCounts(_StrictModel):
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchObject(_StrictModel):
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchErrors | None
+    input_file_id: str | None
+    completion_window: Literal["24h"]
+    status: Literal[
+        "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
+    ]
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: BatchRequestCounts
+    metadata: dict[str, str] | None
+
+
+class BatchList(_StrictModel):
+    object: Literal["list"]
+    data: list[BatchObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class ErrorDetail(BaseModel):
     """What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`."""
 

@@ -6,13 +6,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from control_plane.gateway.openai.batch_views import MOST_LISTED, NewBatch
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import HARMLESS
 from control_plane.gateway.openai.response_models import (
+    BatchList,
+    BatchObject,
     ChatCompletionResponse,
     CompletionResponse,
+    DeletedFile,
     ErrorResponse,
+    FileList,
+    FileObject,
     ModelCard,
     ModelList,
 )
@@ -34,6 +40,7 @@ NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "str
 # else, an adapter that overflows, an engine that failed, a deadline that passed.
 _ANY = ("400", "401", "403", "404", "429", "503")
 _GENERATES = ("408", "409", "413", "422", "500", "504")
+_WRITES = ("413", "507")
 
 
 def add_inference(result: Json, **_of_the_generator: object) -> Json:
@@ -58,6 +65,8 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         "/v1/models/{model}": {
             "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelCard), "parameters": [NAME]}
         },
+        **_files(schemas),
+        **_batches(schemas),
     }
     for name, description, answer, asked in (
         ("tokenize", "The tokens of a prompt, as a request would have it.", TokenizeResponse, TokenizeRequest),
@@ -68,6 +77,54 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
     return result
 
 
+_PAGE = [
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED}},
+    {"name": "after", "in": "query", "schema": {"type": "string"}},
+]
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+_PURPOSE = {"name": "purpose", "in": "query", "schema": {"type": "string"}}
+
+
+def _files(schemas: Json) -> Json:
+    form = {
+        "type": "object",
+        "required": ["purpose", "file"],
+        "properties": {
+            "purpose": {"type": "string", "enum": ["batch"]},
+            "file": {"type": "string", "format": "binary", "description": "One request as JSON in each line."},
+        },
+    }
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    upload = _operation(schemas, "create_file", "Upload requests for a batch.", FileObject, more=(*_WRITES, "415"))
+    upload["requestBody"] = {"content": {"multipart/form-data": {"schema": form}}, "required": True}
+    read = _operation(schemas, "read_file_content", "Its content.", FileObject)
+    read["responses"]["200"]["content"] = content
+    delete = _operation(schemas, "delete_file", "Delete it.", DeletedFile, more=("409",))
+    listed = {**_operation(schemas, "list_files", "Newest first.", FileList), "parameters": [*_PAGE, _PURPOSE]}
+    found = _operation(schemas, "read_file", "One of them.", FileObject)
+    return {
+        "/v1/files": {"get": listed, "post": upload},
+        "/v1/files/{id}": {"get": {**found, "parameters": [_ID]}, "delete": {**delete, "parameters": [_ID]}},
+        "/v1/files/{id}/content": {"get": {**read, "parameters": [_ID]}},
+    }
+
+
+def _batches(schemas: Json) -> Json:
+    create = _operation(schemas, "create_batch", "Run the requests of a file.", BatchObject, more=_WRITES)
+    create["requestBody"] = {
+        "content": {"application/json": {"schema": _component(schemas, NewBatch)}},
+        "required": True,
+    }
+    listed = {**_operation(schemas, "list_batches", "Newest first.", BatchList), "parameters": _PAGE}
+    found = {**_operation(schemas, "read_batch", "One of them.", BatchObject), "parameters": [_ID]}
+    cancel = _operation(schemas, "cancel_batch", "End it; what has run stays.", BatchObject, more=("409", "413"))
+    return {
+        "/v1/batches": {"get": listed, "post": create},
+        "/v1/batches/{id}": {"get": found},
+        "/v1/batches/{id}/cancel": {"post": {**cancel, "parameters": [_ID]}},
+    }
+
+
 def _operation(
     schemas: Json,
     name: str,
@@ -76,8 +133,9 @@ def _operation(
     asked: type[BaseModel] | None = None,
     *,
     streams: bool = True,
+    more: tuple[str, ...] = (),
 ) -> Json:
-    statuses = (*_ANY, *_GENERATES) if asked else _ANY
+    statuses = (*_ANY, *_GENERATES) if asked else (*_ANY, *more)
     content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked and streams else {})}
     error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
     operation: Json = {
@@ -124,6 +182,7 @@ def as_openapi(schema: Any) -> Any:
     made = {name: as_openapi(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)}
     if isinstance(made.get("$ref"), str):
         made["$ref"] = _reference(made["$ref"])
+    made.pop("propertyNames", None)  # unknown there
     if "const" in made:
         made["enum"] = [made.pop("const")]
     if made.get("type") == "null":

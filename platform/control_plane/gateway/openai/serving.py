@@ -16,6 +16,10 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import Generation
 from control_plane.gateway.idempotency_store import StoredAnswer
 from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.prompt_parts import PromptParts
+from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, Shape
 from control_plane.gateway.openai.sse import EventStream, EventStreamResponse, EventWriter
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
@@ -44,6 +48,16 @@ def endpoint(*methods: str, body: ErrorBody = ApiError.openai_body) -> Callable[
         return access(Access.KEY, Capability.INFER)(guarded)
 
     return decorate
+
+
+Asked = ChatCompletionRequest | CompletionRequest
+
+
+def shape_of(asked: Asked, prompts: PromptParts) -> Shape:
+    """How the answer is written."""
+    if isinstance(asked, ChatCompletionRequest):
+        return ChatShape(logprobs=asked.wants_logprobs)
+    return CompletionShape(asked, prompts)
 
 
 def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:

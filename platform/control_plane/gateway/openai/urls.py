@@ -2,11 +2,17 @@
 
 from django.urls import path, re_path
 
-from control_plane.gateway.openai import views
+from control_plane.gateway.openai import batch_views, views
 
 urlpatterns = [
     path("chat/completions", views.chat_completions, name="chat-completions"),
     path("completions", views.completions, name="completions"),
+    path("files", batch_views.file_list, name="files"),
+    path("files/<str:name>", batch_views.file, name="file"),
+    path("files/<str:name>/content", batch_views.file_content, name="file-content"),
+    path("batches", batch_views.batch_list, name="batches"),
+    path("batches/<str:name>", batch_views.batch, name="batch"),
+    path("batches/<str:name>/cancel", batch_views.batch_cancel, name="batch-cancel"),
     path("models", views.models, name="models"),
     path("models/<path:name>", views.model, name="model"),
     # Whatever it is: a path converter takes no line breaks.

@@ -19,9 +19,8 @@ from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
-from control_plane.gateway.openai.prompt_parts import PromptParts
-from control_plane.gateway.openai.response_writers import ChatShape, ChunkWriter, CompletionShape, Shape, whole
-from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
+from control_plane.gateway.openai.response_writers import ChunkWriter, whole
+from control_plane.gateway.openai.serving import endpoint, idempotent, shape_of, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.http.access import public
@@ -35,9 +34,7 @@ R = TypeVar("R", ChatCompletionRequest, CompletionRequest)
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
         asked, admission = await _admit(request, ChatCompletionRequest, pending)
-        shape = ChatShape(logprobs=asked.wants_logprobs)
-        prompts = asked.prompt_parts()
-        answer = partial(_answer, request, admission, asked, shape, prompts, pending)
+        answer = partial(_answer, request, admission, asked, pending)
         return await idempotent(request, admission, answer)
 
 
@@ -45,8 +42,7 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
 async def completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, CompletionRequest.endpoint) as pending:
         asked, admission = await _admit(request, CompletionRequest, pending)
-        prompts = asked.prompt_parts()
-        answer = partial(_answer, request, admission, asked, CompletionShape(asked, prompts), prompts, pending)
+        answer = partial(_answer, request, admission, asked, pending)
         return await idempotent(request, admission, answer)
 
 
@@ -63,7 +59,7 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
 @public
 async def not_found(request: HttpRequest) -> HttpResponseBase:
     """Anything else below /v1."""
-    fix = "Lorikeet serves /v1/chat/completions, /v1/completions and /v1/models."
+    fix = "Lorikeet serves /v1/chat/completions, /v1/completions, /v1/models, /v1/files and /v1/batches."
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
 
 
@@ -105,10 +101,10 @@ async def _answer(
     request: HttpRequest,
     admission: Admission,
     asked: ChatCompletionRequest | CompletionRequest,
-    shape: Shape,
-    prompts: PromptParts,
     pending: Undispatched,
 ) -> HttpResponseBase:
+    prompts = asked.prompt_parts()
+    shape = shape_of(asked, prompts)
     request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
     set_request_id(request_id)
     generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)

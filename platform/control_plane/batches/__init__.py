@@ -1,0 +1,1 @@
+"""Files of requests, and batches: requests that run when nobody else's wait."""

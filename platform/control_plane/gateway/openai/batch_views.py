@@ -1,0 +1,222 @@
+"""`/v1/files` and `/v1/batches`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from django.core.exceptions import BadRequest, SuspiciousOperation
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http.multipartparser import MultiPartParserError
+from django.http.response import HttpResponseBase
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from control_plane.access.principal import Principal
+from control_plane.batches import actions, files
+from control_plane.batches.models import Batch, StoredFile
+from control_plane.db import run_db
+from control_plane.gateway.batch_runner import KINDS
+from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.parameters import from_validation, read_json
+from control_plane.gateway.openai.serving import endpoint
+from control_plane.storage_errors import telling_storage_errors
+from control_plane.tenants.models import Tenant
+from control_plane.usage.models import ApiEndpoint
+
+Json = dict[str, Any]
+MOST_LISTED = 100
+LONGEST_NAME = 255
+ENDPOINTS = {f"/v1/{kind.replace('.', '/')}": ApiEndpoint(kind) for kind in KINDS}
+
+
+class NewBatch(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    input_file_id: str = Field(min_length=1, max_length=64)
+    endpoint: str = Field(min_length=1, max_length=64)
+    completion_window: Literal["24h"]
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+        ]
+        | None
+    ) = None
+
+
+@endpoint("GET", "POST")
+async def file_list(request: HttpRequest) -> HttpResponseBase:
+    principal = caller_of(request)
+    if request.method == "POST":
+        return await _upload(request, principal)
+    purpose = request.GET.get("purpose", "")
+    rows = StoredFile.objects.for_tenant(principal.tenant)
+    return await _listed(request, rows.filter(purpose=purpose) if purpose else rows, "file-", file_json)
+
+
+@endpoint("GET", "DELETE")
+async def file(request: HttpRequest, name: str) -> HttpResponseBase:
+    principal = caller_of(request)
+    if request.method == "DELETE":
+        await run_db(files.delete_file, acting=principal, name=name)
+        return JsonResponse({"id": name, "object": "file", "deleted": True})
+    return JsonResponse(file_json(await run_db(files.get_file, principal.tenant, name)))
+
+
+@endpoint("GET")
+async def file_content(request: HttpRequest, name: str) -> HttpResponseBase:
+    found = await run_db(files.get_file, caller_of(request).tenant, name)
+    response = StreamingHttpResponse(_parts(found), content_type="application/octet-stream")
+    response["Content-Length"] = str(found.bytes)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+async def _parts(found: StoredFile) -> AsyncIterator[bytes]:
+    number = 0
+    while data := await run_db(files.part, found, number):
+        number += 1
+        yield data
+
+
+async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBase:
+    with telling_storage_errors():
+        purpose, sent = await asyncio.to_thread(_form, request)
+        if purpose != "batch":
+            raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
+        if sent is None:
+            raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
+        name = (sent.name or "file.jsonl")[-LONGEST_NAME:]
+        if not name.isprintable():
+            raise invalid("The file's name holds characters that are in no name.", "Rename it.", "file")
+        try:
+            made = await run_db(
+                files.upload_file, acting=principal, name=name, content=sent.chunks(), size=sent.size or 0
+            )
+        finally:
+            await asyncio.to_thread(sent.close)
+    return JsonResponse(file_json(made))
+
+
+def _form(request: HttpRequest) -> tuple[str, UploadedFile[Any] | None]:
+    if request.content_type != "multipart/form-data":
+        raise ApiError(415, "unsupported_media_type", "A file comes as multipart/form-data.", "Set Content-Type.")
+    try:
+        return request.POST.get("purpose", ""), request.FILES.get("file")
+    except (MultiPartParserError, SuspiciousOperation, BadRequest):
+        raise invalid("The form could not be read.", "Send multipart/form-data with purpose and file.") from None
+
+
+@endpoint("GET", "POST")
+async def batch_list(request: HttpRequest) -> HttpResponseBase:
+    principal = caller_of(request)
+    if request.method == "POST":
+        return JsonResponse(await run_db(_create, principal, _read_batch(request)))
+    rows = Batch.objects.for_tenant(principal.tenant)
+    return await _listed(request, rows, "batch_", batch_json)
+
+
+@endpoint("GET")
+async def batch(request: HttpRequest, name: str) -> HttpResponseBase:
+    return JsonResponse(await run_db(_read, caller_of(request).tenant, name))
+
+
+@endpoint("POST")
+async def batch_cancel(request: HttpRequest, name: str) -> HttpResponseBase:
+    return JsonResponse(await run_db(_cancel, caller_of(request), name))
+
+
+def _read_batch(request: HttpRequest) -> NewBatch:
+    body = {name: value for name, value in read_json(request.body).items() if value is not None}
+    try:
+        asked = NewBatch.model_validate(body)
+    except ValidationError as error:
+        raise from_validation(error) from None
+    if asked.endpoint not in ENDPOINTS:
+        raise invalid(f"endpoint must be one of {', '.join(ENDPOINTS)}.", "Choose one of them.", "endpoint")
+    return asked
+
+
+def _create(principal: Principal, asked: NewBatch) -> Json:
+    made = actions.create_batch(
+        acting=principal,
+        input_file=asked.input_file_id,
+        endpoint=ENDPOINTS[asked.endpoint],
+        metadata=asked.metadata,
+    )
+    return batch_json(made)
+
+
+def _read(tenant: Tenant, name: str) -> Json:
+    return batch_json(actions.get_batch(tenant, name))
+
+
+def _cancel(principal: Principal, name: str) -> Json:
+    return batch_json(actions.cancel_batch(acting=principal, name=name))
+
+
+async def _listed(request: HttpRequest, rows: Any, prefix: str, shown: Any) -> HttpResponseBase:
+    """Newest first, as OpenAI pages: the ids after `after`."""
+    try:
+        limit = int(request.GET.get("limit", "20"))
+    except ValueError:
+        limit = 0
+    if not 1 <= limit <= MOST_LISTED:
+        raise invalid(f"limit must be 1 to {MOST_LISTED}.", "Ask for fewer, and go on with after.", "limit")
+    data, more = await run_db(_page, rows, prefix, request.GET.get("after", ""), limit, shown)
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return JsonResponse({"object": "list", "data": data, **ends, "has_more": more})
+
+
+def _page(rows: Any, prefix: str, after: str, limit: int, shown: Any) -> tuple[list[Json], bool]:
+    if after:
+        last = rows.filter(pk__in=files.ids(after, prefix)).first()
+        if last is None:
+            raise invalid("after names nothing that is here.", "Use the last id of the page before.", "after")
+        rows = rows.filter(created_at__lte=last.created_at).exclude(created_at=last.created_at, pk__gte=last.pk)
+    found = list(rows.order_by("-created_at", "-pk")[: limit + 1])
+    return [shown(row) for row in found[:limit]], len(found) > limit
+
+
+def file_json(stored: StoredFile) -> Json:
+    return {
+        "id": str(stored),
+        "object": "file",
+        "bytes": stored.bytes,
+        "created_at": _seconds(stored.created_at),
+        "expires_at": _seconds(stored.expires_at),
+        "filename": stored.name,
+        "purpose": stored.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+_STEPS = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+
+
+def batch_json(row: Batch) -> Json:
+    names = row.file_names
+    return {
+        "id": str(row),
+        "object": "batch",
+        "endpoint": next(url for url, kind in ENDPOINTS.items() if kind == row.endpoint),
+        "errors": {"object": "list", "data": row.errors} if row.errors else None,
+        "input_file_id": names.get("input"),
+        "completion_window": "24h",
+        "status": row.state,
+        "output_file_id": names.get("output"),
+        "error_file_id": names.get("error"),
+        "created_at": _seconds(row.created_at),
+        "expires_at": _seconds(row.expires_at),
+        **{f"{step}_at": row.times.get(step) for step in _STEPS},
+        "request_counts": actions.counts_of(row),
+        "metadata": row.metadata,
+    }
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.timestamp())

@@ -1,0 +1,284 @@
+"""Files and batches: the official OpenAI client against a real web process and a scripted engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import WebProcess, eventually
+from openai import OpenAI
+
+from control_plane.gateway.openai.response_models import BatchObject, FileList
+
+OVER = {"completed", "failed", "expired", "cancelled"}
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True, steps_per_second=1000))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    env = {"LORIKEET_BATCH_MAX_LINES": "300", "LORIKEET_BATCH_FILE_MAX_BYTES": str(6 << 20)}
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "fake-base")
+    yield web
+    if web.process is not None:
+        web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> FakeEngine:
+    engine_thread.engine.behaviour.steps_per_second = 1000
+    engine_thread.engine.submits.clear()
+    return engine_thread.engine
+
+
+def client_of(web: WebProcess, tenant: str) -> OpenAI:
+    return OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants[tenant].key, max_retries=0, timeout=60)
+
+
+@pytest.fixture
+def client(web: WebProcess) -> Iterator[OpenAI]:
+    with client_of(web, "acme") as client:
+        yield client
+
+
+def line(number: int, text: str, **more: Any) -> dict[str, Any]:
+    body = {"model": "support", "messages": [{"role": "user", "content": text}]}
+    return {"custom_id": f"r{number}", "method": "POST", "url": "/v1/chat/completions", "body": body, **more}
+
+
+def upload(client: OpenAI, lines: list[Any]) -> Any:
+    content = b"".join(json.dumps(entry).encode() + b"\n" for entry in lines)
+    return client.files.create(file=("requests.jsonl", content), purpose="batch")
+
+
+def batch_of(client: OpenAI, lines: list[Any], **more: Any) -> Any:
+    file = upload(client, lines)
+    asked: Any = {"endpoint": "/v1/chat/completions", **more}
+    return client.batches.create(input_file_id=file.id, completion_window="24h", **asked)
+
+
+def over(client: OpenAI, batch: Any, seconds: float = 60) -> Any:
+    def ended() -> Any:
+        found = client.batches.retrieve(batch.id)
+        return found if found.status in OVER else None
+
+    return eventually(ended, seconds, what="the end of the batch")
+
+
+def results(client: OpenAI, file: str | None) -> dict[str, Any]:
+    assert file is not None
+    rows = [json.loads(row) for row in client.files.content(file).text.splitlines()]
+    assert len({row["custom_id"] for row in rows}) == len(rows)
+    return {row["custom_id"]: row for row in rows}
+
+
+def http_get(web: WebProcess, path: str) -> Any:
+    return httpx.get(web.url + path, headers=web.tenants["acme"].bearer, trust_env=False, timeout=30).json()
+
+
+# -- files -------------------------------------------------------------------------------------------
+
+
+def test_a_files_life(client: OpenAI) -> None:
+    made = upload(client, [line(1, "say x")])
+    assert (made.object, made.purpose, made.filename, made.status) == ("file", "batch", "requests.jsonl", "processed")
+    assert made.expires_at is not None and made.expires_at > time.time()
+    assert client.files.retrieve(made.id).bytes == made.bytes
+    assert made.id in {file.id for file in client.files.list(purpose="batch")}
+    assert json.loads(client.files.content(made.id).text)["custom_id"] == "r1"
+    assert client.files.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+
+
+def test_large_files_and_pages(client: OpenAI) -> None:
+    content = os.urandom(3 << 20)
+    made = client.files.create(file=("big.jsonl", content), purpose="batch")
+    assert client.files.content(made.id).content == content
+    made_too = [upload(client, [line(n, "x")]).id for n in range(3)]
+    page = client.files.list(limit=2)
+    assert page.has_more and len(page.data) == 2
+    listed = [file.id for file in client.files.list(limit=2)]
+    assert set(made_too) <= set(listed) and len(listed) == len(set(listed))
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.files.create(file=("huge.jsonl", bytes(8 << 20)), purpose="batch")
+    assert refused.value.status_code == 413
+
+
+def test_what_is_no_upload_is_refused(web: WebProcess) -> None:
+    headers = web.tenants["acme"].bearer
+    with httpx.Client(base_url=web.url, trust_env=False, timeout=30) as http:
+        file = {"file": ("x.jsonl", b"{}")}
+        assert http.post("/v1/files", files=file, data={"purpose": "batch"}).status_code == 401
+        wrong = http.post("/v1/files", files=file, data={"purpose": "fine-tune"}, headers=headers)
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "purpose")
+        assert http.post("/v1/files", data={"purpose": "batch"}, headers=headers).status_code == 415
+        assert http.post("/v1/files", json={"purpose": "batch"}, headers=headers).status_code == 415
+        torn = {**headers, "Content-Type": "multipart/form-data; boundary=x"}
+        assert http.post("/v1/files", content=b"--y", headers=torn).status_code == 400
+        assert http.put("/v1/files", headers=headers).headers["allow"] == "GET, POST"
+        many = {**headers}
+        for path in ("/v1/files?limit=0", "/v1/files?after=file-nonsense", "/v1/batches?limit=x"):
+            assert http.get(path, headers=many).status_code == 400
+        assert http.get("/v1/files/nonsense", headers=headers).status_code == 404
+
+
+# -- batches -----------------------------------------------------------------------------------------
+
+
+def test_a_batchs_life(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+    lines = [line(n, f"say answer {n}") for n in range(40)]
+    lines[7]["body"]["model"] = "nonsense"
+    batch = batch_of(client, lines, metadata={"job": "nightly"})
+    assert (batch.object, batch.status, batch.metadata) == ("batch", "validating", {"job": "nightly"})
+    ended = over(client, batch)
+    BatchObject.model_validate(http_get(web, f"/v1/batches/{batch.id}"))
+    FileList.model_validate(http_get(web, "/v1/files"))
+    assert ended.status == "completed"
+    assert vars(ended.request_counts) | {"total": 40, "completed": 39, "failed": 1} == vars(ended.request_counts)
+    assert ended.created_at <= ended.in_progress_at <= ended.finalizing_at <= ended.completed_at
+    answers = results(client, ended.output_file_id)
+    for number in set(range(40)) - {7}:
+        response = answers[f"r{number}"]["response"]
+        assert response["status_code"] == 200
+        assert response["body"]["choices"][0]["message"]["content"] == f"answer {number}"
+    failures = results(client, ended.error_file_id)
+    assert failures["r7"]["response"]["status_code"] == 404
+    assert failures["r7"]["response"]["body"]["error"]["code"] == "model_not_found"
+    assert all(submit.slo.background and not submit.slo.first_token_ms for submit in engine.submits)
+    assert batch.id in {found.id for found in client.batches.list()}
+    told = "SELECT count(*) AS n FROM usage_usageevent WHERE batch AND outcome = 'finished'"
+    assert web.query(told)[0]["n"] >= 39
+    audited = {row["action"] for row in web.query("SELECT DISTINCT action FROM audit_auditevent")}
+    assert {"file.create", "batch.create", "batch.completed"} <= audited
+
+
+def test_completions_too(client: OpenAI) -> None:
+    request = {
+        "custom_id": "c",
+        "method": "POST",
+        "url": "/v1/completions",
+        "body": {"model": "fake-base", "prompt": ["say a", "say b"]},
+    }
+    ended = over(client, batch_of(client, [request], endpoint="/v1/completions"))
+    body = results(client, ended.output_file_id)["c"]["response"]["body"]
+    assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
+
+
+def test_every_line_is_checked_before_any_runs(client: OpenAI, engine: FakeEngine) -> None:
+    bad = [
+        line(1, "fine"),
+        line(1, "twice"),
+        line(2, "x", method="GET"),
+        line(3, "x", url="/v1/completions"),
+        {**line(4, "x"), "body": {"model": "support"}},
+        {**line(5, "x"), "body": {**line(5, "x")["body"], "stream": True}},
+        {**line(6, "x"), "custom_id": 6},
+        [1],
+    ]
+    ended = over(client, batch_of(client, bad))
+    assert (ended.status, ended.output_file_id) == ("failed", None)
+    found = {(error.line, error.code) for error in ended.errors.data}
+    assert found >= {(2, "duplicate_custom_id"), (3, "invalid_method"), (4, "mismatched_endpoint")}
+    assert {line for line, _ in found} == {2, 3, 4, 5, 6, 7, 8}
+    assert not engine.submits
+    empty = over(client, batch_of(client, []))
+    assert empty.errors.data[0].code == "empty_file"
+    many = over(client, batch_of(client, [line(n, "x") for n in range(301)]))
+    assert many.errors.data[0].code == "too_many_tasks"
+
+
+def test_what_passes_with_time_is_waited_for(client: OpenAI, engine: FakeEngine) -> None:
+    """An engine that is too busy is no result of a line."""
+    ended = over(client, batch_of(client, [line(1, "fail invalid_value"), line(2, "say x")]))
+    assert results(client, ended.error_file_id)["r1"]["response"]["status_code"] == 400
+    assert list(results(client, ended.output_file_id)) == ["r2"]
+
+
+def test_cancel(client: OpenAI, engine: FakeEngine) -> None:
+    batch = batch_of(client, [line(1, "say x"), *(line(n, "hang") for n in range(2, 60))])
+    eventually(lambda: client.batches.retrieve(batch.id).request_counts.completed, what="a first result")
+    with pytest.raises(openai.ConflictError):
+        client.files.delete(batch.input_file_id)
+    assert client.batches.cancel(batch.id).status == "cancelling"
+    ended = over(client, batch)
+    assert ended.status == "cancelled"
+    assert list(results(client, ended.output_file_id)) == ["r1"]
+    codes = {row["error"]["code"] for row in results(client, ended.error_file_id).values()}
+    assert codes == {"batch_cancelled"}
+    eventually(lambda: not engine.running, what="aborted lines")
+    with pytest.raises(openai.ConflictError):
+        client.batches.cancel(batch.id)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"endpoint": "/v1/moderations"}, "endpoint"),
+        ({"completion_window": "1h"}, "completion_window"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"frobnicate": 1}, "frobnicate"),
+        ({"input_file_id": None}, "input_file_id"),
+    ],
+)
+def test_bad_batches_are_named(web: WebProcess, change: dict[str, Any], param: str) -> None:
+    body = {"input_file_id": "file-0", "endpoint": "/v1/chat/completions", "completion_window": "24h", **change}
+    headers = web.tenants["acme"].bearer
+    answer = httpx.post(f"{web.url}/v1/batches", json=body, headers=headers, trust_env=False, timeout=30)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+# -- a process that dies -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
+def test_a_killed_process_neither_loses_nor_doubles_a_line(
+    web: WebProcess, client: OpenAI, engine: FakeEngine, kills: int
+) -> None:
+    """Killed while lines run: the next one goes on, and result and usage of every line are there once."""
+    engine.behaviour.steps_per_second = 60
+    lines = [line(n, f"words {5 + n % 20}") for n in range(120)]
+    batch = batch_of(client, lines)
+    for kill in range(1, kills + 1):
+        reached = min(100, 100 * kill // (kills + 1))
+
+        def far_enough(reached: int = reached) -> bool:
+            counts = client.batches.retrieve(batch.id).request_counts
+            return counts is not None and counts.completed >= reached
+
+        eventually(far_enough, 60, what=f"{reached} results")
+        web.kill()
+        web.start()
+    engine.behaviour.steps_per_second = 1000
+    ended = over(client, batch, 90)
+    assert ended.status == "completed", ended
+    answers = results(client, ended.output_file_id)
+    assert set(answers) == {entry["custom_id"] for entry in lines}
+    ids = {answer["response"]["request_id"] for answer in answers.values()}
+    rows = web.query("SELECT request_id, completion_tokens FROM usage_usageevent WHERE batch")
+    told = {row["request_id"]: row["completion_tokens"] for row in rows}
+    for answer in answers.values():
+        usage = answer["response"]["body"]["usage"]
+        assert told[answer["response"]["request_id"]] == usage["completion_tokens"]
+    since = [row for row in rows if row["request_id"] in ids]
+    assert len(since) == len(lines)
+    # The attempts that were killed are in no ledger, also when the engine's journal is read.
+    eventually(lambda: not engine.running, what="the end of what nobody waits for")
+    model = "SELECT count(*) AS n FROM usage_usageevent WHERE batch AND outcome = 'aborted'"
+    assert web.query(model)[0]["n"] == 0
