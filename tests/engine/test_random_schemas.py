@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers
 
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.structured import Grammars
@@ -55,9 +58,26 @@ SCHEMAS = st.recursive(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def grammars() -> Any:
-    tokenizer = Tokenizer.load(DEMO)
+def save_pieces(folder: Path) -> Path:
+    """A tokeniser as SentencePiece makes them: it puts a space before every text that it reads."""
+    characters = [chr(code) for code in range(33, 127)]
+    words = ["▁", "ß", "ö", "▁a", "name", "▁name", '":', '▁"', "null", "▁le", "ri", "▁x", "00", '"}', '",']
+    names = ["<unk>", "<s>", "</s>", *dict.fromkeys([*characters, *words]), *(f"<0x{byte:02X}>" for byte in range(256))]
+    model = models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=[], byte_fallback=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"eos_token_id": 2}')
+    return folder
+
+
+@pytest.fixture(scope="module", params=["bytes", "pieces"])
+def grammars(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grammars]:
+    folder = DEMO if request.param == "bytes" else save_pieces(tmp_path_factory.mktemp("pieces"))
+    tokenizer = Tokenizer.load(folder)
     made = Grammars(tokenizer, tokenizer.vocab_size + 37)  # logits wider than the vocabulary, as many models have them
     yield made
     made.close()
@@ -69,7 +89,7 @@ def allowed(mask: Any) -> list[int]:
 
 def write(grammars: Grammars, schema: object, rnd: random.Random) -> str | None:
     """An answer of tokens drawn from the masks; None if it did not end within 400 of them."""
-    tokenizer = Tokenizer.load(DEMO)
+    tokenizer = grammars._tokenizer
     grammar = grammars.compile(Constraint(Kind.JSON_SCHEMA, json.dumps(schema)))
     masks, reference, text = grammar.start(), grammar.matcher.deep_copy(), b""
     for _ in range(400):
@@ -97,3 +117,15 @@ def test_answers_are_of_their_schema(grammars: Grammars, schema: dict[str, Any],
     text = write(grammars, schema, random.Random(seed))
     if text is not None:
         jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_text_that_is_forced_is_written_whatever_the_tokeniser_does_to_texts(grammars: Grammars) -> None:
+    choice = "other 0 näme\n"
+    grammar = grammars.compile(Constraint(Kind.CHOICE, json.dumps([choice])))
+    masks, text = grammar.start(), b""
+    while text != choice.encode():
+        (token,) = allowed(masks.mask)[:1]
+        text += grammars._tokenizer.token_bytes(token)
+        masks.take(token)
+        masks.begin_mask()
+        assert choice.encode().startswith(text)

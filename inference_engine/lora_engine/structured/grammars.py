@@ -150,5 +150,24 @@ class _ForLibrary:
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
         self.special_token_ids = [token_id for token_id in range(vocab_size) if tokenizer.is_special(token_id)]
 
-    def __call__(self, text: str | bytes) -> list[int]:
-        return self._tokenizer.encode(text.decode() if isinstance(text, bytes) else text, add_special_tokens=False)
+        self._id_of = {piece: token_id for token_id, piece in reversed([*enumerate(self.tokens)]) if piece}
+        for token_id in self.special_token_ids:
+            self._id_of.pop(self.tokens[token_id], None)
+        self._longest = max(map(len, self._id_of), default=0)
+
+    def __call__(self, text: bytes) -> list[int]:
+        """The tokens of text that a grammar leaves no choice about: those that the model would write."""
+        ids = self._tokenizer.encode(text.decode(), add_special_tokens=False)
+        # Some tokenisers put a space before a text, or drop one.
+        return ids if b"".join(map(self._tokenizer.token_bytes, ids)) == text else self._longest_first(text)
+
+    def _longest_first(self, text: bytes) -> list[int]:
+        ids, at = [], 0
+        while at < len(text):
+            ends = range(min(len(text), at + self._longest), at, -1)
+            end = next((end for end in ends if text[at:end] in self._id_of), None)
+            if end is None:
+                break
+            ids.append(self._id_of[text[at:end]])
+            at = end
+        return ids
