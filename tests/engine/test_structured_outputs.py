@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,7 +19,7 @@ from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, RequestError, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
-from lora_engine.structured import TokenMasks
+from lora_engine.structured import Grammars, TokenMasks
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
@@ -225,3 +226,29 @@ def test_a_grammar_that_becomes_too_complex_ends_its_request_only(
     error = ended["hard"].error
     assert error is not None and error.code == "constraint_too_complex" and error.fix
     assert "<" not in error.message and ended["free"].error is None
+
+
+def test_a_host_without_the_library_serves_everything_else(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    grammars = Grammars(engine.tokenizer, engine.model_config.vocab_size)
+    grammars.prepare()
+    with pytest.raises(RequestError) as refused:
+        grammars.compile(Constraint(Kind.JSON_OBJECT))
+    assert refused.value.code == "structured_outputs_unavailable" and refused.value.fix
+    ask(engine, "free", "Tell me a joke.")
+    assert answers(engine)["free", 0][1] == "stop"
+
+
+def test_a_model_without_an_end_cannot_be_constrained(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.tokenizer, "eos_token_ids", frozenset())
+    with pytest.raises(RequestError, match="no token that ends an answer"):
+        Grammars(engine.tokenizer, engine.model_config.vocab_size).compile(Constraint(Kind.JSON_OBJECT))
+
+
+def test_a_grammar_whose_masks_take_long_has_other_threads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lora_engine.structured.token_masks.SLOW_S", -1.0)
+    grammar = engine.grammars.compile(Constraint(Kind.REGEX, "[a-z]{3}"))
+    usual, masks = grammar.threads, grammar.start()
+    masks.begin_mask()
+    assert masks.mask.any()
+    assert grammar.threads is not usual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -137,3 +138,9 @@ def test_what_cannot_be_enforced_is_refused_with_its_path(body: dict[str, Any], 
 def test_without_strict_keywords_that_cannot_be_enforced_are_left_out() -> None:
     request = chat(**named({"properties": {"a": {"type": "array", "uniqueItems": True}}}))
     asyncio.run(check(request))
+
+
+def test_a_server_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    error = refusal({"guided_regex": "unheard of"})
+    assert (error.status, error.code) == (503, "structured_outputs_unavailable")
