@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -21,8 +20,10 @@ from .device_time import DeviceTime
 from .memory import PagePool, PoolStats
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
+from .prompt_reads import is_finite
 from .request import (
     MAX_TOP_LOGPROBS,
+    Embedding,
     GenerationRequest,
     PromptLogprobs,
     RequestError,
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 # longer go on in a later step, so that a mask which is slow delays its own answer only.
 _MASK_PATIENCE_S = 0.002
 _HELD_POLL_S = 0.005
+_MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
 
 
@@ -315,12 +317,12 @@ class Engine:
             sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
         )
 
-    def _prompt_deltas(self, reads: Iterable[tuple[Sequence, PromptLogprobs]]) -> Iterable[TokenDelta]:
-        for sequence, logprobs in reads:
-            if not all(map(math.isfinite, logprobs.logprobs)):
+    def _prompt_deltas(self, reads: Iterable[tuple[Sequence, PromptLogprobs | Embedding]]) -> Iterable[TokenDelta]:
+        for sequence, read in reads:
+            if not is_finite(read):
                 self._overflowed(sequence)
             if sequence.state is not State.FINISHED:
-                yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", logprobs)
+                yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", read)
 
     def _is_complete(self, sequence: Sequence, token: int) -> bool:
         """Whether, with this token, nothing more can come in an answer that is constrained."""
@@ -353,7 +355,8 @@ class Engine:
 
     def _check(self, request: GenerationRequest) -> int:
         """Refuse what cannot be served; the most tokens each choice may generate."""
-        params, prompt = request.sampling, len(request.prompt_token_ids)
+        params, prompts = request.sampling, [request.prompt_token_ids, *request.more_prompts]
+        prompt = max(map(len, prompts))
         if request.request_id in self.core.requests:
             raise RequestError(
                 "duplicate_request",
@@ -362,8 +365,10 @@ class Engine:
                 param="request_id",
             )
         params.validate(self.model_config.vocab_size)
-        self._check_prompt(request.prompt_token_ids)
+        for token_ids in prompts:
+            self._check_prompt(token_ids)
         self._check_prompt_logprobs(request)
+        self._check_pooling(request)
         room = self.max_context - prompt
         wanted = 0 if request.prompt_only else params.max_tokens or 1
         if wanted > room:
@@ -374,7 +379,7 @@ class Engine:
                 f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
                 param="messages" if room < min(1, wanted) else "max_tokens",
             )
-        if len(self.core.queue) + params.n > self.config.max_waiting:
+        if len(self.core.queue) + params.n + len(request.more_prompts) > self.config.max_waiting:
             raise RequestError(
                 "overloaded",
                 f"{len(self.core.queue)} requests are already waiting on this host.",
@@ -422,12 +427,32 @@ class Engine:
                 param="prompt",
             )
 
+    def _check_pooling(self, request: GenerationRequest) -> None:
+        if request.pooling is None:
+            return
+        dimensions, most = request.pooling.dimensions, self.model_config.hidden_size
+        if dimensions > most:
+            raise RequestError(
+                "invalid_value",
+                f"dimensions is {dimensions}, but this model's vectors have {most}.",
+                f"Send dimensions from 1 to {most}, or leave them out.",
+                param="dimensions",
+            )
+        numbers = (1 + len(request.more_prompts)) * (dimensions or most)
+        if numbers > _MOST_NUMBERS:
+            raise RequestError(
+                "invalid_value",
+                f"The vectors would have {numbers} numbers together; {_MOST_NUMBERS} is the most for one request.",
+                "Send fewer inputs in one request, or ask for fewer dimensions.",
+                param="input",
+            )
+
     def _usage(self, request: GenerationRequest) -> RequestUsage:
         return RequestUsage(
             request.request_id,
             request.tenant,
             request.adapter_digest,
-            prompt_tokens=len(request.prompt_token_ids),
+            prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
             submitted_unix=time.time(),
         )
 

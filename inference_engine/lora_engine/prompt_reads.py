@@ -6,6 +6,7 @@ made and used up in slices, and only the log-probabilities that were asked for l
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from .device_copies import to_device
 from .model.transformer import Transformer
-from .request import PromptLogprobs
+from .request import Embedding, PromptLogprobs
 from .scheduling.sequence import Chunk, Sequence
 
 _LOGITS_AT_ONCE = 1 << 24  # elements: 64 MiB in float32
@@ -28,6 +29,10 @@ class _Part:
     stop: int
     at: int
 
+    @property
+    def ends(self) -> bool:
+        return self.stop == self.sequence.read_until
+
 
 class PromptReads:
     """Of one step. ``rows`` says which of its token rows are read; ``take`` gets their hidden states on the device,
@@ -35,32 +40,70 @@ class PromptReads:
 
     def __init__(self, chunks: list[Chunk], starts: list[int], device: torch.device) -> None:
         """``starts`` are the first token rows of ``chunks``."""
-        self._parts: list[_Part] = []
-        rows: list[int] = []
+        self._scored: list[_Part] = []
+        self._pooled: list[_Part] = []
+        scored_rows: list[int] = []
+        pooled_rows: list[int] = []
         for chunk, row in zip(chunks, starts, strict=True):
             sequence, computed = chunk.sequence, chunk.sequence.num_computed
             start = max(computed, sequence.read_from)
             stop = min(computed + chunk.tokens, sequence.read_until)
             if start < stop:
-                self._parts.append(_Part(sequence, start, stop, len(rows)))
+                pools = sequence.request.pooling is not None
+                parts, rows = (self._pooled, pooled_rows) if pools else (self._scored, scored_rows)
+                parts.append(_Part(sequence, start, stop, len(rows)))
                 rows += range(row + start - computed, row + stop - computed)
-        self._device = device
-        self.rows = self._tensor(rows)
+        self._device, self._num_scored = device, len(scored_rows)
+        self.rows = self._tensor(scored_rows + pooled_rows)
         self._scores: _Scores | None = None
+        self._vectors: torch.Tensor | None = None
 
     def take(self, hidden: torch.Tensor, model: Transformer) -> None:
         """``hidden [len(rows), hidden]``, after the last norm. Does not wait for the device."""
-        targets = self._tensor([target for part in self._parts for target in _targets(part)])
-        most = max((part.sequence.request.prompt_logprobs or 0 for part in self._parts), default=0)
-        self._scores = _score(model, hidden, targets, most).to_host()
+        if self._scored:
+            targets = self._tensor([target for part in self._scored for target in _targets(part)])
+            most = max(part.sequence.request.prompt_logprobs or 0 for part in self._scored)
+            self._scores = _score(model, hidden[: self._num_scored], targets, most).to_host()
+        if self._pooled:
+            lengths = self._tensor([part.stop - part.start for part in self._pooled])
+            self._vectors = self._pool(hidden[self._num_scored :], lengths)
 
-    def collect(self) -> list[tuple[Sequence, PromptLogprobs]]:
-        """For each sequence, the log-probabilities of the next tokens of its prompt. The step must be done."""
-        scores = self._scores
-        return [(part.sequence, scores.of(part)) for part in self._parts] if scores is not None else []
+    def _pool(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """The sums of prompts that end in this step; those of the others are kept until they do."""
+        sums = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0)
+        for row, part in enumerate(self._pooled):
+            if isinstance(before := part.sequence.pooled, torch.Tensor):
+                sums[row] += before
+            part.sequence.pooled = None if part.ends else sums[row].clone()
+        return _to_host(sums)
+
+    def collect(self) -> list[tuple[Sequence, PromptLogprobs | Embedding]]:
+        """For each sequence, the log-probabilities of the next tokens of its prompt, or its prompt's vector if the
+        prompt ended. The step must be done."""
+        found: list[tuple[Sequence, PromptLogprobs | Embedding]] = []
+        if self._scores is not None:
+            found += [(part.sequence, self._scores.of(part)) for part in self._scored]
+        if self._vectors is not None:
+            ended = [(row, part) for row, part in enumerate(self._pooled) if part.ends]
+            found += [(part.sequence, _embedding(self._vectors[row], part.sequence)) for row, part in ended]
+        return found
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return to_device(torch.from_numpy(np.array(values, dtype=np.int64)), self._device)
+
+
+def is_finite(read: PromptLogprobs | Embedding) -> bool:
+    if isinstance(read, Embedding):
+        return bool(np.isfinite(np.frombuffer(read.values, dtype="<f4")).all())
+    return all(map(math.isfinite, read.logprobs))
+
+
+def _embedding(total: torch.Tensor, sequence: Sequence) -> Embedding:
+    """Of length 1, so that neither the number of tokens nor that of dimensions matters to it."""
+    pooling = sequence.request.pooling
+    assert pooling is not None
+    vector = total[: pooling.dimensions or None].double().numpy()
+    return Embedding((vector / max(float(np.linalg.norm(vector)), 1e-30)).astype("<f4").tobytes())
 
 
 def _targets(part: _Part) -> list[int]:

@@ -7,6 +7,7 @@ benchmarks and tests build them directly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -138,6 +139,22 @@ class Slo:
     background: bool = False
 
 
+class PoolingKind(Enum):
+    LAST = "last"  # the last token's hidden state
+    MEAN = "mean"  # the mean over all tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """How a prompt becomes one vector of length 1: by its hidden states after the last norm.
+
+    Of fewer ``dimensions`` than the model has, the first ones are taken; 0 is all.
+    """
+
+    kind: PoolingKind
+    dimensions: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt to continue, ``sampling.n`` times.
@@ -149,6 +166,7 @@ class GenerationRequest:
 
     With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
+    ``pooling`` asks for a vector of the prompt, and of each of ``more_prompts`` as a choice of its own.
     """
 
     request_id: str
@@ -161,6 +179,8 @@ class GenerationRequest:
     prompt_only: bool = False
     prompt_logprobs: int | None = None
     most_prompt_logprobs: int = 0
+    pooling: Pooling | None = None
+    more_prompts: tuple[list[int], ...] = ()
     grammar: Grammar | None = None
     shown_special_ids: frozenset[int] = frozenset()
 
@@ -189,6 +209,13 @@ class PromptLogprobs:
     top_logprobs: list[list[float]]
 
 
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A prompt's vector: little-endian float32."""
+
+    values: bytes
+
+
 @dataclass(slots=True)
 class TokenDelta:
     """New output of one choice of one request. ``finish_reason`` is "" while it runs."""
@@ -199,7 +226,7 @@ class TokenDelta:
     token_ids: list[int]
     logprobs: list[TokenLogprob]
     finish_reason: str = ""
-    prompt_logprobs: PromptLogprobs | None = None
+    of_prompt: PromptLogprobs | Embedding | None = None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from .memory import PagePool
 from .model.batch import LoraSpan, PrefillSpan, StepBatch
 from .model.transformer import Transformer
 from .prompt_reads import PromptReads
-from .request import PromptLogprobs, TokenLogprob
+from .request import Embedding, PromptLogprobs, TokenLogprob
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk, Sequence
 
@@ -82,7 +82,7 @@ class InFlight:
         sampled = zip(self._sequences, tokens, logprobs, strict=True)
         return [entry for entry in sampled if entry[0] not in self._held] if self._held else list(sampled)
 
-    def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs]]:
+    def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs | Embedding]]:
         """What was read of prompts; after ``collect``."""
         return [] if self._reads is None else self._reads.collect()
 

@@ -32,7 +32,15 @@ from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
-from lora_engine.request import GenerationRequest, PromptLogprobs, RequestError, SamplingParams
+from lora_engine.request import (
+    Embedding,
+    GenerationRequest,
+    Pooling,
+    PoolingKind,
+    PromptLogprobs,
+    RequestError,
+    SamplingParams,
+)
 from lora_engine.sampling import sample
 from lora_kernels.kernel_variants import KernelVariant
 
@@ -316,9 +324,9 @@ def score_all(engine: Engine, requests: list[GenerationRequest]) -> tuple[dict[s
         output = engine.step()
         engine.core.check()
         for delta in output.deltas:
-            if delta.prompt_logprobs is not None:
+            if delta.of_prompt is not None:
                 for field in dataclasses.fields(PromptLogprobs):
-                    getattr(found[delta.request_id], field.name).extend(getattr(delta.prompt_logprobs, field.name))
+                    getattr(found[delta.request_id], field.name).extend(getattr(delta.of_prompt, field.name))
         for end in output.finished:
             assert end.error is None
             usages[end.request_id] = end.usage
@@ -467,6 +475,153 @@ def test_gpu_log_probabilities_of_prompts(families: Callable[[str], Family], gra
     found, _ = score_all(engine, requests)
     for request in requests[::2]:
         check_scores(family, request, adapters[request.request_id], found[request.request_id])
+
+
+def embed_all(
+    engine: Engine, requests: list[GenerationRequest]
+) -> tuple[dict[str, list[torch.Tensor]], dict[str, Any]]:
+    """The vectors of each request's prompts, and its usage. Checks the pool after every step."""
+    for request in requests:
+        engine.add_request(request)
+    found: dict[str, dict[int, torch.Tensor]] = {request.request_id: {} for request in requests}
+    usages = {}
+    while engine.has_work():
+        output = engine.step()
+        engine.core.check()
+        for delta in output.deltas:
+            if isinstance(delta.of_prompt, Embedding):
+                assert delta.choice not in found[delta.request_id]
+                found[delta.request_id][delta.choice] = torch.frombuffer(
+                    bytearray(delta.of_prompt.values), dtype=torch.float32
+                )
+        for end in output.finished:
+            assert end.error is None
+            usages[end.request_id] = end.usage
+    return {name: [by_choice[i] for i in range(len(by_choice))] for name, by_choice in found.items()}, usages
+
+
+def wanted_vector(family: Family, prompt: list[int], adapter: str, pooling: Pooling) -> torch.Tensor:
+    def forward(model: Any) -> torch.Tensor:
+        with torch.inference_mode():
+            out = model(input_ids=torch.tensor([prompt], device=model.device), output_hidden_states=True)
+        return out.hidden_states[-1][0].float().cpu()  # after the last norm
+
+    states: torch.Tensor = family.run(forward, adapter)
+    vector = states[-1] if pooling.kind is PoolingKind.LAST else states.mean(dim=0)
+    return torch.nn.functional.normalize(vector[: pooling.dimensions or None], dim=0)
+
+
+def embedding_workload(family: Family, seed: int) -> tuple[list[GenerationRequest], dict[str, str]]:
+    """Of several prompts each, by both kinds of pooling, among requests that generate and that score."""
+    requests, adapters = workload(family, 18, seed)
+    kinds = [Pooling(PoolingKind.LAST), Pooling(PoolingKind.MEAN), Pooling(PoolingKind.MEAN, 10), None]
+    made = []
+    for index, request in enumerate(requests):
+        pooling = kinds[index % len(kinds)]
+        more = tuple(other.prompt_token_ids for other in requests[:index:4])
+        extra: dict[str, Any] = (
+            {"prompt_logprobs": 1}
+            if pooling is None
+            else {"pooling": pooling, "more_prompts": more, "prompt_only": True}
+        )
+        made.append(dataclasses.replace(request, **extra))
+    return made, adapters
+
+
+def check_vectors(
+    family: Family, requests: list[GenerationRequest], adapters: dict[str, str], found: dict[str, list[torch.Tensor]]
+) -> None:
+    for request in requests:
+        prompts = [request.prompt_token_ids, *request.more_prompts]
+        if (pooling := request.pooling) is None:
+            continue
+        assert len(found[request.request_id]) == len(prompts)
+        for prompt, vector in zip(prompts, found[request.request_id], strict=True):
+            want = wanted_vector(family, prompt, adapters[request.request_id], pooling)
+            torch.testing.assert_close(vector, want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "step_tokens"), [("llama2-mha", 1), ("llama2-mha", 37), ("gemma2-soft-caps", 64), ("qwen3-qk-norm", 2048)]
+)
+def test_embeddings(families: Callable[[str], Family], name: str, step_tokens: int) -> None:
+    """By adapters and the base, in mixed batches and chunks of any size, with shared prefixes where they help."""
+    family = families(name)
+    requests, adapters = embedding_workload(family, seed=step_tokens)
+    found, usages = embed_all(build_engine(family, step_tokens=step_tokens), requests)
+    check_vectors(family, requests, adapters, found)
+    for request in requests:
+        if request.pooling is not None:
+            assert usages[request.request_id].completion_tokens == 0
+            prompts = [request.prompt_token_ids, *request.more_prompts]
+            assert usages[request.request_id].prompt_tokens == sum(map(len, prompts))
+
+
+def test_embeddings_survive_preemption(families: Callable[[str], Family]) -> None:
+    family = families("llama3-scaled-rope-tied")
+    requests, adapters = embedding_workload(family, seed=8)
+    engine = build_engine(family, step_tokens=40)
+    step, preempted = engine.step, 0
+
+    def step_and_preempt() -> Any:
+        nonlocal preempted
+        output = step()
+        halfway = [
+            s for s in engine.core.scheduler.running if 0 < s.num_computed < s.read_until and s.pooled is not None
+        ]
+        if halfway and preempted < 10:
+            engine.core.scheduler._preempt(halfway[0])
+            preempted += 1
+        return output
+
+    engine.step = step_and_preempt  # type: ignore[method-assign]
+    found, _ = embed_all(engine, requests)
+    assert preempted > 2
+    check_vectors(family, requests, adapters, found)
+
+
+def test_a_cached_prefix_serves_the_last_token_only(families: Callable[[str], Family]) -> None:
+    family = families("llama2-mha")
+    engine = build_engine(family)
+    prompt = [random.Random(2).randrange(VOCAB) for _ in range(50)]
+    embed_all(engine, [GenerationRequest("plain", prompt, SamplingParams(max_tokens=2))])
+    for kind, cached in ((PoolingKind.LAST, 48), (PoolingKind.MEAN, 0)):
+        request = GenerationRequest(kind.value, prompt, prompt_only=True, pooling=Pooling(kind))
+        found, usages = embed_all(engine, [request])
+        check_vectors(family, [request], {kind.value: ""}, found)
+        assert usages[kind.value].cached_prompt_tokens == cached
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "inputs", "param"), [(65, 1, "dimensions"), (0, (1 << 17) + 1, "input"), (0, 10_001, "")]
+)
+def test_embeddings_are_bounded(families: Callable[[str], Family], dimensions: int, inputs: int, param: str) -> None:
+    engine = build_engine(families("llama2-mha"))
+    pooling = Pooling(PoolingKind.MEAN, dimensions)
+    request = GenerationRequest("a", [1], prompt_only=True, pooling=pooling, more_prompts=([1],) * (inputs - 1))
+    with pytest.raises(RequestError) as caught:
+        engine.add_request(request)
+    assert caught.value.param == param
+    assert not engine.has_work()
+
+
+def test_embeddings_by_the_triton_backend(families: Callable[[str], Family]) -> None:
+    family = families("qwen3-qk-norm")
+    requests, adapters = embedding_workload(family, seed=4)
+    requests = [dataclasses.replace(request, more_prompts=()) for request in requests[:3]]
+    engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32", cuda_graphs=False)
+    found, _ = embed_all(engine, requests)
+    check_vectors(family, requests, adapters, found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False])
+def test_gpu_embeddings(families: Callable[[str], Family], graphs: bool) -> None:
+    family = families("qwen3-qk-norm")
+    requests, adapters = embedding_workload(family, seed=6)
+    engine = build_engine(family, device="cuda", dtype="float32", step_tokens=64, max_running=24, cuda_graphs=graphs)
+    found, _ = embed_all(engine, requests)
+    check_vectors(family, requests, adapters, found)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -99,10 +99,10 @@ class SchedulingCore:
     ) -> RequestState:
         """A request with its sequences, which may generate ``max_tokens`` each; ``add`` queues it."""
         state = RequestState(request, Timeline(submitted), usage)
-        for choice in range(request.sampling.n):
+        prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
+        for choice, prompt in enumerate(prompts):
             self.arrivals += 1
-            tokens = list(request.prompt_token_ids)
-            state.sequences.append(Sequence(state, choice, self.arrivals, tokens, max_tokens, detokenizer()))
+            state.sequences.append(Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer()))
         return state
 
     def add(self, state: RequestState) -> None:

@@ -10,7 +10,7 @@ from enum import Enum
 
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.memory import PrefixKey
-from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
 from lora_engine.sampling import SamplingRow
 from lora_engine.structured import TokenMasks
 from lora_engine.text import IncrementalDetokenizer
@@ -112,15 +112,19 @@ class Sequence:
     held_by: Outcome | None = None  # why it did not run when it was last tried
     read_from: int = 0  # the first prompt token whose hidden state is still to be read, if one is
     read_until: int = 0  # after the last one; 0 = the request asks nothing of its prompt
+    pooled: object = None  # the sum of the hidden states read so far, on the device
     output_counts: Counter[int] = field(default_factory=Counter)
     masks: TokenMasks | None = field(init=False)  # if the answer is held to a grammar
     num_prompt: int = field(init=False)
     longest: int = field(init=False)  # tokens it may come to, prompt and output
 
     def __post_init__(self) -> None:
-        self.num_prompt = len(self.parent.request.prompt_token_ids)
+        self.num_prompt = len(self.token_ids)
         self.longest = self.num_prompt + self.max_tokens
-        if self.request.prompt_logprobs is not None and self.choice == 0:
+        if (pooling := self.request.pooling) is not None:
+            self.read_from = self.num_prompt - 1 if pooling.kind is PoolingKind.LAST else 0
+            self.read_until = self.num_prompt
+        elif self.request.prompt_logprobs is not None and self.choice == 0:
             self.read_until = self.num_prompt
         grammar = self.parent.request.grammar
         self.masks = None if grammar is None else grammar.start()

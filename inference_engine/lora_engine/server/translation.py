@@ -9,6 +9,8 @@ from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.request import (
     GenerationRequest,
+    Pooling,
+    PoolingKind,
     PromptLogprobs,
     RequestError,
     RequestUsage,
@@ -28,6 +30,7 @@ from .chat import ChatFormat, Prompt, chat_size
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1000
+_POOLING = {pb.Pooling.LAST: PoolingKind.LAST, pb.Pooling.MEAN: PoolingKind.MEAN}
 _PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
 _SHARE_FIELDS = tuple(field.name for field in fields(TenantShare))
 _USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage))
@@ -37,7 +40,8 @@ def prompt_size(submit: pb.Submit) -> int:
     """Characters or tokens of the prompt: how long preparing it may take."""
     if submit.HasField("chat"):
         return chat_size(submit.chat)
-    return len(submit.text) + len(submit.token_ids.ids)
+    more = sum(len(prompt.text) + len(prompt.token_ids.ids) for prompt in submit.more_prompts)
+    return len(submit.text) + len(submit.token_ids.ids) + more
 
 
 def generation_request(
@@ -58,12 +62,27 @@ def generation_request(
         prompt_only=submit.prompt_only,
         prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         most_prompt_logprobs=submit.most_prompt_logprobs,
+        pooling=_pooling(submit),
+        more_prompts=tuple(_more_prompt(submit, more, tokenizer) for more in submit.more_prompts),
     )
     return request, prompt.output
 
 
 def prompt_description(request: GenerationRequest, tokenizer: Tokenizer) -> pb.PromptDescription:
     return pb.PromptDescription(token_ids=request.prompt_token_ids, text=tokenizer.decode(request.prompt_token_ids))
+
+
+def _pooling(submit: pb.Submit) -> Pooling | None:
+    if not submit.HasField("pooling"):
+        return None
+    return Pooling(_POOLING[submit.pooling.kind], submit.pooling.dimensions)
+
+
+def _more_prompt(submit: pb.Submit, prompt: pb.Prompt, tokenizer: Tokenizer) -> list[int]:
+    if prompt.WhichOneof("prompt") != "text":
+        return list(prompt.token_ids.ids)
+    special = submit.add_special_tokens if submit.HasField("add_special_tokens") else True
+    return tokenizer.encode(prompt.text, add_special_tokens=special)
 
 
 def tokenize(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> pb.TokenizeReply:
@@ -184,8 +203,10 @@ def delta_message(delta: TokenDelta, echo_token_ids: bool, tokenizer: Tokenizer)
         logprobs=[_logprob(entry, tokenizer) for entry in delta.logprobs],
         finish_reason=delta.finish_reason,
     )
-    if delta.prompt_logprobs is not None:
-        message.prompt_logprobs.CopyFrom(_prompt_logprobs(delta.prompt_logprobs, tokenizer))
+    if isinstance(delta.of_prompt, PromptLogprobs):
+        message.prompt_logprobs.CopyFrom(_prompt_logprobs(delta.of_prompt, tokenizer))
+    elif delta.of_prompt is not None:
+        message.embedding = delta.of_prompt.values
     return message
 
 
