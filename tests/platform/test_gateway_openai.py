@@ -406,7 +406,7 @@ def test_a_body_over_the_limit(web: WebProcess) -> None:
 
 def test_unknown_addresses_and_methods(web: WebProcess) -> None:
     headers = web.tenants["acme"].bearer
-    missing = httpx.get(f"{web.url}/v1/embeddings", headers=headers, trust_env=False, timeout=30)
+    missing = httpx.get(f"{web.url}/v1/images", headers=headers, trust_env=False, timeout=30)
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_url")
     wrong = httpx.get(f"{web.url}/v1/chat/completions", headers=headers, trust_env=False, timeout=30)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")

@@ -1501,6 +1501,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/embeddings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description A vector of each input. */
+        post: operations["create_embeddings"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/files": {
         parameters: {
             query?: never;
@@ -1736,9 +1753,10 @@ export interface components {
         /**
          * @description * `chat.completions` - Chat
          *     * `completions` - Completions
+         *     * `embeddings` - Embeddings
          * @enum {string}
          */
-        ApiEndpoint: "chat.completions" | "completions";
+        ApiEndpoint: "chat.completions" | "completions" | "embeddings";
         ApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -2305,6 +2323,59 @@ export interface components {
         DetokenizeResponse: {
             /** @description With special tokens. */
             prompt: string;
+        };
+        EmbeddingObject: {
+            /** @description Of length 1. With `base64`, little-endian float32. */
+            embedding: number[] | string;
+            index: number;
+            /** @enum {string} */
+            object: "embedding";
+        };
+        EmbeddingsRequest: {
+            add_special_tokens?: boolean | null;
+            /** @description So many of the first ones, brought to length 1 again. */
+            dimensions?: number | null;
+            /**
+             * @description `float` by default.
+             * @enum {string|null}
+             */
+            encoding_format?: "float" | "base64" | null;
+            input: string | string[] | number[] | number[][];
+            /** @description Accepted, without effect. */
+            metadata?: unknown;
+            model: string;
+            /**
+             * @description The last token's hidden state, by default, or the mean over all tokens.
+             * @enum {string|null}
+             */
+            pooling?: "last" | "mean" | null;
+            /** @description Accepted, without effect. */
+            prediction?: unknown;
+            /** @description Accepted, without effect. */
+            prompt_cache_key?: unknown;
+            /** @description Accepted, without effect. */
+            prompt_cache_retention?: unknown;
+            /** @description Accepted, without effect. */
+            safety_identifier?: unknown;
+            /** @description Accepted, without effect. */
+            service_tier?: unknown;
+            /** @description Accepted, without effect. */
+            store?: unknown;
+            /** @description Accepted, without effect. */
+            user?: unknown;
+            /** @description Accepted, without effect. */
+            verbosity?: unknown;
+        };
+        EmbeddingsResponse: {
+            data: components["schemas"]["EmbeddingObject"][];
+            model: string;
+            /** @enum {string} */
+            object: "list";
+            usage: components["schemas"]["EmbeddingsUsage"];
+        };
+        EmbeddingsUsage: {
+            prompt_tokens: number;
+            total_tokens: number;
         };
         Error: {
             code: string;
@@ -8779,6 +8850,125 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["CompletionResponse"];
                     "text/event-stream": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+        };
+    };
+    create_embeddings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EmbeddingsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EmbeddingsResponse"];
                 };
             };
             400: {

@@ -41,6 +41,7 @@ class Chunk:
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
     prompt: pb.PromptDescription | None = None
     prompt_logprobs: list[pb.PromptLogprobs] = field(default_factory=list)
+    embedding: bytes = b""
     reasoning: str = ""
     tool_calls: list[pb.ToolCallDelta] = field(default_factory=list)
 
@@ -171,3 +172,4 @@ def _add_prompt(chunk: Chunk, delta: pb.Delta) -> None:
         chunk.prompt = delta.prompt
     if delta.HasField("prompt_logprobs"):
         chunk.prompt_logprobs.append(delta.prompt_logprobs)
+    chunk.embedding = delta.embedding or chunk.embedding

@@ -58,6 +58,11 @@ def choices_of(submits: Iterable[pb.Submit]) -> int:
 
 
 def _prompt_tokens(submit: pb.Submit) -> int:
+    more = sum(_estimate(prompt.text) + len(prompt.token_ids.ids) for prompt in submit.more_prompts)
+    return _first_prompt_tokens(submit) + more
+
+
+def _first_prompt_tokens(submit: pb.Submit) -> int:
     kind = submit.WhichOneof("prompt")
     if kind == "token_ids":
         return len(submit.token_ids.ids)

@@ -23,6 +23,7 @@ class Outcome(models.TextChoices):
 class ApiEndpoint(models.TextChoices):
     CHAT = "chat.completions"
     COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
 
 
 class UsageEvent(AppendOnlyModel):

@@ -3,8 +3,8 @@
 The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
 the engine's journal can still charge it to the right key or member, because the id says which.
 
-``req_<16 random bytes><k|u><key or user><c|t><s|w|b>``: key or member, chat or text, streamed, whole or of a
-batch. A second or third attempt of the request, on another host, has ``.2`` or ``.3`` behind that.
+``req_<16 random bytes><k|u><key or user><c|t|e><s|w|b>``: key or member; chat, text or embeddings; streamed, whole or
+of a batch. A second or third attempt of the request, on another host, has ``.2`` or ``.3`` behind that.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from control_plane.access.principal import Principal
 from control_plane.usage.models import ApiEndpoint
 
-_ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t"}
+_ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t", ApiEndpoint.EMBEDDINGS: "e"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
-_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([ct])([swb])(?:\.[2-9])?")
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?")
 
 
 @dataclass(frozen=True)

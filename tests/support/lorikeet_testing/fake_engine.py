@@ -9,6 +9,7 @@ synchronous test.
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 import time
 import uuid
@@ -462,6 +463,11 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         if submit.HasField("prompt_logprobs"):
             for part in script.prompt_logprobs(submit):
                 step.deltas.add(request_id=request.request_id, prompt_logprobs=part)
+
+        if submit.HasField("pooling"):
+            for choice, vector in enumerate(script.vectors(submit)):
+                packed = struct.pack(f"<{len(vector)}f", *vector)
+                step.deltas.add(request_id=request.request_id, choice=choice, embedding=packed)
 
     def _finish(self, request: Running, outcome: str, error: pb.EngineError) -> None:
         step = pb.StepDeltas(step=self.steps_sent, finished=[self._finished(request, outcome, error)])

@@ -64,6 +64,24 @@ def prompt_text(submit: pb.Submit) -> str:
 
 
 def count_prompt_tokens(submit: pb.Submit) -> int:
+    return _count(submit) + sum(map(_count, all_prompts(submit)[1:]))
+
+
+def all_prompts(submit: pb.Submit) -> list[pb.Submit]:
+    """Each as if it were a request's only one."""
+    more = [pb.Submit(text=prompt.text) if prompt.WhichOneof("prompt") == "text" else
+            pb.Submit(token_ids=prompt.token_ids) for prompt in submit.more_prompts]  # fmt: skip
+    return [submit, *more]
+
+
+def vectors(submit: pb.Submit) -> list[list[float]]:
+    """Of each prompt: its number, its tokens, and 1 if they are pooled by their mean; 0.1 in the other dimensions."""
+    mean = float(submit.pooling.kind == pb.Pooling.MEAN)
+    size = submit.pooling.dimensions or 8
+    return [[number, _count(p), mean, *[0.1] * 5][:size] for number, p in enumerate(all_prompts(submit))]
+
+
+def _count(submit: pb.Submit) -> int:
     if submit.WhichOneof("prompt") == "token_ids":
         return len(submit.token_ids.ids)
     return max(1, len(prompt_text(submit).split()))

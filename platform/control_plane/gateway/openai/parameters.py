@@ -59,6 +59,7 @@ MOST_PROBLEMS = 16
 
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 R = TypeVar("R", bound="Parameters")
+M = TypeVar("M", bound=BaseModel)
 
 
 class StreamOptions(BaseModel):
@@ -229,15 +230,7 @@ def read_json(body: bytes | str) -> dict[str, Any]:
 
 def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
     """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
-    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
-    unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
-    problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
-    try:
-        parameters = kind.model_validate({name: value for name, value in asked.items() if name not in unserved})
-    except ValidationError as error:
-        raise together(problems + problems_of(error)) from None
-    if problems:
-        raise together(problems)
+    parameters = checked(kind, body)
     most = config.current().request_max_choices
     if parameters.total_choices > most:
         raise invalid(
@@ -247,6 +240,20 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
             "too_many_choices",
         )
     return parameters
+
+
+def checked(kind: type[M], body: Mapping[str, Any]) -> M:
+    """``body`` without what is harmless. Raises ``ApiError`` that names every parameter at fault."""
+    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
+    unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
+    problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
+    try:
+        made = kind.model_validate({name: value for name, value in asked.items() if name not in unserved})
+    except ValidationError as error:
+        raise together(problems + problems_of(error)) from None
+    if problems:
+        raise together(problems)
+    return made
 
 
 def _unsupported(name: str) -> ApiError:
@@ -282,14 +289,30 @@ def together(problems: Sequence[ApiError]) -> ApiError:
 
 
 def problems_of(error: ValidationError) -> list[ApiError]:
-    """Unknown parameters first. A value that fits no member of a union is told of once, as deep as it can be."""
-    found: dict[str, ApiError] = {}
+    """Unknown parameters first. Of what the members of a union say of one value, that which says most: what is wrong
+    with a value of the right type, then what is wrong deepest inside."""
+    found: dict[str, ErrorDetails] = {}
     items = error.errors(include_url=False, include_context=False, include_input=False)
-    for item in sorted(items, key=lambda item: item["type"] != "extra_forbidden"):
-        param = path(item["loc"])[:LONGEST_PARAM]
-        found.setdefault(param, _problem(item, param))
-    within = {param for param in found for other in found if other.startswith((f"{param}.", f"{param}["))}
-    return [problem for param, problem in found.items() if param not in within]
+    for item in sorted(items, key=lambda item: (item["type"] != "extra_forbidden", _is_of_type(item))):
+        found.setdefault(path(item["loc"])[:LONGEST_PARAM], item)
+    return [
+        _problem(item, param)
+        for param, item in found.items()
+        if not any(_says_more(other, found[other], param, item) for other in found if other != param)
+    ]
+
+
+def _is_of_type(item: ErrorDetails) -> bool:
+    return item["type"].endswith("_type")
+
+
+def _says_more(param: str, item: ErrorDetails, than_param: str, than_item: ErrorDetails) -> bool:
+    """Of two errors of which one is about a part of the other's value."""
+    is_inside = param.startswith((f"{than_param}.", f"{than_param}["))
+    is_around = than_param.startswith((f"{param}.", f"{param}["))
+    if _is_of_type(item) != _is_of_type(than_item):
+        return (is_inside or is_around) and _is_of_type(than_item)
+    return is_inside
 
 
 def _problem(item: ErrorDetails, param: str) -> ApiError:

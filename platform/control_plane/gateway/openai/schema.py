@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from control_plane.gateway.openai.batch_views import MOST_LISTED, NewBatch
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.embeddings import EmbeddingsRequest, EmbeddingsResponse
 from control_plane.gateway.openai.parameters import HARMLESS
 from control_plane.gateway.openai.response_models import (
     BatchList,
@@ -31,6 +32,7 @@ from control_plane.gateway.openai.tokenizing import (
 
 # The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
 COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
+_OPERATIONS = {"v1/embeddings": "create_embeddings"}
 Json = dict[str, Any]
 STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "With `stream`: OpenAI's events."}}}
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -69,10 +71,13 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         **_batches(schemas),
     }
     for name, description, answer, asked in (
+        ("v1/embeddings", "A vector of each input.", EmbeddingsResponse, EmbeddingsRequest),
         ("tokenize", "The tokens of a prompt, as a request would have it.", TokenizeResponse, TokenizeRequest),
         ("detokenize", "The text of tokens.", DetokenizeResponse, DetokenizeRequest),
     ):
-        result["paths"][f"/{name}"] = {"post": _operation(schemas, name, description, answer, asked, streams=False)}
+        result["paths"][f"/{name}"] = {
+            "post": _operation(schemas, _OPERATIONS.get(name, name), description, answer, asked, streams=False)
+        }
     result["components"]["schemas"] = dict(sorted(schemas.items()))
     return result
 
@@ -156,7 +161,7 @@ def _component(schemas: Json, model: type[BaseModel]) -> Json:
     """A reference to the model's schema, which with all that it needs becomes a part of the document."""
     made = model.model_json_schema(ref_template="{model}")
     parts = made.pop("$defs", {}) | {model.__name__: made}
-    if model in (ChatCompletionRequest, CompletionRequest):
+    if model in (ChatCompletionRequest, CompletionRequest, EmbeddingsRequest):
         made["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(HARMLESS)}
     for name, part in parts.items():
         component, shape = _component_name(name), as_openapi(part)

@@ -2,11 +2,12 @@
 
 from django.urls import path, re_path
 
-from control_plane.gateway.openai import batch_views, views
+from control_plane.gateway.openai import batch_views, embeddings, views
 
 urlpatterns = [
     path("chat/completions", views.chat_completions, name="chat-completions"),
     path("completions", views.completions, name="completions"),
+    path("embeddings", embeddings.embeddings, name="embeddings"),
     path("files", batch_views.file_list, name="files"),
     path("files/<str:name>", batch_views.file, name="file"),
     path("files/<str:name>/content", batch_views.file_content, name="file-content"),

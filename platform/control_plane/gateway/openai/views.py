@@ -59,7 +59,9 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
 @public
 async def not_found(request: HttpRequest) -> HttpResponseBase:
     """Anything else below /v1."""
-    fix = "Lorikeet serves /v1/chat/completions, /v1/completions, /v1/models, /v1/files and /v1/batches."
+    fix = (
+        "Lorikeet serves /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /v1/files and /v1/batches."
+    )
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
 
 

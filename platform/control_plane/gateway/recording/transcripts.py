@@ -157,9 +157,13 @@ def prompt_of(submit: pb.Submit) -> list[Mapping[str, str]]:
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
         return [{"role": message.role, "content": content_of(message)} for message in submit.chat.messages]
-    if kind == "text":
-        return [{"role": kind, "content": submit.text}]
-    return [{"role": "token_ids", "content": " ".join(map(str, submit.token_ids.ids))}]
+    return [_prompt(submit), *map(_prompt, submit.more_prompts)]
+
+
+def _prompt(prompt: pb.Submit | pb.Prompt) -> Mapping[str, str]:
+    if prompt.WhichOneof("prompt") == "text":
+        return {"role": "text", "content": prompt.text}
+    return {"role": "token_ids", "content": " ".join(map(str, prompt.token_ids.ids))}
 
 
 def content_of(message: pb.ChatMessage) -> str:

@@ -1,0 +1,178 @@
+"""``/v1/embeddings``: a vector of each input, by the base model or an adapter."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import base64
+import sys
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from pydantic import BaseModel, ConfigDict, Field
+
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
+from control_plane.gateway.admission import Admission
+from control_plane.gateway.constraint_checks import AskedConstraint
+from control_plane.gateway.generation import Generation, begin
+from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.completion_request import TokenPrompt
+from control_plane.gateway.openai.parameters import checked, read_json
+from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
+from control_plane.gateway.recording.refusals import Undispatched
+from control_plane.gateway.runtime import runtime
+from control_plane.http.request_id import set_request_id
+from control_plane.usage import request_ids
+from control_plane.usage.models import ApiEndpoint
+from lora_engine.wire import engine_pb2 as pb
+
+MOST_INPUTS = 2048
+_POOLING = {"last": pb.Pooling.LAST, "mean": pb.Pooling.MEAN}
+# Of the prompt, in the engine's words.
+_INPUT = frozenset({"prompt", "messages", "max_tokens"})
+_VECTORS_AT_ONCE = 32  # are written, then others have their turn
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class EmbeddingsRequest(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.EMBEDDINGS
+    choices: ClassVar[int] = 1
+    asked_constraint: ClassVar[AskedConstraint | None] = None
+
+    model: str = Field(min_length=1, max_length=200)
+    input: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
+        | TokenPrompt
+        | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(default=None, description="`float` by default.")
+    dimensions: int | None = Field(
+        default=None, ge=1, le=1 << 16, description="So many of the first ones, brought to length 1 again."
+    )
+    pooling: Literal["last", "mean"] | None = Field(
+        default=None, description="The last token's hidden state, by default, or the mean over all tokens."
+    )
+    add_special_tokens: bool | None = None
+
+    @property
+    def inputs(self) -> list[str | list[int]]:
+        if isinstance(self.input, str):
+            return [self.input]
+        if isinstance(self.input[0], int):
+            return [self.input]
+        return list(self.input)
+
+    def submits(self) -> list[pb.Submit]:
+        """One for all inputs, without id and identity."""
+        submit = pb.Submit(
+            prompt_only=True,
+            pooling=pb.Pooling(kind=_POOLING[self.pooling or "last"], dimensions=self.dimensions or 0),
+        )
+        first, *more = self.inputs
+        _put(submit, first)
+        for prompt in more:
+            _put(submit.more_prompts.add(), prompt)
+        if self.add_special_tokens is not None:
+            submit.add_special_tokens = self.add_special_tokens
+        return [submit]
+
+
+def _put(prompt: pb.Submit | pb.Prompt, value: str | list[int]) -> None:
+    if isinstance(value, str):
+        prompt.text = value
+    else:
+        prompt.token_ids.ids.extend(value)
+
+
+class EmbeddingObject(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="Of length 1. With `base64`, little-endian float32.")
+
+
+class EmbeddingsUsage(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    object: Literal["list"]
+    data: list[EmbeddingObject]
+    model: str
+    usage: EmbeddingsUsage
+
+
+@endpoint("POST")
+async def embeddings(request: HttpRequest) -> HttpResponseBase:
+    with undispatched(request, EmbeddingsRequest.endpoint) as pending:
+        with pending.reading():
+            asked = checked(EmbeddingsRequest, read_json(request.body))
+        pending.model = asked.model
+        admission = await runtime().admission_cache.admission(caller_of(request), asked.model)
+        return await idempotent(request, admission, partial(_answer, admission, asked, pending))
+
+
+async def _answer(admission: Admission, asked: EmbeddingsRequest, pending: Undispatched) -> HttpResponseBase:
+    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=False)
+    set_request_id(request_id)
+    try:
+        async with await begin(runtime(), admission, asked, streamed=False, request_id=request_id) as generation:
+            pending.dispatched()
+            vectors = await _vectors(generation, len(asked.inputs))
+            body = await _body(generation, vectors, asked.encoding_format or "float")
+            return HttpResponse(body, content_type="application/json", headers=generation.headers)
+    except HostError as failure:
+        error = errors.from_failure(failure)
+        error.param = "input" if error.param in _INPUT else error.param
+        raise error from failure
+
+
+async def _vectors(generation: Generation, count: int) -> list[bytes]:
+    """Raises the ``HostError`` that it ended with."""
+    found = [b""] * count
+    async for chunks in generation:
+        for chunk in chunks:
+            found[chunk.choice] = chunk.embedding or found[chunk.choice]
+    return found
+
+
+async def _body(generation: Generation, vectors: list[bytes], encoding_format: str) -> bytes:
+    """Written in pieces: thousands of vectors take a second, in which others want to be served."""
+    write = _base64 if encoding_format == "base64" else _floats
+    parts = []
+    for index, vector in enumerate(vectors):
+        parts.append(f'{{"object":"embedding","index":{index},"embedding":{write(vector)}}}')
+        if index % _VECTORS_AT_ONCE == _VECTORS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    tokens = sum(record.prompt_tokens for record in generation.usages)
+    rest = {
+        "model": generation.admission.model.display_name,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    return f'{{"object":"list","data":[{",".join(parts)}],{encode(rest)[1:]}'.encode()
+
+
+def _base64(vector: bytes) -> str:
+    return f'"{base64.b64encode(vector).decode()}"'
+
+
+def _floats(vector: bytes) -> str:
+    """Nine digits say which float32 it is."""
+    values = array.array("f", vector)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return f"[{','.join(map('{:.9g}'.format, values))}]"
