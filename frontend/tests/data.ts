@@ -113,6 +113,8 @@ export const version: Version = {
   bytes: 1000,
   num_parameters: 500,
   base_model: "lorikeet-demo",
+  named_base: "",
+  asks_for_base: false,
   created_at: AT,
   created_by: "ada@example.org",
   error: null,

@@ -117,6 +117,7 @@ class Settings(BaseSettings):
     upload_max_files: int = Field(default=16, gt=0)
     upload_expire_s: int = Field(default=86_400, gt=0)
     archive_keep_s: int = Field(default=30 * 86_400, ge=0)
+    base_model_names: str = ""
     max_lora_rank: int = Field(default=256, ge=1, le=256)
     validate_wall_s: int = Field(default=300, gt=0)
     validate_cpu_s: int = Field(default=240, gt=0)

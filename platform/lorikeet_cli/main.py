@@ -37,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     _upload(add("upload", commands.upload_adapter, "Send an adapter and wait until it can be called."))
     promote = add("promote", commands.promote, "Make a version the live one.")
     promote.add_argument("version", help="like support@v7")
+    confirm = add("confirm-base", commands.confirm_base, "Say that the base which a version names is the served one.")
+    confirm.add_argument("version", help="like support@v7")
     _keys(add("keys", commands.keys, "List, create and revoke API keys."))
     _usage(add("usage", commands.usage, "What was used, by adapter; or a statement, or CSV."))
     tail = add("tail", commands.tail, "Show requests as they end.")

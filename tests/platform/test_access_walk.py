@@ -101,6 +101,11 @@ def adapter_files() -> list[SimpleUploadedFile]:
     return [SimpleUploadedFile(name, content) for name, content in peft_files.adapter_files(seed=9).items()]
 
 
+def unconfirmed(world: World) -> Sent:
+    AdapterVersion.objects.update(named_base="another-model")
+    return {}
+
+
 def unused(world: World) -> Sent:
     Alias.objects.all().delete()
     return {}
@@ -130,6 +135,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "POST api/invitations/accept": lambda world: {"token": token(world), "password": "a wholly new pass phrase"},
     f"DELETE {_T}adapters/<str:name>": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-base": unconfirmed,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/archive": unused,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restore": archived,

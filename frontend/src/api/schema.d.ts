@@ -569,6 +569,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Say that the base model which the version names (`named_base`) is the one that is served. */
+        post: operations["confirm_base"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote": {
         parameters: {
             query?: never;
@@ -3745,6 +3762,8 @@ export interface components {
         Version: {
             adapter: string;
             readonly aliases: string[];
+            /** @description Whether that has to be confirmed before it can be live. */
+            asks_for_base: boolean;
             base_model: string;
             bytes: number;
             /** Format: date-time */
@@ -3758,6 +3777,8 @@ export interface components {
              * @description An archived version can be restored until then.
              */
             readonly kept_until: string | null;
+            /** @description The base that the adapter names, if that is another one than was served. */
+            named_base: string;
             num_parameters: number;
             number: number;
             /**
@@ -3791,6 +3812,8 @@ export interface components {
             requests: number;
         };
         VersionSummary: {
+            /** @description Whether that has to be confirmed before it can be live. */
+            asks_for_base: boolean;
             base_model: string;
             bytes: number;
             /** Format: date-time */
@@ -3804,6 +3827,8 @@ export interface components {
              * @description An archived version can be restored until then.
              */
             readonly kept_until: string | null;
+            /** @description The base that the adapter names, if that is another one than was served. */
+            named_base: string;
             num_parameters: number;
             number: number;
             /**
@@ -5880,6 +5905,43 @@ export interface operations {
                 };
             };
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    confirm_base: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -44,7 +44,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
+class _SentTensor:
     """A tensor of the upload under its own name."""
 
     name: str
@@ -107,7 +107,7 @@ def _weights_files(folder: Path) -> tuple[list[str], list[str]]:
 
 def _read(
     folder: Path, sources: list[str], limits: AdapterLimits, opened: ExitStack, notes: list[str]
-) -> list[_Tensor]:
+) -> list[_SentTensor]:
     if sources == [TORCH_WEIGHTS_FILE]:
         notes.append(f"{TORCH_WEIGHTS_FILE} was converted to {WEIGHTS_FILE}, without running it")
         file = opened.enter_context(TorchFile(folder / TORCH_WEIGHTS_FILE, limits))
@@ -118,18 +118,18 @@ def _read(
     return [tensor for source in sources for tensor in _of_safetensors(folder / source, limits)]
 
 
-def _of_torch(file: TorchFile, name: str) -> _Tensor:
+def _of_torch(file: TorchFile, name: str) -> _SentTensor:
     def whole() -> npt.NDArray[Any]:
         return file.tensor(name)
 
     entry = file.entries[name]
-    return _Tensor(name, entry.dtype, entry.shape, lambda: [whole()] if entry.num_elements else [], whole)
+    return _SentTensor(name, entry.dtype, entry.shape, lambda: [whole()] if entry.num_elements else [], whole)
 
 
-def _of_safetensors(path: Path, limits: AdapterLimits) -> Iterable[_Tensor]:
+def _of_safetensors(path: Path, limits: AdapterLimits) -> Iterable[_SentTensor]:
     file = SafetensorsFile.open(path, limits)
     for name, entry in file.entries.items():
-        yield _Tensor(
+        yield _SentTensor(
             name,
             entry.dtype,
             entry.shape,
@@ -166,7 +166,7 @@ def _check_shards(folder: Path, shards: list[str]) -> None:
         )
 
 
-def _renamed(tensors: list[_Tensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
+def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
     """The tensors under PEFT's names, without those that have no effect on text."""
     read = [(tensor, read_name(tensor.name)) for tensor in tensors]
     names = [name for _tensor, name in read]
@@ -206,7 +206,7 @@ def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> It
         yield f"{vision} tensors on the part that sees or hears were left out, as they do nothing to answers to text"
 
 
-def _require_different(kept: list[tuple[_Tensor, TensorName]]) -> None:
+def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:
     seen: dict[str, str] = {}
     for tensor, name in kept:
         if name.name in seen:
@@ -219,7 +219,7 @@ def _require_different(kept: list[tuple[_Tensor, TensorName]]) -> None:
         seen[name.name] = tensor.name
 
 
-def _from_mlx(folder: Path, tensors: list[_Tensor], notes: list[str]) -> Form:
+def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> Form:
     raw = load_raw_config(folder)
     if not is_mlx_config(raw):
         raise FormatError(
@@ -237,7 +237,7 @@ def _from_mlx(folder: Path, tensors: list[_Tensor], notes: list[str]) -> Form:
     return Form(tuple(notes))
 
 
-def _mlx_tensors(tensors: list[_Tensor]) -> list[NewTensor]:
+def _mlx_tensors(tensors: list[_SentTensor]) -> list[NewTensor]:
     """Transposed where they are LoRA's; others as they are, which the inspection then names."""
     new = []
     for tensor in tensors:
@@ -249,7 +249,7 @@ def _mlx_tensors(tensors: list[_Tensor]) -> list[NewTensor]:
     return new
 
 
-def _transposed(tensor: _Tensor) -> Iterable[npt.NDArray[Any]]:
+def _transposed(tensor: _SentTensor) -> Iterable[npt.NDArray[Any]]:
     values = tensor.whole()
     return [np.ascontiguousarray(values.T)] if values.size else []
 

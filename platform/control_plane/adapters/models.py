@@ -66,7 +66,7 @@ class ImmutableVersionError(RuntimeError):
 class AdapterVersion(models.Model):
     """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
-    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at"})
+    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
@@ -83,6 +83,10 @@ class AdapterVersion(models.Model):
     num_parameters = models.PositiveBigIntegerField()
     base_model = models.CharField(max_length=200, help_text="The model it was validated against.")
     base_digest = models.CharField(max_length=71)
+    named_base = models.CharField(
+        max_length=200, blank=True, db_default="", default="", help_text="The base it names, if that is another one."
+    )
+    base_confirmed_at = models.DateTimeField(null=True, blank=True, help_text="When somebody said that it fits.")
     report = models.JSONField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -110,6 +114,11 @@ class AdapterVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.adapter_id}@v{self.number}"
+
+    @property
+    def asks_for_base(self) -> bool:
+        """Whether somebody has to say first that it was trained on the served base."""
+        return bool(self.named_base) and self.base_confirmed_at is None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:

@@ -78,6 +78,10 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField()
     num_parameters = serializers.IntegerField()
     base_model = serializers.CharField()
+    named_base = serializers.CharField(
+        allow_blank=True, help_text="The base that the adapter names, if that is another one than was served."
+    )
+    asks_for_base = serializers.BooleanField(help_text="Whether that has to be confirmed before it can be live.")
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     error = ProblemSerializer(allow_null=True)

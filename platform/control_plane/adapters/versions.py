@@ -40,12 +40,26 @@ class VersionArchivedError(LorikeetError):
         )
 
 
+class BaseNotConfirmedError(LorikeetError):
+    def __init__(self, version: AdapterVersion) -> None:
+        super().__init__(
+            "base_not_confirmed",
+            f"Version {version.number} names {version.named_base} as its base model, but {version.base_model} is "
+            "served. Its shapes fit, which is no proof.",
+            f"Try it as {label_of(version)}, and confirm the base (POST …/confirm-base) if it is the same model.",
+            param="number",
+            status=409,
+        )
+
+
 def require_ready(version: AdapterVersion) -> None:
-    """Raises VersionNotReadyError or VersionArchivedError (409)."""
+    """Raises VersionNotReadyError, VersionArchivedError or BaseNotConfirmedError (409)."""
     if version.state in OUT_OF_USE:
         raise VersionArchivedError(version)
     if version.state != VersionState.READY:
         raise VersionNotReadyError(version)
+    if version.asks_for_base:
+        raise BaseNotConfirmedError(version)
 
 
 def tell_adapter(adapter: Adapter) -> None:
@@ -63,14 +77,41 @@ def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
 
 
 def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
-    """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called."""
+    """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called.
+
+    Not if its base has to be confirmed: then it becomes live with that.
+    """
     with transaction.atomic():
         version = lock_version(version)
         if version.state == VersionState.READY or version.state in OUT_OF_USE:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
-        _point_alias(version, LIVE, SYSTEM, only_new=True)
+        if not version.asks_for_base:
+            _point_alias(version, LIVE, SYSTEM, only_new=True)
+    return version
+
+
+def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
+    """Somebody says that the base which the version names is the served one. Does nothing where nobody asked."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if not version.asks_for_base:
+            return version
+        version.base_confirmed_at = timezone.now()
+        version.save(update_fields=["base_confirmed_at"])
+        audit.record(
+            acting.actor,
+            "version.confirm_base",
+            version,
+            tenant=version.tenant,
+            label=label_of(version),
+            named=version.named_base,
+            served=version.base_model,
+        )
+        if version.state == VersionState.READY:
+            _point_alias(version, LIVE, acting.actor, only_new=True)
+        tell_adapter(version.adapter)
     return version
 
 
@@ -119,7 +160,7 @@ def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any]
 def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE) -> Alias:
     """Point `alias` at `version`. Requests that run keep the version they started with.
 
-    Raises VersionNotReadyError or VersionArchivedError (409).
+    Raises VersionNotReadyError, VersionArchivedError or BaseNotConfirmedError (409).
     """
     with transaction.atomic():
         version = lock_version(version)

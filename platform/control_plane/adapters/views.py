@@ -147,6 +147,23 @@ class PromoteView(VersionView):
         return self.show(name, number)
 
 
+class ConfirmBaseView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="confirm_base",
+        request=None,
+        responses={200: VersionSerializer, **_NOT_FOUND},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Say that the base model which the version names (`named_base`) is the one that is served."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        versions.confirm_base(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
 class ArchiveVersionView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}

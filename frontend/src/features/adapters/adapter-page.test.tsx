@@ -20,6 +20,24 @@ function serve(shown: Adapter) {
 }
 
 describe("adapter page", () => {
+  it("asks whether another base is the same model, and confirms it", async () => {
+    const asking = version(2, { named_base: "org/other", asks_for_base: true });
+    serve(adapter({}, [asking, version(1)]));
+    let confirmed = false;
+    server.use(
+      http.post(`${T}/versions/2/confirm-base`, () => {
+        confirmed = true;
+        return HttpResponse.json({ ...asking, asks_for_base: false });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const notice = await screen.findByTestId("base-confirmation");
+    expect(notice).toHaveTextContent("It names org/other as its base model, but lorikeet-demo is served.");
+    expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
+    await user.click(within(notice).getByRole("button", { name: "It is the same base model" }));
+    await waitFor(() => expect(confirmed).toBe(true));
+  });
+
   it("starts a canary with the share that was chosen", async () => {
     serve(adapter());
     let asked: unknown;

@@ -17,6 +17,7 @@ import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, day, params, shortDigest } from "@/lib/format";
+import { BaseConfirmation } from "./base-confirmation";
 import { Aliases } from "./aliases";
 import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
@@ -215,6 +216,7 @@ function Sections({ version }: { version: Version }) {
     <>
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Placement</h3>
+        <BaseConfirmation version={version} className="mb-4" />
         <Staging version={version} />
       </section>
       <section className="border-t px-4 py-4">
@@ -258,7 +260,7 @@ function Facts({ version }: { version: VersionSummary }) {
 function Promote({ adapter, version }: { adapter: Adapter; version: VersionSummary }) {
   const promote = usePromote(useTenant(), adapter.name);
   const may = useCan("adapters.write");
-  if (!may || version.number === adapter.live_version || version.state !== "ready") return null;
+  if (!may || version.number === adapter.live_version || version.state !== "ready" || version.asks_for_base) return null;
   return (
     <Button
       size="sm"

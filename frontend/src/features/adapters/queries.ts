@@ -66,6 +66,11 @@ export const usePromote = (tenant: string, name: string) =>
     unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote", { params: { path: { tenant, name, number } } })),
   );
 
+export const useConfirmBase = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (number: number) =>
+    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base", { params: { path: { tenant, name, number } } })),
+  );
+
 export const useRestage = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
     unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", { params: { path: { tenant, name, number } } })),

@@ -8,6 +8,7 @@ import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
+import { BaseConfirmation } from "@/features/adapters/base-confirmation";
 import { versionQuery } from "@/features/adapters/queries";
 import { ValidationReportView } from "@/features/adapters/validation-report";
 import { Staging } from "@/features/adapters/staging";
@@ -113,7 +114,8 @@ function StagingCard({ adapter, number, onAgain }: { adapter: string; number: nu
           }
           note={`${adapter}, version ${number}`}
         />
-        <div className="p-4">
+        <div className="grid gap-4 p-4">
+          <BaseConfirmation version={version} />
           <Staging version={version} />
         </div>
       </Card>

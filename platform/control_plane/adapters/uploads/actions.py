@@ -17,6 +17,7 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.locks import lock_claimed, lock_upload
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.named_base import other_base
 from control_plane.adapters.payloads import upload_json
 from control_plane.adapters.signals import version_in_use
 from control_plane.adapters.storage_limits import require_room, require_room_for_contents
@@ -304,6 +305,7 @@ def _create_version(
         num_parameters=manifest["num_parameters"],
         base_model=base.name,
         base_digest=base.digest,
+        named_base=other_base(manifest["base_model_name"], base),
         report=dict(report),
         created_by=upload.created_by,
     )

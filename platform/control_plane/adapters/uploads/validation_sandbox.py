@@ -15,6 +15,7 @@ import os
 import resource
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from typing import Any
 def main() -> None:
     request = json.load(sys.stdin)
     lower_priority(request["nice"])
+    # Before the limits: while OpenBLAS loads, it asks for ever for memory that it does not get.
+    import_module("numpy")
     limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
     json.dump(validate(request), sys.stdout)
 
@@ -50,7 +53,7 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validate(request: dict[str, Any]) -> dict[str, Any]:
-    # Imported after the limits are set: from here on nothing runs without them.
+    # Imported after the limits are set: from here on nothing of ours runs without them.
     from lora_engine.peft_format import (
         CONFIG_FILE,
         AdapterLimits,

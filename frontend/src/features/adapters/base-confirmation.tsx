@@ -1,0 +1,41 @@
+import { TriangleAlert } from "lucide-react";
+import { asApiError } from "@/api/errors";
+import type { Version } from "@/api/types";
+import { Button } from "@/components/button";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { useConfirmBase } from "./queries";
+
+/** A version that names another base model than the served one: it waits for somebody who knows. */
+export function BaseConfirmation({ version, className }: { version: Version; className?: string }) {
+  const confirm = useConfirmBase(useTenant(), version.adapter);
+  const may = useCan("adapters.write");
+  if (!version.asks_for_base) return null;
+  const model = `${version.adapter}@v${version.number}`;
+  return (
+    <div role="status" data-testid="base-confirmation" className={cn("grid gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}>
+      <p className="flex gap-2.5">
+        <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
+        <span className="min-w-0 break-words">
+          <span className="block font-medium">
+            It names {version.named_base} as its base model, but {version.base_model} is served.
+          </span>
+          Its shapes fit, which is no proof. Try it as {model}; it can be made live once somebody confirms that both are the same model.
+        </span>
+      </p>
+      {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
+      {may && (
+        <Button
+          size="sm"
+          className="justify-self-start"
+          busy={confirm.isPending}
+          onClick={() => confirm.mutate(version.number, { onSuccess: () => toast.good(`${model}: base confirmed`) })}
+        >
+          It is the same base model
+        </Button>
+      )}
+    </div>
+  );
+}
