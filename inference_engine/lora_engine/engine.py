@@ -45,9 +45,10 @@ from .text import IncrementalDetokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
-# How long a step waits for masks of constrained answers although the device has nothing else to do. Those that take
-# longer go on in a later step, so that a mask which is slow delays its own answer only.
+# How long a step waits for masks of constrained answers, although the device has nothing else to do and while it has.
+# Those that take longer go on in a later step, so that a mask which is slow delays its own answer only.
 _MASK_PATIENCE_S = 0.002
+_PATIENCE_WHILE_COMPUTING_S = 0.005
 _HELD_POLL_S = 0.005
 _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
@@ -247,9 +248,9 @@ class Engine:
             for sequence, row in zip(launched.sequences, launched.rows, strict=True)
             if sequence.masks is not None and sequence.state is not State.FINISHED
         ]
-        patient_until = time.monotonic() + _MASK_PATIENCE_S
+        began = time.monotonic()
         for _, masks, _ in constrained:
-            while (future := masks.computing) and (launched.is_computing or time.monotonic() < patient_until):
+            while not masks.are_slow and (future := masks.computing) and _is_patient(began, launched):
                 wait((future,), timeout=_MASK_PATIENCE_S / 2)
         held = set()
         for sequence, masks, row in constrained:
@@ -470,6 +471,12 @@ class Engine:
     def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:
         params = request.sampling
         return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids)
+
+
+def _is_patient(began: float, launched: Launched) -> bool:
+    """Whether to wait on for masks."""
+    waited = time.monotonic() - began
+    return waited < _MASK_PATIENCE_S or (waited < _PATIENCE_WHILE_COMPUTING_S and launched.is_computing)
 
 
 def overflow(digest: str, dtype: str) -> RequestError:

@@ -225,6 +225,8 @@ class LateMasks:
         self._polls = max(0, self._polls - 1)
         return not self._polls
 
+    are_slow = False
+
     @property
     def computing(self) -> Future[None] | None:
         return Future() if self._polls else None

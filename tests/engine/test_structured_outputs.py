@@ -145,6 +145,17 @@ def test_a_truncated_answer_says_length_and_a_complete_one_stop(any_engine: Engi
     assert set(got["never ending", 0][0]) <= {"a"}
 
 
+def test_an_answer_is_as_long_as_asked_unless_its_grammar_ends(any_engine: Engine) -> None:
+    ask(any_engine, "long enough", "x", Constraint(Kind.REGEX, "(ab)*"), min_tokens=12, max_tokens=16)
+    ask(any_engine, "complete", "x", Constraint(Kind.CHOICE, '["no"]'), min_tokens=12, max_tokens=16)
+    got = answers(any_engine)
+    text, _ = got["long enough", 0]
+    assert len(any_engine.tokenizer.encode(text, False)) >= 6 and text == "ab" * (len(text) // 2) + "a" * (
+        len(text) % 2
+    )
+    assert got["complete", 0] == ("no", "stop")
+
+
 def test_stop_strings_end_an_answer_as_ever(any_engine: Engine) -> None:
     ask(any_engine, "stopped", "Who are you?", schema(PERSON), stop=("age",))
     text, reason = answers(any_engine)["stopped", 0]

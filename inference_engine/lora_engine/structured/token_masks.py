@@ -40,6 +40,11 @@ class TokenMasks:
         return self._computing is None or self._computing.done()
 
     @property
+    def are_slow(self) -> bool:
+        """Whether waiting for them is of no use: a step is over before they are there."""
+        return self._grammar.is_slow
+
+    @property
     def computing(self) -> Future[None] | None:
         """To wait for; None if there is nothing to wait for."""
         return None if self.ready else self._computing

@@ -30,6 +30,7 @@ ELSEWHERE = frozenset(
         "overloaded",
         "slo_unattainable",
         "stage_failed",
+        "structured_outputs_unavailable",
         "too_large_for_host",
     }
 )
