@@ -1,8 +1,10 @@
 /// <reference types="vitest/config" />
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { defineConfig } from "vite";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+import { defineConfig, type Plugin } from "vite";
 
 const backend = process.env.LORIKEET_API ?? "http://127.0.0.1:8000";
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
@@ -10,8 +12,28 @@ const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.u
 /** The server checks Origin, so the development proxy speaks as the server's own origin. */
 const proxied = { target: backend, changeOrigin: true, headers: { origin: backend } };
 
+const COMPRESSED = /\.(js|css|html|svg|json|map)$/;
+
+/** Beside each file of the bundle the same as .gz and .br: WhiteNoise serves what a browser accepts. */
+function precompressed(): Plugin {
+  return {
+    name: "precompressed",
+    apply: "build",
+    async closeBundle() {
+      const dist = path("./dist");
+      for (const name of await readdir(dist, { recursive: true })) {
+        if (!COMPRESSED.test(name) || name.startsWith(".vite")) continue;
+        const file = `${dist}/${name}`;
+        const content = await readFile(file);
+        await writeFile(`${file}.gz`, gzipSync(content, { level: constants.Z_BEST_COMPRESSION }));
+        await writeFile(`${file}.br`, brotliCompressSync(content));
+      }
+    },
+  };
+}
+
 export default defineConfig({
-  plugins: [react(), tailwindcss()],
+  plugins: [react(), tailwindcss(), precompressed()],
   resolve: { alias: { "@": path("./src") } },
   build: {
     // Fonts and images stay files: the content security policy allows no data: fonts.

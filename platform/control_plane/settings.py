@@ -58,6 +58,7 @@ MIDDLEWARE = [
     "control_plane.http.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "control_plane.http.middleware.SecurityHeadersMiddleware",
+    "control_plane.http.compression.CompressionMiddleware",
     "control_plane.http.console.ConsoleMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

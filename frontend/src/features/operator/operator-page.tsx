@@ -14,9 +14,9 @@ import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
 import { deviceTime, milliseconds, money, number, percent, short } from "@/lib/format";
 import { BaseModelCard } from "./base-model-card";
-import { PricesCard } from "./prices-card";
 import { reportQuery } from "./queries";
 
+const PricesCard = lazy(async () => ({ default: (await import("./prices-card")).PricesCard }));
 const DayChart = lazy(async () => ({ default: (await import("@/features/usage/day-chart")).DayChart }));
 
 const RANGES = [
@@ -49,7 +49,9 @@ export function OperatorPage() {
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && <Report report={data} />}
-        <PricesCard />
+        <Suspense fallback={<Skeleton className="h-48 w-full" />}>
+          <PricesCard />
+        </Suspense>
       </div>
     </Page>
   );

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { type FormEvent, type ReactNode, useState } from "react";
+import { type FormEvent, lazy, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Role, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
@@ -16,14 +16,16 @@ import { SearchInput } from "@/components/search-input";
 import { Secret } from "@/components/secret";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
-import { EditTenantLimits } from "@/features/limits/edit-limits";
 import { roleInfo } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
-import { EditObjectives } from "@/features/slo/edit-slo";
 import { bytes, money, number, plural, short } from "@/lib/format";
 import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
+
+// Forms bring their own libraries.
+const EditTenantLimits = lazy(async () => ({ default: (await import("@/features/limits/edit-limits")).EditTenantLimits }));
+const EditObjectives = lazy(async () => ({ default: (await import("@/features/slo/edit-slo")).EditObjectives }));
 
 const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
 
@@ -126,8 +128,12 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
         </Decision>
       </dl>
       {editing === "weight" && <EditWeight tenant={tenant} onClose={close} />}
-      {editing === "limits" && limits.data && <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />}
-      {editing === "objectives" && <EditObjectives slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }} set={setObjectives} onClose={close} />}
+      <Suspense>
+        {editing === "limits" && limits.data && <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />}
+        {editing === "objectives" && (
+          <EditObjectives slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }} set={setObjectives} onClose={close} />
+        )}
+      </Suspense>
     </Card>
   );
 }

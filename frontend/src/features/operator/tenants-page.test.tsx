@@ -79,7 +79,7 @@ describe("tenants for operators", () => {
     server.use(http.post("/api/operator/tenants", note({ ...row, slug: "new", name: "New", link: "https://x/#secret" }, 201)));
     const { user } = openConsole("/t/acme/operator/tenants");
     await user.click(await screen.findByTestId("create-tenant"));
-    await user.type(screen.getByTestId("tenant-name"), "New");
+    await user.type(await screen.findByTestId("tenant-name"), "New");
     await user.type(screen.getByTestId("tenant-slug"), "Not Good");
     await user.type(screen.getByTestId("tenant-owner"), "ada@new.example");
     await user.click(screen.getByTestId("tenant-create"));
@@ -121,7 +121,7 @@ describe("tenants for operators", () => {
     server.use(http.put("/api/operator/tenants/globex/weight", () => refusal(409, "tenant_deleted", "The tenant globex is deleted.", "Nothing.")));
     const { user } = openConsole("/t/acme/operator/tenants/globex");
     await user.click(await screen.findByRole("button", { name: "Change weight" }));
-    await user.clear(screen.getByTestId("weight"));
+    await user.clear(await screen.findByTestId("weight"));
     await user.type(screen.getByTestId("weight"), "0");
     expect(screen.getByTestId("weight-save")).toBeDisabled();
     await user.clear(screen.getByTestId("weight"));

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Gauge } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Attainment, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
@@ -13,8 +13,9 @@ import { Freshness } from "@/features/usage/usage-page";
 import { cn } from "@/lib/cn";
 import { day, milliseconds, number, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
-import { EditSlo } from "./edit-slo";
 import { sloQuery } from "./queries";
+
+const EditSlo = lazy(async () => ({ default: (await import("./edit-slo")).EditSlo }));
 
 const RANGES = [
   { value: "7", label: "7 days" },
@@ -47,7 +48,7 @@ export function SloPage() {
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && <Report slo={data} />}
       </div>
-      {editing && data && <EditSlo slo={data} onClose={() => setEditing(false)} />}
+      <Suspense>{editing && data && <EditSlo slo={data} onClose={() => setEditing(false)} />}</Suspense>
     </Page>
   );
 }

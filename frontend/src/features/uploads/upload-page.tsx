@@ -17,14 +17,14 @@ import { bytes, eta, percent, rate } from "@/lib/format";
 import { inspectSelection, type Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
 import { Dropzone } from "./dropzone";
-import { InspectionCard } from "./inspection-card";
 import { suggestName } from "./suggest-name";
-import { UnfinishedUploads } from "./unfinished-uploads";
 import { type UploadStatus, useUpload } from "./use-upload";
 import { SupportedAdapters } from "./supported-adapters";
 
 // What comes after an upload is fetched while it is on its way.
 const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
+const InspectionCard = lazy(async () => ({ default: (await import("./inspection-card")).InspectionCard }));
+const UnfinishedUploads = lazy(async () => ({ default: (await import("./unfinished-uploads")).UnfinishedUploads }));
 
 export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });
@@ -76,7 +76,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
     <form onSubmit={submit} noValidate className="grid gap-5">
       {!sent && <Dropzone onFiles={take} compact={selection !== null} />}
       {inspecting && <Skeleton className="h-32 w-full" />}
-      {selection && !inspecting && <InspectionCard selection={selection} />}
+      <Suspense fallback={<Skeleton className="h-32 w-full" />}>{selection && !inspecting && <InspectionCard selection={selection} />}</Suspense>
       <Card>
         <fieldset disabled={sent !== null} className="grid gap-4 p-4 sm:grid-cols-2">
           <legend className="sr-only">Name and description</legend>
@@ -92,7 +92,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
       </Card>
       {error && <ErrorNotice error={error} />}
       {sent ? <Sending sent={sent} {...transfer} /> : <Submit selection={selection} />}
-      {!sent && <UnfinishedUploads />}
+      <Suspense>{!sent && <UnfinishedUploads />}</Suspense>
     </form>
   );
 }
