@@ -118,7 +118,7 @@ IN_SCHEMA = "response_format.json_schema.schema"
         (named({"anyOf": [{}, {"if": {}}]}, strict=True), f"{IN_SCHEMA}.anyOf[1].if"),
         (named({"$defs": {"x": {"format": "zip"}}, "$ref": "#/$defs/x"}, strict=True), f"{IN_SCHEMA}.$defs.x.format"),
         (named({"oneOf": [{"type": "string"}, {"minLength": 2}]}, strict=True), f"{IN_SCHEMA}.oneOf"),
-        (named({"properties": {"a": {"pattern": "(?=b)"}}}), f"{IN_SCHEMA}.properties.a.pattern"),
+        (named({"properties": {"a": {"pattern": "(?=b)"}}}, strict=True), f"{IN_SCHEMA}.properties.a.pattern"),
         (named({"properties": {"a": {"$ref": "#/$defs/none"}}}), f"{IN_SCHEMA}.properties.a.$ref"),
         (named({"properties": {"a": {"type": "text"}}}), f"{IN_SCHEMA}.properties.a.type"),
         (named({"enum": []}), IN_SCHEMA),
@@ -136,8 +136,12 @@ def test_what_cannot_be_enforced_is_refused_with_its_path(body: dict[str, Any], 
 
 
 def test_without_strict_keywords_that_cannot_be_enforced_are_left_out() -> None:
-    request = chat(**named({"properties": {"a": {"type": "array", "uniqueItems": True}}}))
-    asyncio.run(check(request))
+    of_set = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    password = {"type": "string", "pattern": r"^(?=.*[A-Z]).{8,}$", "format": "password"}
+    either = {"oneOf": [{"type": "string"}, {"minLength": 3}]}
+    asyncio.run(check(chat(**named({"properties": {"a": of_set, "b": password, "c": either}}))))
+    error = refusal(named({"properties": {"a": {"pattern": "("}}}))
+    assert error.param == f"{IN_SCHEMA}.properties.a.pattern"
 
 
 def test_a_server_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .constraint import MOST_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
-from .schema_problems import explain, first_line
+from .schema_problems import explain, first_line, subschemas
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Between two tokens of JSON: a space, or a new line and its indentation. With more, weak models go on with spaces.
 WHITESPACE = r"(?: |\n[ \t]{0,24})"
 MOST_CHOICES = 10_000
+_BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # of patterns that may have look-around or back-references
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,24 @@ def _grammar(library: Any, constraint: Constraint) -> str:
     if constraint.kind is Kind.GRAMMAR:
         return str(matcher.grammar_from_lark(_as_lark(text)))
     schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(text)
+    if constraint.best_effort:
+        _leave_out_patterns(matcher, schema)
     options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
     options |= {"lenient": constraint.best_effort, "coerce_one_of": constraint.best_effort}
     try:
         return str(matcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
     except ValueError as error:  # it does so for schemas that are nested too deeply
         raise ConstraintError(f"The schema cannot be read: {error}.", "Nest it less deeply, with $defs.") from None
+
+
+def _leave_out_patterns(matcher: Any, schema: dict[str, Any]) -> None:
+    """Take out patterns that cannot be enforced, as the library does with every other keyword."""
+    for _, node in subschemas(schema):
+        pattern = node.get("pattern")
+        if isinstance(pattern, str) and _BEYOND_REGULAR.search(pattern):
+            alone = matcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
+            if matcher.validate_grammar_with_warnings(alone, limits=_limits())[0]:
+                del node["pattern"]
 
 
 def _read_schema(text: str) -> dict[str, Any]:
