@@ -46,6 +46,12 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/step_times.py", "--model", "llama-2-7b", "--out", "OUT/w1.jsonl"),
     ),
     "start": (("benchmarks/start_time.py", "--out", "OUT/start.jsonl"),),
+    "fp8": (
+        ("benchmarks/fp8_table.py", "--out", "OUT/fp8.jsonl"),
+        ("benchmarks/step_times.py", "--quantization", "fp8", "--out", "OUT/w1.jsonl"),
+        ("benchmarks/step_times.py", "--quantization", "fp8", "--kv-cache-dtype", "fp8", "--out", "OUT/w1.jsonl"),
+        ("benchmarks/offline_throughput.py", "--quantization", "fp8", "--out", "OUT/w1.jsonl"),
+    ),
     "kernels": (
         ("benchmarks/kernel_table.py", "--out", "OUT/kernels.jsonl"),
         ("benchmarks/attention_table.py", "--out", "OUT/attention.jsonl"),

@@ -179,6 +179,12 @@ def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) 
     }
 
 
+def system_name(quantization: str, kv_cache_dtype: str) -> str:
+    """What rows call an engine with these settings."""
+    fp8 = ", fp8" if quantization == "fp8" else ""
+    return "lorikeet" + fp8 + (", fp8 keys and values" if kv_cache_dtype == "fp8" else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
@@ -210,16 +216,13 @@ def main() -> None:
         """Every graph is there before anything is measured."""
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
-    settings: dict[str, int | str] = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
-    if arguments.quantization != "auto":
-        settings["quantization"] = arguments.quantization
-    if arguments.kv_cache_dtype != "auto":
-        settings["kv_cache_dtype"] = arguments.kv_cache_dtype
-    rows = Rows(arguments.out, "W1", arguments.model, **settings, max_running=arguments.max_running)
+    system = system_name(arguments.quantization, arguments.kv_cache_dtype)
+    sizes = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
+    rows = Rows(arguments.out, "W1", arguments.model, **sizes, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):
-        rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB")
+        rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB", None, system)
     for what, seconds in engine.runner.start_seconds.items():
-        rows.add(what, "seconds", seconds, "s")
+        rows.add(what, "seconds", seconds, "s", None, system)
     for name in arguments.cases:
         case = CASES[name]
         requests = max(arguments.requests, case.adapters if not case.uniform else 0)
@@ -227,7 +230,8 @@ def main() -> None:
         runs.sort(key=lambda run: run["requests_per_s"])
         result = runs[len(runs) // 2]
         each = [round(run["requests_per_s"], 2) for run in runs]
-        rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", settings={**result, "each_run": each})
+        settings = {**result, "each_run": each}
+        rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", None, system, settings)
 
 
 def profile(engine: Engine, source: LoadedAdapters, case: Case) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Rows:
         self._workload = workload
         self._model = model
         self._settings = settings
-        self._commit = os.environ.get("LORIKEET_COMMIT") or _commit()
+        self._commit = os.environ.get("LORIKEET_COMMIT") or commit()
 
     def add(
         self,
@@ -66,6 +67,8 @@ def traffic(num_bytes: float, us: float) -> dict[str, float]:
     return {"bytes": num_bytes, "gb_per_s": round(num_bytes / us / 1e3, 1)}
 
 
-def _commit() -> str:
+@cache
+def commit() -> str:
+    """Of the working tree; empty where there is no git."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip()

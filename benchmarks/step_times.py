@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import torch
-from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter
+from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter, system_name
 from rows import BANDWIDTH, MATRIX_RATE, Rows
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -117,9 +117,8 @@ def main() -> None:
         digests.append(packed.digest)
     warm(engine, digests)
     rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
-    system = "lorikeet" if arguments.backend == "triton" else "lorikeet, flashinfer"
-    system += ", fp8" if arguments.quantization == "fp8" else ""
-    system += ", fp8 keys and values" if arguments.kv_cache_dtype == "fp8" else ""
+    system = system_name(arguments.quantization, arguments.kv_cache_dtype)
+    system += ", flashinfer" if arguments.backend == "flashinfer" else ""
     # Products of FP8 have twice the rate.
     parameters = engine.loaded.model.weights.num_bytes() / 2
     for case in arguments.cases:

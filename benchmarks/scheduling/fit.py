@@ -84,7 +84,8 @@ def measured() -> dict[str, dict[str, Any]]:
     """The newest row of each case."""
     lines = (common.ROOT / "benchmarks" / "results" / "w1.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    figures = [r for r in rows if (r["model"], r["metric"]) == ("llama-3.1-8b", "requests_per_s")]
+    wanted = ("lorikeet", "llama-3.1-8b", "requests_per_s")
+    figures = [r for r in rows if (r["system"], r["model"], r["metric"]) == wanted]
     return {r["case"]: r["settings"] for r in figures if r["case"] in CASES and "mixed_seconds" in r["settings"]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,6 +71,11 @@ FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128],
          "ignored_layers": ["re:.*layers.1.mlp.down.*"]},
     ),
+    "fp8-tensor-static-transformers": (
+        "tensor", "weight_scale_inv",
+        {"quant_method": "fp8", "activation_scheme": "static", "dequantize": False, "weight_block_size": None,
+         "modules_to_not_convert": ["model.vision_tower", "lm_head", IGNORED]},
+    ),
     "compressed-tensors-channel": ("channel", "weight_scale", group("channel", "token", True)),
     "compressed-tensors-tensor-static": ("tensor", "weight_scale", group("tensor", "tensor", False)),
     "compressed-tensors-block": ("block", "weight_scale", group("block", "group", True)),
@@ -107,7 +113,8 @@ def rewrite(source: Path, folder: Path, form: str) -> dict[str, torch.Tensor]:
         data, scale = in_fp8(weight, shape)
         tensors[name], tensors[f"{module}.{scale_name}"] = data, scale
         if "static" in form:
-            tensors[f"{module}.input_scale"] = torch.tensor(0.02)
+            called = "activation_scale" if form.endswith("transformers") else "input_scale"
+            tensors[f"{module}.{called}"] = torch.tensor(0.02)
         wide = scale.float()
         if shape == "block":
             wide = wide.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[: weight.shape[0], : weight.shape[1]]
@@ -281,6 +288,8 @@ REFUSED = [
     ("fp8-tensor", "rotation", "hadamard", "rotation is not known here"),
     ("fp8-tensor", "ignored_layers", [3], "3 names no module"),
     ("fp8-tensor", "ignored_layers", ["re:("], "quantization_config (fp8)"),
+    ("fp8-tensor", "ignored_layers", "lm_head", "'lm_head' is no list of modules"),
+    ("compressed-tensors-channel", "config_groups", {"group_0": "all"}, "config_groups is {'group_0': 'all'}"),
     ("compressed-tensors-channel", "format", "int-quantized", "format is 'int-quantized'"),
     ("compressed-tensors-channel", "kv_cache_scheme", {"num_bits": 8}, "kv_cache_scheme is"),
     ("compressed-tensors-channel", "config_groups", {}, "config_groups has 0 groups"),
@@ -298,6 +307,28 @@ def test_configurations_that_are_refused(form: str, path: str, value: Any, expec
         read_quantization({"quantization_config": changed(FORMS[form][2], path, value)})
     text = str(caught.value)
     assert expected in text and "; use a checkpoint" in text and text.endswith(".") and "\n" not in text
+
+
+def test_no_configuration_ends_in_a_traceback() -> None:
+    rnd = random.Random(1)
+    values: list[Any] = [None, True, 0, 8, 1.5, "", "fp8", [], ["re:["], [[1]], {}, {"a": 1}, float("nan")]
+    refused = 0
+    for _ in range(3000):
+        config = json.loads(json.dumps(rnd.choice(list(FORMS.values()))[2]))
+        for _ in range(rnd.randint(1, 3)):
+            place = config
+            while True:
+                key = rnd.choice([*place, "unknown"])
+                if not isinstance(place.get(key), dict) or rnd.random() < 0.2:
+                    break
+                place = place[key] or place
+            place[key] = rnd.choice(values)
+        try:
+            read_quantization({"quantization_config": config})
+        except UnsupportedModel as error:
+            refused += 1
+            assert "\n" not in str(error) and str(error).endswith(".")
+    assert refused > 1500
 
 
 @pytest.mark.parametrize("form", FORMS)

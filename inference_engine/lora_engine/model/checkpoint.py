@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -42,6 +42,13 @@ class Tensors(Protocol):
         """The same of a quantised matrix."""
 
 
+class ScaleNames(NamedTuple):
+    """Of a module in FP8; ``input`` is that of all its activations."""
+
+    weight: str
+    input: str | None
+
+
 class Checkpoint:
     """Tensors by name over one or many safetensors files. Everything raises ``UnsupportedModel``."""
 
@@ -65,10 +72,15 @@ class Checkpoint:
                 "model.save_pretrained(folder, safe_serialization=True)."
             )
 
-    def scale_of(self, module: str) -> str:
-        """What the scale of a module's FP8 weights is called: both names mean a factor."""
-        inverse = f"{module}.weight_scale_inv"
-        return inverse if inverse in self.files else f"{module}.weight_scale"
+    def scales_of(self, module: str, static: bool) -> ScaleNames:
+        """What the scales of a module in FP8 are called; those of its weights are factors under either name."""
+        return ScaleNames(
+            self._first(f"{module}.weight_scale_inv", f"{module}.weight_scale"),
+            self._first(f"{module}.activation_scale", f"{module}.input_scale") if static else None,
+        )
+
+    def _first(self, name: str, otherwise: str) -> str:
+        return name if name in self.files else otherwise
 
     def rename(self, name: str, as_name: str) -> None:
         """Have a tensor be found under another name too."""

@@ -48,7 +48,7 @@ def read_quantization(raw: Raw) -> Quantization | None:
         return None
     method = found.get("quant_method") if isinstance(found, Mapping) else None
     readers = {"fp8": _fp8, "compressed-tensors": _compressed_tensors}
-    if method not in readers:
+    if not isinstance(method, str) or method not in readers:
         raise UnsupportedModel(
             f"the weights are quantised ({method or 'quantization_config'}), which is not supported; "
             "use the float16 or bfloat16 checkpoint of this model, or one in FP8."
@@ -77,9 +77,9 @@ def _fp8(found: Raw) -> Quantization:
         },
         ("quant_method", "ignored_layers", "modules_to_not_convert"),
     )
-    ignored = [*(found.get("ignored_layers") or ()), *(found.get("modules_to_not_convert") or ())]
+    ignored = (*_patterns(found.get("ignored_layers")), *_patterns(found.get("modules_to_not_convert")))
     blocks = found.get("weight_block_size") is not None
-    return Quantization(blocks, found.get("activation_scheme") == "static", _patterns(ignored))
+    return Quantization(blocks, found.get("activation_scheme") == "static", ignored)
 
 
 def _compressed_tensors(found: Raw) -> Quantization:
@@ -87,7 +87,7 @@ def _compressed_tensors(found: Raw) -> Quantization:
         found,
         {
             "format": ("float-quantized",),
-            "quantization_status": (None, "compressed"),
+            "quantization_status": (None, "compressed", "frozen"),
             "kv_cache_scheme": (None,),
             "sparsity_config": (None, {}, {"format": "dense"}),
             "transform_config": (None, {}),
@@ -95,6 +95,8 @@ def _compressed_tensors(found: Raw) -> Quantization:
         ("quant_method", "ignore", "config_groups", "global_compression_ratio", "version"),
     )
     groups = list((found.get("config_groups") or {}).values())
+    if not all(isinstance(group, Mapping) for group in groups):
+        raise TypeError(f"config_groups is {found['config_groups']!r}")
     if len(groups) != 1:
         raise _NotSupportedError(f"config_groups has {len(groups)} groups, and one is supported")
     _only(
@@ -103,7 +105,7 @@ def _compressed_tensors(found: Raw) -> Quantization:
         ("weights", "input_activations"),
     )
     weights, activations = groups[0].get("weights"), groups[0].get("input_activations")
-    if not weights or not activations:
+    if not isinstance(weights, Mapping) or not isinstance(activations, Mapping):
         raise _NotSupportedError("weights or activations are not quantised, and supported is that both are")
     kind = {"num_bits": (8,), "type": ("float",), "symmetric": (None, True), "actorder": (None,)}
     free = ("observer", "observer_kwargs", "scale_dtype", "zp_dtype")
@@ -132,7 +134,7 @@ def _compressed_tensors(found: Raw) -> Quantization:
     )
     if blocks and not weights.get("block_structure"):
         raise _NotSupportedError("block_structure is missing")
-    return Quantization(blocks, not dynamic, _patterns(found.get("ignore") or ()))
+    return Quantization(blocks, not dynamic, _patterns(found.get("ignore")))
 
 
 def _only(found: Raw, allowed: Mapping[str, tuple[Any, ...]], any_value: tuple[str, ...]) -> None:
@@ -151,6 +153,10 @@ def _same(found: Any, value: Any) -> bool:
 
 
 def _patterns(entries: Any) -> tuple[str, ...]:
+    if entries is None:
+        return ()
+    if not isinstance(entries, list):
+        raise TypeError(f"{entries!r} is no list of modules")
     for entry in entries:
         if not isinstance(entry, str):
             raise TypeError(f"{entry!r} names no module")

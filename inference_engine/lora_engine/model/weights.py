@@ -12,7 +12,7 @@ import torch
 
 from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
 
-from .checkpoint import Checkpoint, Shape, Tensors
+from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
 from .config import ModelConfig
 from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
@@ -152,9 +152,11 @@ def _open(folder: Path, device: torch.device) -> Checkpoint:
     return DeviceCheckpoint(folder, device) if device.type == "cuda" else Checkpoint(folder)
 
 
-def _fp8_tensors(checkpoint: Checkpoint, config: ModelConfig) -> tuple[dict[str, str], dict[str, tuple[Shape, ...]]]:
+def _fp8_tensors(
+    checkpoint: Checkpoint, config: ModelConfig
+) -> tuple[dict[str, ScaleNames], dict[str, tuple[Shape, ...]]]:
     """Weights in FP8 and what their scales are called, and every scale's possible shapes."""
-    in_fp8: dict[str, str] = {}
+    in_fp8: dict[str, ScaleNames] = {}
     scales: dict[str, tuple[Shape, ...]] = {}
     if config.quantization is None:
         return in_fp8, scales
@@ -162,15 +164,12 @@ def _fp8_tensors(checkpoint: Checkpoint, config: ModelConfig) -> tuple[dict[str,
         module = name.removesuffix(".weight")
         if not name.startswith("model.layers.") or len(shape) != 2 or not config.quantization.covers(module):
             continue
-        in_fp8[name] = checkpoint.scale_of(module)
-        scales[in_fp8[name]] = config.quantization.scale_shapes(*shape)
-        if config.quantization.static:
-            scales[_input_scale(name)] = ((), (1,))
+        names = checkpoint.scales_of(module, config.quantization.static)
+        in_fp8[name] = names
+        scales[names.weight] = config.quantization.scale_shapes(*shape)
+        if names.input:
+            scales[names.input] = ((), (1,))
     return in_fp8, scales
-
-
-def _input_scale(name: str) -> str:
-    return name.removesuffix("weight") + "input_scale"
 
 
 def random_weights(
@@ -215,7 +214,7 @@ def build_weights(
     parallel: Parallel,
     tied: bool,
     quantised: bool = False,
-    in_fp8: Mapping[str, str] | None = None,
+    in_fp8: Mapping[str, ScaleNames] | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ModelWeights:
     """The layers' weights from a source of tensors; ``DeviceCheckpoint`` is read by several threads.
@@ -249,7 +248,7 @@ class _Loader:
         dtype: torch.dtype,
         parallel: Parallel,
         quantised: bool,
-        in_fp8: Mapping[str, str],
+        in_fp8: Mapping[str, ScaleNames],
     ) -> None:
         self._tensors, self._config, self._parallel = tensors, config, parallel
         self._device, self._dtype = device, dtype
@@ -337,12 +336,13 @@ class _Loader:
         weight = self._tensors.tensor(name)
         if name not in self._in_fp8:
             return weight
-        scale = self._tensors.tensor(self._in_fp8[name]).float()
+        names = self._in_fp8[name]
+        scale = self._tensors.tensor(names.weight).float()
         quantization = self._config.quantization
         assert quantization is not None
         if not quantization.in_blocks:
             scale = scale.reshape(-1).expand(weight.shape[0])
-        static = self._tensors.tensor(_input_scale(name)).float().reshape(1) if quantization.static else None
+        static = self._tensors.tensor(names.input).float().reshape(1) if names.input else None
         return Fp8Matrix(weight, scale, static)
 
     def _plain(self, matrix: Matrix) -> torch.Tensor:
