@@ -263,3 +263,25 @@ def test_a_grammar_whose_masks_take_long_has_other_threads(engine: Engine, monke
     masks.begin_mask()
     assert masks.mask.any()
     assert grammar.threads is not usual
+
+
+def test_a_mask_that_fails_ends_its_request_only(any_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def consume_token(self, token: int) -> bool:
+            return True
+
+        def is_stopped(self) -> bool:
+            return False
+
+        def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+            raise OSError("no such memory")
+
+    ask(any_engine, "broken", "x", Constraint(Kind.REGEX, "[a-z]{30}"))
+    ask(any_engine, "free", "Tell me a joke.")
+    monkeypatch.setattr(any_engine.core.requests["broken"].sequences[0].masks, "_matcher", Broken())
+    ended = {}
+    while any_engine.has_work():
+        ended |= {end.request_id: end.error for end in any_engine.step().finished}
+        any_engine.core.check()
+    assert ended["broken"] is not None and ended["broken"].code == "engine_error"
+    assert ended["free"] is None

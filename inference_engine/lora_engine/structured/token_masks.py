@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
     from .grammars import Grammar
+
+log = logging.getLogger(__name__)
 
 Mask = npt.NDArray[np.int32]  # one bit for each token of the model's vocabulary, the first in the lowest
 SLOW_S = 0.005  # of a thread, for one mask; usual ones take 10 to 100 µs, a few in a hundred some milliseconds
@@ -76,7 +79,17 @@ class TokenMasks:
 
     def _compute(self, into: Mask) -> None:
         started = time.thread_time()
-        self._matcher.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
+        try:
+            self._matcher.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
+        except Exception as error:  # the other answers of the step go on
+            log.exception("a mask could not be computed")
+            self._error = RequestError(
+                "engine_error",
+                f"The engine failed while it worked on this request ({type(error).__name__}).",
+                "Try again; if it fails again, send the request id to the operator.",
+                retry_after_ms=1000,
+            )
+            return
         self._mask = into
         if time.thread_time() - started > SLOW_S:
             self._grammar.is_slow = True
