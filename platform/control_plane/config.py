@@ -107,6 +107,8 @@ class Settings(BaseSettings):
     quota_fail_open: bool = False
     quota_output_tokens: int = Field(default=1024, gt=0)
 
+    response_expire_s: int = Field(default=30 * 86_400, gt=0)
+    responses_max_stored: int = Field(default=10_000, gt=0)
     batch_file_max_bytes: int = Field(default=32 << 20, gt=0)
     batch_max_lines: int = Field(default=50_000, gt=0)
     batch_tenant_bytes: int = Field(default=GIB, gt=0)

@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "control_plane.administration",
     "control_plane.canaries",
     "control_plane.batches",
+    "control_plane.conversations",
     "control_plane.gateway",
     "control_plane.live",
 ]
@@ -240,6 +241,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "reconcile-quotas": {"task": "quotas.reconcile", "schedule": 60.0, "options": {"expires": 60}},
     "tend-exports": {"task": "reports.tend_exports", "schedule": 300.0, "options": {"expires": 300}},
     "clear-sessions": {"task": "accounts.clear_sessions", "schedule": 86_400.0},
+    "forget-conversations": {"task": "conversations.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-batches": {"task": "batches.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},

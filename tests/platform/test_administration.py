@@ -17,7 +17,13 @@ from control_plane.adapters.models import Adapter, AdapterVersion, VersionState
 from control_plane.administration.actions import archive_of_deleted
 from control_plane.administration.tasks import clear_deleted
 from control_plane.audit.models import AuditEvent
+from control_plane.batches import files
+from control_plane.batches.models import StoredFile
+from control_plane.conversations import actions as conversations
+from control_plane.conversations.models import StoredResponse
 from control_plane.keys.models import ApiKey
+from control_plane.origins.actions import set_origins
+from control_plane.origins.models import AllowedOrigin
 from control_plane.refusals.actions import Count, Reason, add
 from control_plane.tenants.models import Invitation, Membership, Tenant
 from control_plane.tenants.roles import Role
@@ -146,6 +152,9 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     acme: Any, operator: APIClient, furnished: Any, committing: Any, queue: Any
 ) -> None:
     _, secret = acme.key()
+    files.upload_file(acting=acme.principal(), name="x.jsonl", content=[b"{}"], size=2)
+    conversations.store(acme.tenant, "resp_x", messages="[]", body="{}")
+    set_origins(acting=acme.principal(), origins=["https://app.example.org"])
     assert code(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
     assert code(operator.delete("/api/operator/tenants/acme?confirm=globex")) == (400, "not_confirmed")
     with committing():
@@ -155,7 +164,8 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     assert acme.client().get(acme.path("adapters")).status_code == 404
     assert not Membership.objects.for_tenant(acme.tenant).exists()
     assert not ApiKey.objects.for_tenant(acme.tenant).filter(revoked_at=None).exists()
-    assert not Transcript.objects.for_tenant(acme.tenant).exists()
+    for texts in (Transcript, StoredFile, StoredResponse, AllowedOrigin):
+        assert not texts.objects.for_tenant(acme.tenant).exists()
     assert not Invitation.objects.for_tenant(acme.tenant).filter(accepted_at=None, revoked_at=None).exists()
     assert last_row("tenant.delete").detail["keys"] == 2
     assert "clear_deleted" in queue.names()

@@ -70,6 +70,8 @@ def test_inference_is_described_by_the_models_that_check_it(schema: dict[str, An
     assert described == {
         "/v1/chat/completions": {"post"},
         "/v1/completions": {"post"},
+        "/v1/responses": {"post"},
+        "/v1/responses/{id}": {"get", "delete"},
         "/v1/files": {"get", "post"},
         "/v1/files/{id}": {"get", "delete"},
         "/v1/files/{id}/content": {"get"},

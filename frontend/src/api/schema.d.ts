@@ -1622,6 +1622,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Answer a conversation, in OpenAI's newer form. */
+        post: operations["create_response"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A stored one. */
+        get: operations["read_response"];
+        put?: never;
+        post?: never;
+        /** @description Delete a stored one. */
+        delete: operations["delete_response"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2301,6 +2336,13 @@ export interface components {
             /** @enum {string} */
             object: "file";
         };
+        DeletedResponse: {
+            /** @enum {boolean} */
+            deleted: true;
+            id: string;
+            /** @enum {string} */
+            object: "response";
+        };
         Delivery: {
             attempts: number;
             /** Format: date-time */
@@ -2497,6 +2539,19 @@ export interface components {
         ForgotPasswordRequest: {
             /** Format: email */
             email: string;
+        };
+        FunctionCallItem: {
+            arguments: string;
+            call_id: string;
+            name: string;
+            /** @enum {string} */
+            type: "function_call";
+        };
+        FunctionCallOutputItem: {
+            call_id: string;
+            output: string | components["schemas"]["TextPart"][];
+            /** @enum {string} */
+            type: "function_call_output";
         };
         FunctionDefinition: {
             description?: string | null;
@@ -2755,6 +2810,16 @@ export interface components {
             name: string;
             role: components["schemas"]["Role"];
         };
+        MessageItem: {
+            content: string | components["schemas"]["TextPart"][];
+            /** @enum {string} */
+            role: "system" | "developer" | "user" | "assistant";
+            /**
+             * @description By default message.
+             * @enum {string}
+             */
+            type?: "message";
+        };
         /** @description A name that can be put into `model`. */
         Model: {
             adapter: string | null;
@@ -2797,6 +2862,11 @@ export interface components {
         };
         NamedFunction: {
             name: string;
+        };
+        NamedResponseTool: {
+            name: string;
+            /** @enum {string} */
+            type: "function";
         };
         /** @description Without ``strict``, keywords that cannot be enforced are left out; with it, they are refused. */
         NamedSchema: {
@@ -3071,6 +3141,23 @@ export interface components {
          * @enum {string}
          */
         QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided";
+        /** @description Of an answer that is sent back: what was reasoned before the message or call that follows it. */
+        ReasoningItem: {
+            content?: components["schemas"]["ReasoningText"][] | null;
+            /** @enum {string} */
+            type: "reasoning";
+        };
+        ReasoningOptions: {
+            /** @enum {string|null} */
+            effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
+            /** @enum {string|null} */
+            summary?: "auto" | "concise" | "detailed" | null;
+        };
+        ReasoningText: {
+            text: string;
+            /** @enum {string} */
+            type: "reasoning_text";
+        };
         /** @description Of the last `days` (UTC). */
         RecentUsage: {
             days: number;
@@ -3164,10 +3251,120 @@ export interface components {
             running: number;
             tier: components["schemas"]["AdapterTier"];
         };
+        ResponseFailure: {
+            code: string;
+            message: string;
+        };
         ResponseFormat: {
             json_schema?: components["schemas"]["NamedSchema"] | null;
             /** @enum {string} */
             type: "text" | "json_object" | "json_schema";
+        };
+        ResponseObject: {
+            /** @enum {boolean} */
+            background: false;
+            completed_at: number | null;
+            created_at: number;
+            error: components["schemas"]["ResponseFailure"] | null;
+            id: string;
+            incomplete_details: {
+                [key: string]: string;
+            } | null;
+            instructions: string | null;
+            max_output_tokens: number | null;
+            metadata: {
+                [key: string]: string;
+            };
+            model: string;
+            /** @enum {string} */
+            object: "response";
+            /** @description Items: reasoning, message, function_call. */
+            output: {
+                [key: string]: unknown;
+            }[];
+            parallel_tool_calls: boolean;
+            previous_response_id: string | null;
+            reasoning: {
+                [key: string]: unknown;
+            };
+            service_tier: string;
+            /** @enum {string} */
+            status: "completed" | "incomplete" | "failed" | "in_progress";
+            /** @description Whether it can be read again and gone on with. */
+            store: boolean;
+            temperature: number;
+            text: {
+                [key: string]: unknown;
+            };
+            tool_choice: string | {
+                [key: string]: unknown;
+            };
+            tools: {
+                [key: string]: unknown;
+            }[];
+            top_logprobs: number;
+            top_p: number;
+            /** @enum {string} */
+            truncation: "disabled";
+            usage: components["schemas"]["ResponseUsage"] | null;
+            /** @enum {unknown|null} */
+            user: null;
+        };
+        ResponseOutputDetails: {
+            reasoning_tokens: number;
+        };
+        ResponsesRequest: {
+            /** @enum {boolean|null} */
+            background?: false | null;
+            include?: ("message.output_text.logprobs" | "reasoning.encrypted_content")[] | null;
+            input: string | (components["schemas"]["MessageItem"] | components["schemas"]["FunctionCallItem"] | components["schemas"]["FunctionCallOutputItem"] | components["schemas"]["ReasoningItem"])[];
+            instructions?: string | null;
+            max_output_tokens?: number | null;
+            metadata?: {
+                [key: string]: string;
+            } | null;
+            model: string;
+            parallel_tool_calls?: boolean | null;
+            previous_response_id?: string | null;
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /** @description By default false. */
+            store?: boolean;
+            /** @description By default false. */
+            stream?: boolean;
+            stream_options?: components["schemas"]["ResponseStreamOptions"] | null;
+            temperature?: number | null;
+            text?: components["schemas"]["TextOptions"] | null;
+            tool_choice?: (("none" | "auto" | "required") | components["schemas"]["NamedResponseTool"]) | null;
+            tools?: components["schemas"]["ResponseTool"][] | null;
+            top_logprobs?: number | null;
+            top_p?: number | null;
+            /** @enum {string|null} */
+            truncation?: "disabled" | null;
+        };
+        ResponseStreamOptions: {
+            /** @description By default false. */
+            include_obfuscation?: boolean;
+        };
+        ResponseTokenDetails: {
+            cached_tokens: number;
+        };
+        ResponseTool: {
+            description?: string | null;
+            name: string;
+            parameters?: {
+                [key: string]: unknown;
+            } | null;
+            strict?: boolean | null;
+            /** @enum {string} */
+            type: "function";
+        };
+        /** @description The engine's own count. Reasoning is not counted apart. */
+        ResponseUsage: {
+            input_tokens: number;
+            input_tokens_details: components["schemas"]["ResponseTokenDetails"];
+            output_tokens: number;
+            output_tokens_details: components["schemas"]["ResponseOutputDetails"];
+            total_tokens: number;
         };
         /**
          * @description * `owner` - Owner
@@ -3604,6 +3801,27 @@ export interface components {
         TenantWeightRequest: {
             /** Format: double */
             weight: number;
+        };
+        TextFormat: {
+            description?: string | null;
+            name?: string | null;
+            schema?: {
+                [key: string]: unknown;
+            } | null;
+            strict?: boolean | null;
+            /** @enum {string} */
+            type: "text" | "json_object" | "json_schema";
+        };
+        TextOptions: {
+            format?: components["schemas"]["TextFormat"] | null;
+            /** @enum {string|null} */
+            verbosity?: "low" | "medium" | "high" | null;
+        };
+        /** @description Also as an answer gave it, with annotations and log-probabilities. */
+        TextPart: {
+            text: string;
+            /** @enum {string} */
+            type: "input_text" | "output_text" | "text";
         };
         /** @description Either a ``prompt`` or ``messages``. */
         TokenizeRequest: {
@@ -9647,6 +9865,272 @@ export interface operations {
                 };
             };
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+        };
+    };
+    create_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponsesRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResponseObject"];
+                    "text/event-stream": string;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+        };
+    };
+    read_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResponseObject"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+        };
+    };
+    delete_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedResponse"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

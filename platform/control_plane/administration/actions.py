@@ -15,6 +15,7 @@ from control_plane.adapters.models import Adapter
 from control_plane.audit import actions as audit
 from control_plane.audit.models import AuditEvent
 from control_plane.batches.models import Batch, StoredFile
+from control_plane.conversations.models import StoredResponse
 from control_plane.errors import LorikeetError
 from control_plane.events.recheck import recheck_key, recheck_user
 from control_plane.keys.models import ApiKey
@@ -136,6 +137,7 @@ def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
         transcripts, _ = Transcript.objects.for_tenant(tenant).delete()
         Batch.objects.for_tenant(tenant).delete()
         StoredFile.objects.for_tenant(tenant).delete()
+        StoredResponse.objects.for_tenant(tenant).delete()
         AllowedOrigin.objects.for_tenant(tenant).delete()
         _audit(
             actor,

@@ -50,6 +50,7 @@ QUEUES = (
             "accounts.clear_sessions",
             "transcripts.forget",
             "batches.forget",
+            "conversations.forget",
             "refusals.forget",
             "webhooks.forget",
         ),

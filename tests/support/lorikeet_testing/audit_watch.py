@@ -43,6 +43,7 @@ UNAUDITED = {
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",
     "fleet_lease": "which watcher leads",
+    "conversations_storedresponse": "the text of a request that asked to have it stored; its deletion is audited",
     "batches_batchline": "the work of a batch, whose beginning and end are audited",
     "batches_filepart": "the content of a file",
     "jobs_queue": "a lock",

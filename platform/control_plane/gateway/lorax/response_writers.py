@@ -70,6 +70,9 @@ class TokenWriter:
     def error(self, error: ApiError) -> bytes:
         return _event(error_body(error))
 
+    async def settle(self) -> None:
+        """Nothing."""
+
     def end(self) -> bytes:
         details = _details(self._asked, self._generation, self._whole)
         text = _full(self._asked, self._whole.text)

@@ -134,6 +134,65 @@ class ModelList(_StrictModel):
     data: list[ModelCard]
 
 
+class ResponseTokenDetails(_StrictModel):
+    cached_tokens: int
+
+
+class ResponseOutputDetails(_StrictModel):
+    reasoning_tokens: int
+
+
+class ResponseUsage(_StrictModel):
+    """The engine's own count. Reasoning is not counted apart."""
+
+    input_tokens: int
+    input_tokens_details: ResponseTokenDetails
+    output_tokens: int
+    output_tokens_details: ResponseOutputDetails
+    total_tokens: int
+
+
+class ResponseFailure(_StrictModel):
+    code: str
+    message: str
+
+
+class ResponseObject(_StrictModel):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["completed", "incomplete", "failed", "in_progress"]
+    background: Literal[False]
+    error: ResponseFailure | None
+    incomplete_details: dict[str, str] | None
+    instructions: str | None
+    max_output_tokens: int | None
+    model: str
+    output: list[dict[str, Any]] = Field(description="Items: reasoning, message, function_call.")
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    reasoning: dict[str, Any]
+    service_tier: str
+    store: bool = Field(description="Whether it can be read again and gone on with.")
+    temperature: float
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int
+    top_p: float
+    truncation: Literal["disabled"]
+    usage: ResponseUsage | None
+    user: None
+    metadata: dict[str, str]
+
+
+class DeletedResponse(_StrictModel):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
 class FileObject(_StrictModel):
     id: str
     object: Literal["file"]

@@ -330,6 +330,9 @@ class ChunkWriter:
     def error(self, error: ApiError) -> bytes:
         return b"data: " + encode(error.openai_body()).encode() + b"\n\n"
 
+    async def settle(self) -> None:
+        """Nothing."""
+
     def end(self) -> bytes:
         """The usage if it was asked for, then the mark that SDKs stop at."""
         if not self._include_usage:

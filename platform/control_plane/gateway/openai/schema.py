@@ -17,11 +17,13 @@ from control_plane.gateway.openai.response_models import (
     ChatCompletionResponse,
     CompletionResponse,
     DeletedFile,
+    DeletedResponse,
     ErrorResponse,
     FileList,
     FileObject,
     ModelCard,
     ModelList,
+    ResponseObject,
 )
 from control_plane.gateway.openai.tokenizing import (
     DetokenizeRequest,
@@ -29,6 +31,7 @@ from control_plane.gateway.openai.tokenizing import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from control_plane.gateway.responses.request import ResponsesRequest
 
 # The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
 COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
@@ -67,6 +70,7 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         "/v1/models/{model}": {
             "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelCard), "parameters": [NAME]}
         },
+        **_responses(schemas),
         **_files(schemas),
         **_batches(schemas),
     }
@@ -80,6 +84,18 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         }
     result["components"]["schemas"] = dict(sorted(schemas.items()))
     return result
+
+
+def _responses(schemas: Json) -> Json:
+    create = _operation(
+        schemas, "create_response", "Answer a conversation, in OpenAI's newer form.", ResponseObject, ResponsesRequest
+    )
+    read = _operation(schemas, "read_response", "A stored one.", ResponseObject)
+    delete = _operation(schemas, "delete_response", "Delete a stored one.", DeletedResponse, more=("507",))
+    return {
+        "/v1/responses": {"post": create},
+        "/v1/responses/{id}": {"get": {**read, "parameters": [_ID]}, "delete": {**delete, "parameters": [_ID]}},
+    }
 
 
 _PAGE = [

@@ -25,6 +25,9 @@ class EventWriter(Protocol):
     def error(self, error: ApiError) -> bytes:
         """An error after the stream began: the status is long sent, so it travels as an event."""
 
+    async def settle(self) -> None:
+        """What is to be done before the last events are sent."""
+
     def end(self) -> bytes: ...
 
 
@@ -58,6 +61,7 @@ class EventStream:
             return self._writer.error(errors.from_failure(failure))
         self._first = None
         if not chunks:
+            await self._writer.settle()
             return self._end()
         data = self._writer.write(chunks)
         if self._claim is not None:

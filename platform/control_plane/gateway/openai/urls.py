@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from control_plane.gateway.openai import batch_views, embeddings, views
+from control_plane.gateway.responses import views as responses
 
 urlpatterns = [
     path("chat/completions", views.chat_completions, name="chat-completions"),
@@ -14,6 +15,8 @@ urlpatterns = [
     path("batches", batch_views.batch_list, name="batches"),
     path("batches/<str:name>", batch_views.batch, name="batch"),
     path("batches/<str:name>/cancel", batch_views.batch_cancel, name="batch-cancel"),
+    path("responses", responses.responses, name="responses"),
+    path("responses/<str:name>", responses.response, name="response"),
     path("models", views.models, name="models"),
     path("models/<path:name>", views.model, name="model"),
     # Whatever it is: a path converter takes no line breaks.

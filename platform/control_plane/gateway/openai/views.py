@@ -59,9 +59,8 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
 @public
 async def not_found(request: HttpRequest) -> HttpResponseBase:
     """Anything else below /v1."""
-    fix = (
-        "Lorikeet serves /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /v1/files and /v1/batches."
-    )
+    served = "chat/completions, completions, responses, embeddings, models, files and batches"
+    fix = f"Lorikeet serves, below /v1: {served}."
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
 
 

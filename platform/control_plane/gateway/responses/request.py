@@ -1,0 +1,262 @@
+"""The request body of ``/v1/responses``, and the chat request that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest, ReasoningEffort
+from control_plane.gateway.openai.parameters import MOST_LOGPROBS, from_validation, read_parameters
+from control_plane.gateway.openai.tools import MOST_TOOLS, CallId, FunctionName
+
+Json = dict[str, Any]
+# Accepted, whatever their value, and without effect here.
+HARMLESS = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
+LOGPROBS = "message.output_text.logprobs"
+# What a chat request calls things, in the words of this one.
+_NAMES = {
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+}
+
+
+class _StrictItem(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class TextPart(BaseModel):
+    """Also as an answer gave it, with annotations and log-probabilities."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+
+
+class MessageItem(BaseModel):
+    model_config = ConfigDict(strict=True)  # an answer's items come back with their id and status
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Parts
+
+
+class FunctionCallItem(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function_call"]
+    call_id: CallId
+    name: str
+    arguments: str
+
+
+class FunctionCallOutputItem(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function_call_output"]
+    call_id: CallId
+    output: str | Parts
+
+
+class ReasoningText(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(BaseModel):
+    """Of an answer that is sent back: what was reasoned before the message or call that follows it."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["reasoning"]
+    content: list[ReasoningText] | None = None
+
+
+InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+
+
+class ResponseTool(_StrictItem):
+    type: Literal["function"]
+    name: FunctionName
+    description: str | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
+
+
+class NamedResponseTool(_StrictItem):
+    type: Literal["function"]
+    name: FunctionName
+
+
+class TextFormat(_StrictItem):
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: Json | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class TextOptions(_StrictItem):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningOptions(_StrictItem):
+    effort: ReasoningEffort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class ResponseStreamOptions(_StrictItem):
+    include_obfuscation: bool = False
+
+
+class ResponsesRequest(_StrictItem):
+    model: str = Field(min_length=1, max_length=200)
+    input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES, fail_fast=True)]
+    instructions: str | None = None
+    previous_response_id: str | None = Field(default=None, min_length=1, max_length=64)
+    store: bool = False
+    stream: bool = False
+    stream_options: ResponseStreamOptions | None = None
+    background: Literal[False] | None = None
+    truncation: Literal["disabled"] | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    tools: Annotated[list[ResponseTool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = Field(
+        default=None, max_length=8
+    )
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+        ]
+        | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _something_is_said(self) -> Self:
+        if not self.input:
+            raise ValueError("input is empty")
+        return self
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
+
+    def messages(self) -> list[Json]:
+        """The input as chat messages."""
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return _messages(self.input)
+
+    def chat(self, before: Sequence[Json]) -> ChatCompletionRequest:
+        """The chat request that it stands for, after the stored messages. Raises ``ApiError``."""
+        instructions = [{"role": "developer", "content": self.instructions}] if self.instructions else []
+        body: Json = {
+            "model": self.model,
+            "messages": [*instructions, *before, *self.messages()],
+            "stream": self.stream,
+            "max_completion_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "response_format": self._response_format(),
+            "logprobs": True if self.wants_logprobs else None,
+            "top_logprobs": self.top_logprobs if self.wants_logprobs else None,
+        }
+        if self.tools:
+            body["tools"] = [_chat_tool(tool) for tool in self.tools]
+        if isinstance(self.tool_choice, NamedResponseTool):
+            body["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
+        else:
+            body["tool_choice"] = self.tool_choice
+        try:
+            return read_parameters(ChatCompletionRequest, body)
+        except ApiError as error:
+            raise in_our_words(error) from None
+
+    def _response_format(self) -> Json | None:
+        asked = self.text.format if self.text else None
+        if asked is None or asked.type == "text":
+            return None
+        if asked.type == "json_object":
+            return {"type": "json_object"}
+        schema: Json = {"name": asked.name or "answer", "schema": asked.schema_, "strict": asked.strict}
+        return {"type": "json_schema", "json_schema": {n: value for n, value in schema.items() if value is not None}}
+
+
+def read_request(body: Json) -> ResponsesRequest:
+    """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
+    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
+    try:
+        return ResponsesRequest.model_validate(asked)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def in_our_words(error: ApiError) -> ApiError:
+    """An error of the chat request, with the names of this one's parameters."""
+    message, param = error.message, error.param
+    for theirs, ours in _NAMES.items():
+        message = message.replace(f"'{theirs}", f"'{ours}")
+        if param is not None and param.startswith(theirs):
+            param = ours + param.removeprefix(theirs)
+    return replace(error, message=message, param=param)
+
+
+def _chat_tool(tool: ResponseTool) -> Json:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+
+
+def _text(content: str | Sequence[TextPart]) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _messages(items: Sequence[InputItem]) -> list[Json]:
+    """Calls that follow each other, or an assistant's text, are one message, as a chat template wants them."""
+    found: list[Json] = []
+    reasoning = ""
+    for item in items:
+        if isinstance(item, ReasoningItem):
+            reasoning = "\n".join(part.text for part in item.content or ())
+            continue
+        if isinstance(item, MessageItem):
+            message: Json = {"role": item.role, "content": _text(item.content)}
+        elif isinstance(item, FunctionCallOutputItem):
+            message = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
+        else:
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            if found and found[-1]["role"] == "assistant" and not reasoning:
+                found[-1].setdefault("tool_calls", []).append(call)
+                continue
+            message = {"role": "assistant", "tool_calls": [call]}
+        if reasoning and message["role"] == "assistant":
+            message["reasoning_content"] = reasoning
+        reasoning = ""
+        found.append(message)
+    return found

@@ -1,0 +1,240 @@
+"""Answers of ``/v1/responses``: the whole object, and the events of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.generation import Generation
+from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.response_writers import Choice, usage_json
+from control_plane.gateway.responses.request import ResponsesRequest
+from control_plane.usage.request_ids import public_part
+from lora_engine.wire import engine_pb2 as pb
+
+Json = dict[str, Any]
+Keep = Callable[[Json, Choice], Awaitable[None]]
+"""Stores a response that is over, if its request asked for that."""
+
+
+class ResponseWriter:
+    """One response: its object at any moment of its making."""
+
+    def __init__(self, asked: ResponsesRequest, generation: Generation) -> None:
+        self._asked, self._generation = asked, generation
+        self._id = public_part(generation.request_id)
+
+    @property
+    def name(self) -> str:
+        return f"resp_{self._id}"
+
+    def body(self, status: str, output: Sequence[Json], *, error: ApiError | None = None) -> Json:
+        asked = self._asked
+        text: Json = {"format": {"type": "text"}}
+        if asked.text is not None:
+            text |= asked.text.model_dump(by_alias=True, exclude_none=True)
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            "id": self.name,
+            "object": "response",
+            "created_at": self._generation.created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "background": False,
+            "error": None if error is None else {"code": "server_error", "message": error.message},
+            "incomplete_details": cut,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "model": self._generation.admission.model.display_name,
+            "output": list(output),
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": asked.previous_response_id,
+            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
+            "service_tier": "default",
+            "store": asked.store,
+            "temperature": 1.0 if asked.temperature is None else asked.temperature,
+            "text": text,
+            "tool_choice": _choice_json(asked),
+            "tools": [tool.model_dump() for tool in asked.tools or ()],
+            "top_logprobs": asked.top_logprobs or 0,
+            "top_p": 1.0 if asked.top_p is None else asked.top_p,
+            "truncation": "disabled",
+            "usage": None if status == "in_progress" else self._usage(),
+            "user": None,
+            "metadata": asked.metadata or {},
+        }
+
+    def _usage(self) -> Json:
+        counts = usage_json(self._generation.usages)
+        return {
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": counts["prompt_tokens_details"],
+            "output_tokens": counts["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": counts["total_tokens"],
+        }
+
+    def reasoning(self, text: str, status: str) -> Json:
+        content = [{"type": "reasoning_text", "text": text}] if text else []
+        return {"id": f"rs_{self._id}", "type": "reasoning", "summary": [], "content": content, "status": status}
+
+    def message(self, parts: Sequence[Json], status: str) -> Json:
+        identity = {"id": f"msg_{self._id}", "type": "message"}
+        return {**identity, "status": status, "role": "assistant", "content": list(parts)}
+
+    def text(self, text: str, logprobs: Sequence[pb.TokenLogprob]) -> Json:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs_json(logprobs)}
+
+    def call(self, index: int, call: Json, status: str) -> Json:
+        return {
+            "id": f"fc_{self._id}_{index}",
+            "type": "function_call",
+            "status": status,
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+        }
+
+    def output(self, choice: Choice) -> list[Json]:
+        """Of a choice that is over."""
+        status = "incomplete" if choice.finish_reason == "length" else "completed"
+        items = [self.reasoning(choice.reasoning, status)] if choice.reasoning else []
+        if choice.text or not choice.tool_calls:
+            items.append(self.message([self.text(choice.text, choice.logprobs)], status))
+        return items + [self.call(index, call, status) for index, call in enumerate(choice.tool_calls)]
+
+    def whole(self, choice: Choice) -> Json:
+        return self.body("incomplete" if choice.finish_reason == "length" else "completed", self.output(choice))
+
+
+def _choice_json(asked: ResponsesRequest) -> Json | str:
+    choice = asked.tool_choice or "auto"
+    return choice if isinstance(choice, str) else choice.model_dump()
+
+
+def logprobs_json(entries: Sequence[pb.TokenLogprob]) -> list[Json]:
+    return [{**_token(entry), "top_logprobs": [_token(top) for top in entry.top]} for entry in entries]
+
+
+def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> Json:
+    return {"token": entry.token, "bytes": list(entry.token_bytes), "logprob": entry.logprob}
+
+
+class ResponseEvents:
+    """The events of one stream. An item is open until another kind of output begins."""
+
+    def __init__(self, writer: ResponseWriter, keep: Keep) -> None:
+        self._writer, self._keep = writer, keep
+        self._choice = Choice()
+        self._events: list[bytes] = []
+        self._number = 0
+        self._done: list[Json] = []  # items that are over
+        self._open = ""  # "", "reasoning", "message" or "call"
+        self._began = False
+        self._said: list[pb.TokenLogprob] = []
+
+    def write(self, chunks: Sequence[Chunk]) -> bytes:
+        self._begin()
+        for chunk in chunks:
+            self._choice.add(chunk)
+            if chunk.reasoning:
+                self._reason(chunk.reasoning)
+            if chunk.text or (chunk.logprobs and not chunk.reasoning and not chunk.tool_calls):
+                self._say(chunk.text, chunk.logprobs)
+            for delta in chunk.tool_calls:
+                self._call(delta)
+        return self._take()
+
+    def error(self, error: ApiError) -> bytes:
+        self._begin()
+        self._event("response.failed", response=self._writer.body("failed", self._done, error=error))
+        return self._take()
+
+    async def settle(self) -> None:
+        """A client may go on with the response as soon as it was told of its end."""
+        await self._keep(self._writer.whole(self._choice), self._choice)
+
+    def end(self) -> bytes:
+        self._begin()
+        if not self._done and not self._open:
+            self._say("", [])
+        self._close()
+        body = self._writer.whole(self._choice)
+        self._event(f"response.{body['status']}", response=body)
+        return self._take()
+
+    def _begin(self) -> None:
+        if not self._began:
+            self._began = True
+            body = self._writer.body("in_progress", [])
+            self._event("response.created", response=body)
+            self._event("response.in_progress", response=body)
+
+    def _reason(self, text: str) -> None:
+        item = self._writer.reasoning("", "in_progress")
+        if self._open != "reasoning":
+            self._start("reasoning", item)
+        self._item_event("response.reasoning_text.delta", item, content_index=0, delta=text)
+
+    def _say(self, text: str, logprobs: Sequence[pb.TokenLogprob]) -> None:
+        item = self._writer.message([], "in_progress")
+        if self._open != "message":
+            self._start("message", item)
+            part = self._writer.text("", [])
+            self._item_event("response.content_part.added", item, content_index=0, part=part)
+        self._said.extend(logprobs)
+        if text or logprobs:
+            told = logprobs_json(logprobs)
+            self._item_event("response.output_text.delta", item, content_index=0, delta=text, logprobs=told)
+
+    def _call(self, delta: pb.ToolCallDelta) -> None:
+        if delta.id:
+            call = {"id": delta.id, "function": {"name": delta.name, "arguments": ""}}
+            self._start("call", self._writer.call(delta.index, call, "in_progress"))
+        if delta.arguments:
+            item = self._writer.call(delta.index, self._choice.tool_calls[delta.index], "in_progress")
+            self._item_event("response.function_call_arguments.delta", item, delta=delta.arguments)
+
+    def _start(self, kind: str, item: Json) -> None:
+        self._close()
+        self._open = kind
+        self._event("response.output_item.added", output_index=len(self._done), item=item)
+
+    def _close(self) -> None:
+        if not self._open:
+            return
+        writer, choice = self._writer, self._choice
+        status = "incomplete" if choice.finish_reason == "length" else "completed"
+        if self._open == "reasoning":
+            item = writer.reasoning(choice.reasoning, status)
+            self._item_event("response.reasoning_text.done", item, content_index=0, text=choice.reasoning)
+        elif self._open == "message":
+            part = writer.text(choice.text, self._said)
+            item = writer.message([part], status)
+            told = {"text": choice.text, "logprobs": part["logprobs"]}
+            self._item_event("response.output_text.done", item, content_index=0, **told)
+            self._item_event("response.content_part.done", item, content_index=0, part=part)
+        else:
+            index = sum(done["type"] == "function_call" for done in self._done)
+            item = writer.call(index, choice.tool_calls[index], status)
+            told = {"arguments": item["arguments"], "name": item["name"]}
+            self._item_event("response.function_call_arguments.done", item, **told)
+        self._event("response.output_item.done", output_index=len(self._done), item=item)
+        self._done.append(item)
+        self._open = ""
+
+    def _item_event(self, kind: str, item: Json, **fields: Any) -> None:
+        self._event(kind, item_id=item["id"], output_index=len(self._done), **fields)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        body = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        self._events.append(f"event: {kind}\ndata: {encode(body)}\n\n".encode())
+
+    def _take(self) -> bytes:
+        data = b"".join(self._events)
+        self._events.clear()
+        return data

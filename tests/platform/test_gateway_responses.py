@@ -1,0 +1,278 @@
+"""`/v1/responses`: the official OpenAI client against a real web process and a scripted engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.web import WebProcess, eventually
+from openai import OpenAI
+from pydantic import BaseModel
+
+from control_plane.gateway.openai.response_models import ResponseObject
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "Of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": None,
+}
+CALL = 'say <tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
+    folder = tmp_path_factory.mktemp("engine")
+    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True, steps_per_second=1000))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    env = {"LORIKEET_RESPONSES_MAX_STORED": "5"}
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
+    web.seed()
+    web.start()
+    web.wait_until_ready("support", "fake-base")
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+def engine(engine_thread: FakeEngineThread) -> FakeEngine:
+    engine_thread.engine.submits.clear()
+    return engine_thread.engine
+
+
+@pytest.fixture
+def client(web: WebProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0, timeout=30) as client:
+        yield client
+
+
+def roles(engine: FakeEngine) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in engine.submits[-1].chat.messages]
+
+
+def test_create(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+    answer = client.responses.create(
+        model="support", input="say hello there", instructions="Be kind.", metadata={"a": "b"}, max_output_tokens=50
+    )
+    assert answer.id.startswith("resp_")
+    assert (answer.object, answer.status, answer.output_text) == ("response", "completed", "hello there")
+    assert (answer.instructions, answer.metadata, answer.max_output_tokens) == ("Be kind.", {"a": "b"}, 50)
+    assert answer.usage is not None
+    assert (answer.usage.output_tokens, answer.usage.total_tokens) == (2, answer.usage.input_tokens + 2)
+    assert roles(engine) == [("system", "Be kind."), ("user", "say hello there")]
+    body = {"model": "support", "input": "say x", "text": {"format": {"type": "text"}}, "tools": [WEATHER]}
+    headers = web.tenants["acme"].bearer
+    told = httpx.post(f"{web.url}/v1/responses", json=body, headers=headers, trust_env=False, timeout=30)
+    ResponseObject.model_validate(told.json())
+    cut = client.responses.create(model="support", input="words 50", max_output_tokens=3)
+    assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+
+
+def test_a_conversation_as_items(client: OpenAI, engine: FakeEngine) -> None:
+    items: Any = [
+        {"role": "user", "content": [{"type": "input_text", "text": "What is the weather?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c1",
+            "name": "weather",
+            "arguments": "{}",
+            "status": "completed",
+        },
+        {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "rain"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Both.", "annotations": []}],
+        },
+        {"role": "user", "content": "say thanks"},
+    ]
+    answer = client.responses.create(model="support", input=items, tools=[WEATHER])
+    assert answer.output_text == "thanks"
+    sent = engine.submits[-1].chat.messages
+    assert [message.role for message in sent] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    assert [call.id for call in sent[1].tool_calls] == ["c1", "c2"]
+    assert (sent[1].reasoning, sent[3].content) == ("Hm.", "rain")
+
+
+def test_stream(client: OpenAI, engine: FakeEngine) -> None:
+    events = list(client.responses.create(model="support", input="say one two three", stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert set(kinds[4:-4]) == {"response.output_text.delta"}
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "one two three"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last: Any = events[-1]
+    assert last.response.output_text == "one two three"
+    assert last.response.usage.output_tokens == 3
+
+
+def test_the_clients_own_stream_helper(client: OpenAI, engine: FakeEngine) -> None:
+    with client.responses.stream(model="support", input="say a b c") as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_response()
+    assert final.output_text == "a b c"
+
+
+def test_a_tool_is_called(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.responses.create(model="support", input=CALL, tools=[WEATHER], tool_choice="auto")
+    [call] = [item for item in answer.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Rome"})
+    assert answer.output_text == ""
+    with client.responses.stream(model="support", input=CALL, tools=[WEATHER]) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert "response.function_call_arguments.delta" in kinds and "response.output_text.delta" not in kinds
+    [again] = [item for item in final.output if item.type == "function_call"]
+    assert (again.name, json.loads(again.arguments)) == ("weather", {"city": "Rome"})
+
+
+def test_reasoning_is_an_item(client: OpenAI, engine: FakeEngine) -> None:
+    prompt = "say <think>Let me see.</think>Yes."
+    answer = client.responses.create(model="support", input=prompt)
+    assert [item.type for item in answer.output] == ["reasoning", "message"]
+    assert answer.output_text == "Yes."
+    events = list(client.responses.create(model="support", input=prompt, stream=True))
+    thought = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+    assert thought == "Let me see."
+    added = [event.output_index for event in events if event.type == "response.output_item.added"]
+    assert added == [0, 1]
+
+
+def test_structured_text(client: OpenAI, engine: FakeEngine) -> None:
+    class Answer(BaseModel):
+        city: str
+
+    parsed = client.responses.parse(model="support", input='say {"city": "Rome"}', text_format=Answer)
+    assert parsed.output_parsed == Answer(city="Rome")
+    assert engine.submits[-1].HasField("constraint")
+
+
+def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
+    answer = client.responses.create(
+        model="support", input="say one two", include=["message.output_text.logprobs"], top_logprobs=2
+    )
+    part: Any = answer.output[0]
+    logprobs = part.content[0].logprobs
+    assert [entry.token for entry in logprobs] == ["one", " two"]
+    assert len(logprobs[0].top_logprobs) == 2
+
+
+# -- stored conversations ------------------------------------------------------------------------------
+
+
+def test_nothing_is_stored_unless_asked(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+    kept = "SELECT count(*) AS n FROM conversations_storedresponse"
+    before = web.query(kept)[0]["n"]
+    for more in ({}, {"store": False}):
+        answer = client.responses.create(model="support", input="say x", **more)  # type: ignore[call-overload]
+        assert answer.store is False
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(answer.id)
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.responses.create(model="support", input="say y", previous_response_id=answer.id)
+        assert unknown.value.param == "previous_response_id"
+    assert web.query(kept)[0]["n"] == before
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_stored_conversation_goes_on(client: OpenAI, engine: FakeEngine, streamed: bool) -> None:
+    def ask(text: str, **more: Any) -> Any:
+        if not streamed:
+            return client.responses.create(model="support", input=text, store=True, **more)
+        last: Any = list(client.responses.create(model="support", input=text, store=True, stream=True, **more))[-1]
+        return last.response
+
+    first = ask("say one", instructions="Count.")
+    second = ask("say two", previous_response_id=first.id)
+    assert roles(engine) == [("user", "say one"), ("assistant", "one"), ("user", "say two")]
+    third = ask("say three", previous_response_id=second.id)
+    assert [content for _, content in roles(engine)] == ["say one", "one", "say two", "two", "say three"]
+    assert client.responses.retrieve(third.id).output_text == "three"
+    client.responses.delete(third.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(third.id)
+
+
+def test_a_stored_conversation_is_its_tenants(client: OpenAI, web: WebProcess) -> None:
+    """Another tenant's is as unknown as one that never was."""
+    name = client.responses.create(model="support", input="say secret", store=True).id
+    with httpx.Client(base_url=web.url, trust_env=False, headers=web.tenants["globex"].bearer) as http:
+        missing = "resp_" + "0" * 22
+        for method in ("GET", "DELETE"):
+            answer = http.request(method, f"/v1/responses/{name}")
+            unknown = http.request(method, f"/v1/responses/{missing}")
+            assert answer.status_code == unknown.status_code == 404
+            assert answer.text.replace(name, "…") == unknown.text.replace(missing, "…")
+        body = {"model": "fake-base", "input": "x", "previous_response_id": name}
+        assert http.post("/v1/responses", json=body).status_code == 404
+    assert client.responses.retrieve(name).output_text == "secret"
+
+
+def test_a_tenant_keeps_a_bounded_number(client: OpenAI, web: WebProcess) -> None:
+    for _ in range(8):
+        client.responses.create(model="support", input="say x", store=True)
+    kept = "SELECT count(*) AS n FROM conversations_storedresponse"
+    eventually(lambda: web.query(kept)[0]["n"] == 5, what="the oldest to go")
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input": []}, None),
+        ({"input": None}, "input"),
+        ({"input": [{"type": "image_generation_call"}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"temperature": 3}, "temperature"),
+        ({"tool_choice": "required"}, None),
+        ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": 3}}}}, "text.format"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(web: WebProcess, change: dict[str, Any], param: str | None) -> None:
+    body = {"model": "support", "input": "say x", **change}
+    headers = web.tenants["acme"].bearer
+    answer = httpx.post(f"{web.url}/v1/responses", json=body, headers=headers, trust_env=False, timeout=30)
+    error = answer.json()["error"]
+    assert answer.status_code == 400, error
+    assert (error["param"] or "").startswith(param or ""), error
+
+
+def test_failures_are_told(client: OpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.InternalServerError):
+        client.responses.create(model="support", input="fail overloaded")
+    events = list(client.responses.create(model="support", input="break 3", stream=True))
+    last: Any = events[-1]
+    assert (last.type, last.response.status) == ("response.failed", "failed")
+    assert last.response.error.message
