@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import openai
@@ -112,3 +113,47 @@ def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, access: Ac
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model=model_names[0], messages=[{"role": "user", "content": "x"}], temperature=9)
     assert wrong.value.param == "temperature"
+
+
+def test_vectors_of_the_base_and_of_an_adapter(client: openai.OpenAI) -> None:
+    texts = ["Where is my order?", "Where is my parcel?", "Ahoy 🦜"]
+    by_model = {name: client.embeddings.create(model=name, input=texts) for name in ("lorikeet-demo", "pirate")}
+    for answer in by_model.values():
+        assert [item.index for item in answer.data] == [0, 1, 2]
+        assert all(math.isclose(sum(x * x for x in item.embedding), 1, abs_tol=1e-5) for item in answer.data)
+        assert answer.usage.prompt_tokens == answer.usage.total_tokens > 3
+    base, pirate = (answer.data[0].embedding for answer in by_model.values())
+    assert base != pytest.approx(pirate, abs=1e-3)
+
+
+def test_formats_dimensions_pooling_and_tokens(client: openai.OpenAI) -> None:
+    text = "Where is my order?"
+    whole = client.embeddings.create(model="pirate", input=text).data[0].embedding
+    numbers = client.embeddings.create(model="pirate", input=text, encoding_format="float").data[0].embedding
+    assert numbers == pytest.approx(whole, abs=1e-8)
+    few = client.embeddings.create(model="pirate", input=text, dimensions=8).data[0].embedding
+    length = math.sqrt(sum(x * x for x in whole[:8]))
+    assert few == pytest.approx([x / length for x in whole[:8]], abs=1e-6)
+    mean = client.embeddings.create(model="pirate", input=text, extra_body={"pooling": "mean"}).data[0].embedding
+    assert mean != pytest.approx(whole, abs=1e-3)
+    tokens = client.post("../tokenize", body={"model": "pirate", "prompt": text}, cast_to=object)
+    assert isinstance(tokens, dict)
+    by_tokens = client.embeddings.create(model="pirate", input=tokens["tokens"]).data[0].embedding
+    assert by_tokens == pytest.approx(whole, abs=1e-6)
+    told = client.post("../detokenize", body={"model": "pirate", "tokens": tokens["tokens"]}, cast_to=object)
+    assert told == {"prompt": f"<|begin|>{text}"}
+
+
+def test_a_prompt_is_scored(client: openai.OpenAI) -> None:
+    choice = client.completions.create(
+        model="pirate", prompt="Where is my order?", echo=True, logprobs=2, max_tokens=0
+    ).choices[0]
+    assert choice.text == "Where is my order?"
+    assert choice.logprobs is not None
+    assert choice.logprobs.token_logprobs is not None
+    assert choice.logprobs.top_logprobs is not None
+    first, *others = choice.logprobs.token_logprobs
+    assert first is None
+    assert all(value < 0 for value in others)
+    for value, top in zip(others, choice.logprobs.top_logprobs[1:], strict=True):
+        assert value in top.values()
