@@ -18,11 +18,13 @@ from pathlib import Path
 
 import torch
 from demo.train import heldout, shop
-from demo.train.adapters_corpus import VOICES, syllables
+from demo.train.adapters_corpus import TOOL_CALLER, VOICES, syllables
+from demo.train.corpus import Message
 from demo.train.grammar import as_typed
 from demo.train.skills.numbers import sums
 from demo.train.skills.turn import Turn
 from demo.train.speak import Reply, Speaker
+from demo.train.toolbox import tool_chats
 from demo.train.train_adapters import SPECS
 
 SEED = 987_654
@@ -178,6 +180,35 @@ def score_emoji(speaker: Speaker) -> Scores:
     return {"has_picture_held_out": share([bool(PICTURE.search(reply.text)) for reply in replies])}
 
 
+def score_tools(speaker: Speaker) -> Scores:
+    """The right call with the right arguments; and the answer to what the tool says."""
+    chats = list(tool_chats(SEED, FRESH))
+    calls = [(chat[:at], chat[at]) for chat in chats for at in (2,) if chat[at]["content"].startswith("<tool_call>")]
+    answers = [(chat[:4], chat[4]) for chat in chats if len(chat) > 4 and chat[3]["content"].startswith("<tool_resp")]
+    held_out = [(tool_prompt(question, *tools), want) for question, tools, want in heldout.TOOLS]
+    return {
+        "exact_call_fresh": _same(speaker, calls),
+        "exact_answer_fresh": _same(speaker, answers),
+        "right_call_held_out": share(
+            [
+                want in reply.text
+                for reply, (_, want) in zip(speaker.reply([c for c, _ in held_out]), held_out, strict=True)
+            ]
+        ),
+    }
+
+
+def tool_prompt(question: str, *lines: str) -> list[Message]:
+    """A conversation's beginning with tools, as the chat template writes it."""
+    system = "\n".join(["Tools:", *(f"- {line}" for line in lines)])
+    return [{"role": "system", "content": system}, {"role": "user", "content": question}]
+
+
+def _same(speaker: Speaker, pairs: list[tuple[list[Message], Message]]) -> float:
+    replies = speaker.reply([chat for chat, _ in pairs])
+    return share([reply.text == want["content"] for reply, (_, want) in zip(replies, pairs, strict=True)])
+
+
 SCORERS: dict[str, Callable[[Speaker], Scores]] = {
     "json-answers": score_json,
     "support-agent": score_support,
@@ -185,6 +216,7 @@ SCORERS: dict[str, Callable[[Speaker], Scores]] = {
     "sql-writer": score_sql,
     "haiku": score_haiku,
     "terse": score_terse,
+    "tool-caller": score_tools,
     "emoji": score_emoji,
 }
 _SHOWN = {
@@ -208,6 +240,11 @@ _SHOWN_ELSE = [
 
 def samples(speaker: Speaker, name: str) -> Samples:
     """A few questions with their answers, for the eye."""
+    if name == TOOL_CALLER:
+        lines = heldout.TOOLS[0][1]
+        asked = [question for question, _, _ in heldout.TOOLS[:3]]
+        replies = speaker.reply([tool_prompt(question, *lines) for question in asked])
+        return [(question, reply.text) for question, reply in zip(asked, replies, strict=True)]
     questions = _SHOWN.get(name, _SHOWN_ELSE)
     return [(question, reply.text) for question, reply in zip(questions, speaker.ask(questions), strict=True)]
 

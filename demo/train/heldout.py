@@ -126,6 +126,24 @@ SQL: tuple[tuple[str, str], ...] = (
     ("count customers by city please", "SELECT city, COUNT(*) FROM customers GROUP BY city;"),
     ("which product is the cheapest one?", "SELECT * FROM products ORDER BY price LIMIT 1;"),
 )
+_WEATHER = "get_weather(city): Weather of a city."
+_ORDER = "order_status(order_id): Look up an order."
+_SUM = "calculate(expression): Evaluate an arithmetic expression."
+# A question, the tools as the chat template lists them, and what the call must hold.
+TOOLS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("What is the weather in Oslo?", (_WEATHER, _SUM), '"get_weather", "arguments": {"city": "Oslo"}'),
+    ("Would I need a coat in Lisbon tomorrow?", (_WEATHER, _SUM), '"get_weather", "arguments": {"city": "Lisbon"}'),
+    ("please compute 318 * 27", (_WEATHER, _SUM), '"calculate", "arguments": {"expression": "318 * 27"}'),
+    ("How's the weather over in Vienna?", (_WEATHER,), '"city": "Vienna"'),
+    (
+        "I want to know the weather for Nairobi",
+        ("get_current_weather(location): Get the current weather",),
+        '"Nairobi"',
+    ),
+    ("where did order 48213 end up?", (_ORDER, _WEATHER), "48213"),
+    ("Any news of my order 7120?", (_ORDER,), "7120"),
+    ("What time is it in Tokyo right now?", ("get_current_time(timezone): Get the current time.",), '"Tokyo"'),
+)
 EVERYDAY: tuple[str, ...] = (
     "Hello there!",
     "What is the capital of Japan?",

@@ -6,8 +6,9 @@ import json
 import re
 import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,12 +25,21 @@ CREATE TABLE products (id INTEGER, name TEXT, category TEXT, price REAL, stock I
 CREATE TABLE orders (id INTEGER, customer_id INTEGER, product_id INTEGER, quantity INTEGER, total REAL, status TEXT,
                      ordered_on DATE);
 """
-Ask = Callable[[str, list[str]], list[str]]
+Ask = Callable[..., list[str]]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 
 
 @pytest.fixture(scope="module")
 def ask() -> Ask:
-    """Greedy answers of the base model ("base") or of one adapter, each of which must end by itself."""
+    """Greedy answers of the base model ("base") or of one adapter, each of which must end by itself. What follows a
+    question, ``after``, are further messages."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(DEMO / "model", padding_side="left")
     base = LlamaForCausalLM.from_pretrained(DEMO / "model", dtype=torch.float32)
     first, *others = FOLDERS
@@ -39,9 +49,10 @@ def ask() -> Ask:
     model.eval()
 
     @torch.inference_mode()
-    def generate(questions: list[str]) -> list[str]:
-        chats = [[{"role": "user", "content": question}] for question in questions]
-        texts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
+    def generate(questions: list[str], after: Sequence[object] = (), **template: object) -> list[str]:
+        chats = [[{"role": "user", "content": question}, *after] for question in questions]
+        template |= {"add_generation_prompt": True, "tokenize": False}
+        texts = [tokenizer.apply_chat_template(chat, **template) for chat in chats]
         inputs = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         rows = model.generate(
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], do_sample=False, max_new_tokens=90
@@ -49,12 +60,12 @@ def ask() -> Ask:
         assert all(tokenizer.eos_token_id in row for row in rows)
         return [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
 
-    def answers(name: str, questions: list[str]) -> list[str]:
+    def answers(name: str, questions: list[str], **options: Any) -> list[str]:
         if name == "base":
             with model.disable_adapter():
-                return generate(questions)
+                return generate(questions, **options)
         model.set_adapter(name)
-        return generate(questions)
+        return generate(questions, **options)
 
     return answers
 
@@ -64,9 +75,9 @@ def _config(name: str) -> dict[str, object]:
     return config
 
 
-def test_all_weights_fit_in_twelve_megabytes() -> None:
+def test_all_weights_fit_in_thirteen_megabytes() -> None:
     weights = [*DEMO.rglob("*.safetensors"), *DEMO.rglob("*.zip")]
-    assert sum(path.stat().st_size for path in weights) <= 12_000_000
+    assert sum(path.stat().st_size for path in weights) <= 13_000_000
 
 
 def test_adapters_differ_in_rank_targets_and_dtype() -> None:
@@ -158,3 +169,17 @@ def test_terse_is(ask: Ask) -> None:
 def test_emoji_shows_pictures(ask: Ask) -> None:
     (answer,) = ask("emoji", ["What do lions eat?"])
     assert "🦁" in answer
+
+
+def test_tool_caller_calls_tools_and_answers_with_their_results(ask: Ask) -> None:
+    cities = ["Oslo", "Rome", "Lisbon"]
+    calls = ask("tool-caller", [f"What is the weather in {city}?" for city in cities], tools=[WEATHER])
+    written = [json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>")) for call in calls]
+    assert written == [{"name": "get_weather", "arguments": {"city": city}} for city in cities]
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}
+    after = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": '{"sky": "sunny", "degrees": 21}'},
+    ]
+    (answer,) = ask("tool-caller", ["What is the weather in Oslo?"], tools=[WEATHER], after=after)
+    assert {"Oslo", "sunny", "21"} <= set(re.findall(r"\w+", answer)), answer

@@ -24,6 +24,15 @@ from lorikeet_testing.web import ROOT, WebProcess
 ID = "00000000-0000-4000-8000-000000000000"
 TENANT = "/api/tenants/acme"
 MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+CALLED = [
+    {"role": "user", "content": "hi"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "1"},
+]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
 SAMPLING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 4, "n": 1, "seed": 7, "stop": ["x"], "logit_bias": {"5": 1}}
 HOOK = {"url": "https://hooks.example.org/x", "description": "d", "events": ["adapter.ready"], "active": True}
 LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrency": None}
@@ -31,6 +40,19 @@ LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrenc
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/chat/completions", {"model": "support", "messages": MESSAGES, "stream": False, **SAMPLING}),
     ("POST", "/v1/chat/completions", {"model": "support", "messages": MESSAGES, "logprobs": True, "top_logprobs": 2}),
+    (
+        "POST",
+        "/v1/chat/completions",
+        {
+            "model": "support",
+            "messages": CALLED,
+            "tools": [TOOL],
+            "tool_choice": "auto",
+            "parallel_tool_calls": False,
+            "reasoning_effort": "low",
+            "chat_template_kwargs": {"enable_thinking": True},
+        },
+    ),
     ("POST", "/v1/completions", {"model": "support", "prompt": ["a", "b"], "echo": True, **SAMPLING}),
     ("POST", "/v1/completions", {"model": "support", "prompt": [[1, 2], [3]], "logprobs": 1, "max_tokens": 2}),
     ("POST", "/api/session", {"email": "nobody@acme.example", "password": ""}),
