@@ -181,6 +181,16 @@ def test_completions_too(client: OpenAI) -> None:
     assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
 
 
+def test_embeddings_too(client: OpenAI, engine: FakeEngine) -> None:
+    body = {"model": "support", "input": ["a b", "c"], "dimensions": 4}
+    request = {"custom_id": "e", "method": "POST", "url": "/v1/embeddings", "body": body}
+    ended = over(client, batch_of(client, [request], endpoint="/v1/embeddings"))
+    found = results(client, ended.output_file_id)["e"]["response"]["body"]
+    assert [len(entry["embedding"]) for entry in found["data"]] == [4, 4]
+    bad = {**request, "body": {**body, "pooling": "median"}}
+    assert over(client, batch_of(client, [bad], endpoint="/v1/embeddings")).errors.data[0].param == "body.pooling"
+
+
 def test_every_line_is_checked_before_any_runs(client: OpenAI, engine: FakeEngine) -> None:
     bad = [
         line(1, "fine"),

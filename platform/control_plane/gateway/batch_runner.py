@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from control_plane import config, drain
@@ -24,7 +25,8 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
-from control_plane.gateway.openai.parameters import read_parameters
+from control_plane.gateway.openai.embeddings import EmbeddingsRequest, whole_embeddings
+from control_plane.gateway.openai.parameters import checked, read_parameters
 from control_plane.gateway.openai.response_writers import whole
 from control_plane.gateway.openai.serving import shape_of
 from control_plane.gateway.recording.usage import Settled
@@ -40,10 +42,13 @@ LOOK_S = 2.0
 MOST_BATCHES = 4
 """In one process."""
 LONGEST_PAUSE_S = 60.0
-KINDS: Mapping[str, type[ChatCompletionRequest | CompletionRequest]] = {
-    ApiEndpoint.CHAT: ChatCompletionRequest,
-    ApiEndpoint.COMPLETIONS: CompletionRequest,
+Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
+READERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {
+    ApiEndpoint.CHAT: partial(read_parameters, ChatCompletionRequest),
+    ApiEndpoint.COMPLETIONS: partial(read_parameters, CompletionRequest),
+    ApiEndpoint.EMBEDDINGS: partial(checked, EmbeddingsRequest),
 }
+"""What may be in a batch, and what reads a body of it. Raises ``ApiError``."""
 
 
 class BatchRunner:
@@ -121,7 +126,7 @@ def checker(endpoint: str) -> actions.Check:
 
     def check(body: Mapping[str, Any]) -> None:
         try:
-            read_parameters(KINDS[endpoint], body)
+            READERS[endpoint](body)
         except ApiError as error:
             param = f"body.{error.param}" if error.param else "body"
             raise LorikeetError(error.code, error.message, error.fix, param=param) from None
@@ -191,12 +196,15 @@ def _request_id(batch: Batch) -> str:
 
 async def _answer(batch: Batch, body: Mapping[str, Any], request_id: str, settled: list[Settled]) -> dict[str, Any]:
     """As the endpoint would answer. Raises what it would tell."""
-    asked = read_parameters(KINDS[batch.endpoint], body)
+    asked = READERS[batch.endpoint](body)
     admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), asked.model)
-    prompts = asked.prompt_parts()
     async with await begin(
         runtime(), admission, asked, streamed=False, request_id=request_id, keep=settled.append
     ) as generation:
+        if isinstance(asked, EmbeddingsRequest):
+            found: dict[str, Any] = json.loads(await whole_embeddings(generation, asked))
+            return found
+        prompts = asked.prompt_parts()
         return await whole(generation, shape_of(asked, prompts), asked, prompts)
 
 

@@ -18,7 +18,7 @@ from control_plane.access.principal import Principal
 from control_plane.batches import actions, files
 from control_plane.batches.models import Batch, StoredFile
 from control_plane.db import run_db
-from control_plane.gateway.batch_runner import KINDS
+from control_plane.gateway.batch_runner import READERS
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.parameters import from_validation, read_json
@@ -30,7 +30,7 @@ from control_plane.usage.models import ApiEndpoint
 Json = dict[str, Any]
 MOST_LISTED = 100
 LONGEST_NAME = 255
-ENDPOINTS = {f"/v1/{kind.replace('.', '/')}": ApiEndpoint(kind) for kind in KINDS}
+ENDPOINTS = {f"/v1/{kind.replace('.', '/')}": ApiEndpoint(kind) for kind in READERS}
 
 
 class NewBatch(BaseModel):

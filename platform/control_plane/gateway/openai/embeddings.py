@@ -132,13 +132,18 @@ async def _answer(admission: Admission, asked: EmbeddingsRequest, pending: Undis
     try:
         async with await begin(runtime(), admission, asked, streamed=False, request_id=request_id) as generation:
             pending.dispatched()
-            vectors = await _vectors(generation, len(asked.inputs))
-            body = await _body(generation, vectors, asked.encoding_format or "float")
+            body = await whole_embeddings(generation, asked)
             return HttpResponse(body, content_type="application/json", headers=generation.headers)
     except HostError as failure:
         error = errors.from_failure(failure)
         error.param = "input" if error.param in _INPUT else error.param
         raise error from failure
+
+
+async def whole_embeddings(generation: Generation, asked: EmbeddingsRequest) -> bytes:
+    """The answer's body, at its end. Raises the ``HostError`` it ended with."""
+    vectors = await _vectors(generation, len(asked.inputs))
+    return await _body(generation, vectors, asked.encoding_format or "float")
 
 
 async def _vectors(generation: Generation, count: int) -> list[bytes]:
