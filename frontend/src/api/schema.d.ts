@@ -1111,7 +1111,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Recent requests, newest first. */
+        /** @description Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`. */
         get: operations["list_requests"];
         put?: never;
         post?: never;
@@ -7644,8 +7644,37 @@ export interface operations {
     list_requests: {
         parameters: {
             query?: {
+                /** @description Its name, whole. */
+                adapter?: string;
                 cursor?: string;
+                /** @description An error's code. */
+                error?: string;
+                /** @description Its name, whole. */
+                host?: string;
+                /** @description Of the request, whole. */
+                id?: string;
+                /** @description An API key's id, or "console". */
+                key?: string;
                 limit?: number;
+                /** @description So did the first token. */
+                min_first_token_ms?: number;
+                /** @description Queue, adapter load, prefill and decode together took at least so many milliseconds. */
+                min_ms?: number;
+                /** @description Prompt and output together. */
+                min_tokens?: number;
+                /** @description Part of the model as the client wrote it. */
+                model?: string;
+                /**
+                 * @description * `finished` - Finished
+                 *     * `aborted` - Aborted
+                 *     * `failed` - Failed
+                 *     * `refused` - Refused
+                 */
+                outcome?: "finished" | "aborted" | "failed" | "refused" | "";
+                since?: string;
+                until?: string;
+                /** @description Of the adapter. */
+                version?: number;
             };
             header?: never;
             path: {
@@ -7663,7 +7692,14 @@ export interface operations {
                     "application/json": components["schemas"]["RequestPage"];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

@@ -2,6 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readStagingSearch, readTenantsSearch } from "@/features/operator/search";
+import { readRequestsSearch } from "@/features/requests/search";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { lastTenant } from "./preferences";
@@ -103,6 +104,7 @@ const upload = createRoute({
 const requests = createRoute({
   getParentRoute: () => tenant,
   path: "requests",
+  validateSearch: readRequestsSearch,
   component: lazyRouteComponent(() => import("@/features/requests/requests-page"), "RequestsPage"),
 });
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from control_plane.http.cursors import Page, page_of
@@ -40,6 +43,64 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
     }
 
 
-def recent_requests(tenant: Tenant, limit: int, cursor: str | None = None) -> Page[UsageEvent]:
+# How far filters look back where they do not say: without an end they would read a tenant's whole ledger.
+LOOK_BACK = timedelta(days=30)
+CONSOLE = "console"
+
+
+@dataclass(frozen=True)
+class RequestFilters:
+    """All must hold. `key` is an API key's id, or "console"; times in milliseconds."""
+
+    id: str = ""
+    model: str = ""
+    adapter: str = ""
+    version: int | None = None
+    key: str = ""
+    outcome: str = ""
+    error: str = ""
+    host: str = ""
+    min_ms: int | None = None
+    min_first_token_ms: int | None = None
+    min_tokens: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def recent_requests(
+    tenant: Tenant, limit: int, cursor: str | None = None, filters: RequestFilters | None = None
+) -> Page[UsageEvent]:
     """The newest requests first."""
-    return page_of(UsageEvent.objects.for_tenant(tenant), limit, cursor, "adapter", "version", "api_key")
+    own = UsageEvent.objects.for_tenant(tenant)
+    return page_of(_matching(own, filters or RequestFilters()), limit, cursor, "adapter", "version", "api_key")
+
+
+def _matching(rows: QuerySet[UsageEvent], asked: RequestFilters) -> QuerySet[UsageEvent]:
+    if asked == RequestFilters():
+        return rows
+    if asked.id:
+        rows = rows.filter(request_id=asked.id)
+    elif asked.since is None:
+        rows = rows.filter(created_at__gte=(asked.until or timezone.now()) - LOOK_BACK)
+    equal = {
+        "adapter__name": asked.adapter,
+        "version__number": asked.version,
+        "outcome": asked.outcome,
+        "error_code": asked.error,
+        "host": asked.host,
+        "created_at__gte": asked.since,
+        "created_at__lt": asked.until,
+        "first_token_ms__gte": asked.min_first_token_ms,
+    }
+    rows = rows.filter(**{name: value for name, value in equal.items() if value not in ("", None)})
+    if asked.model:
+        rows = rows.filter(model__icontains=asked.model)
+    if asked.key:
+        rows = rows.filter(api_key=None if asked.key == CONSOLE else UUID(asked.key))
+    if asked.min_ms is not None:
+        total = F("queue_ms") + F("adapter_load_ms") + F("prefill_ms") + F("decode_ms")
+        rows = rows.alias(total_ms=total).filter(total_ms__gte=asked.min_ms)
+    if asked.min_tokens is not None:
+        tokens = F("prompt_tokens") + F("completion_tokens")
+        rows = rows.alias(tokens=tokens).filter(tokens__gte=asked.min_tokens)
+    return rows

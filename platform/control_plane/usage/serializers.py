@@ -34,6 +34,41 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
         return {**super().get_fields(), **_counters(SHOWN)}
 
 
+_KEY = r"^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|console)?$"
+
+
+def _text(most: int, help_text: str) -> serializers.CharField:
+    return serializers.CharField(max_length=most, required=False, default="", allow_blank=True, help_text=help_text)
+
+
+def _least(help_text: str) -> serializers.IntegerField:
+    return serializers.IntegerField(
+        min_value=0, max_value=2_000_000_000, required=False, default=None, help_text=help_text
+    )
+
+
+class RequestFiltersSerializer(serializers.Serializer[Any]):
+    """All must hold."""
+
+    id = _text(64, "Of the request, whole.")
+    model = _text(200, "Part of the model as the client wrote it.")
+    adapter = _text(64, "Its name, whole.")
+    version = serializers.IntegerField(
+        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+    )
+    key = serializers.RegexField(
+        _KEY, required=False, default="", allow_blank=True, help_text='An API key\'s id, or "console".'
+    )
+    outcome = serializers.ChoiceField(choices=Outcome.choices, required=False, default="", allow_blank=True)
+    error = _text(64, "An error's code.")
+    host = _text(64, "Its name, whole.")
+    min_ms = _least("Queue, adapter load, prefill and decode together took at least so many milliseconds.")
+    min_first_token_ms = _least("So did the first token.")
+    min_tokens = _least("Prompt and output together.")
+    since = serializers.DateTimeField(required=False, default=None)
+    until = serializers.DateTimeField(required=False, default=None)
+
+
 class RequestPageSerializer(serializers.Serializer[Any]):
     results = RequestRecordSerializer(many=True)
     next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")

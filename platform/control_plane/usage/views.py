@@ -9,9 +9,10 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
-from control_plane.http.serializers import validated
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.usage import queries
-from control_plane.usage.serializers import RequestPageSerializer, UsageReportSerializer
+from control_plane.usage.queries import RequestFilters
+from control_plane.usage.serializers import RequestFiltersSerializer, RequestPageSerializer, UsageReportSerializer
 
 MOST_DAYS = 366
 
@@ -36,12 +37,13 @@ class UsageView(TenantView):
 class RequestsView(TenantView):
     @extend_schema(
         operation_id="list_requests",
-        parameters=PAGE_PARAMETERS,
-        responses=RequestPageSerializer,
+        parameters=[*PAGE_PARAMETERS, RequestFiltersSerializer],
+        responses={200: RequestPageSerializer, 400: ErrorResponseSerializer},
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Recent requests, newest first."""
-        query = validated(PageQuery, request.query_params.dict())
-        page = queries.recent_requests(self.principal.tenant, **query)
+        """Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`."""
+        asked = request.query_params.dict()
+        filters = RequestFilters(**validated(RequestFiltersSerializer, asked))
+        page = queries.recent_requests(self.principal.tenant, **validated(PageQuery, asked), filters=filters)
         return Response(RequestPageSerializer(page).data)

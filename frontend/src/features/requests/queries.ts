@@ -1,17 +1,19 @@
-import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type { Recording } from "@/api/types";
+import { asked, type RequestsSearch } from "./search";
 
-export const requestsQuery = (tenant: string) =>
+export const requestsQuery = (tenant: string, search: RequestsSearch = {}) =>
   infiniteQueryOptions({
-    queryKey: ["t", tenant, "requests"],
+    queryKey: ["t", tenant, "requests", { ...search, view: undefined, open: undefined }],
     queryFn: ({ pageParam }) =>
       unwrap(
         api.GET("/api/tenants/{tenant}/requests", {
-          params: { path: { tenant }, query: { limit: 50, cursor: pageParam } },
+          params: { path: { tenant }, query: { limit: 50, cursor: pageParam, ...asked(search, Date.now()) } },
         }),
       ),
+    placeholderData: keepPreviousData,
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
   });

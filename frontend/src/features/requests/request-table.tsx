@@ -9,13 +9,24 @@ import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime, milliseconds, number } from "@/lib/format";
 import { TranscriptView } from "./transcript";
-import { TimingBar, TimingLegend, totalMs } from "./timings";
+import { TimingBar, totalMs } from "./timings";
+import { Waterfall } from "./waterfall";
 
 const OUTCOMES: Record<RequestRecord["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
 
+interface TableProps {
+  rows: RequestRecord[];
+  brief?: boolean;
+  /** Whose row is open, where the address says so; by default the table remembers it. */
+  open?: string;
+  onOpen?: (id: string | undefined) => void;
+}
+
 /** Requests, newest first; each row opens to show where its time went. */
-export function RequestTable({ rows, brief = false }: { rows: RequestRecord[]; brief?: boolean }) {
-  const [open, setOpen] = useState<string | null>(null);
+export function RequestTable({ rows, brief = false, open: asked, onOpen }: TableProps) {
+  const [own, setOwn] = useState<string>();
+  const open = onOpen ? asked : own;
+  const toggle = (id: string) => (onOpen ?? setOwn)(open === id ? undefined : id);
   // One ruler for all rows, so that the slow ones stand out.
   const longest = Math.max(1, ...rows.map(totalMs));
   return (
@@ -37,7 +48,7 @@ export function RequestTable({ rows, brief = false }: { rows: RequestRecord[]; b
       <tbody>
         {rows.map((row) => (
           <Fragment key={row.id}>
-            <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => setOpen(open === row.id ? null : row.id)} />
+            <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => toggle(row.id)} />
             {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
           </Fragment>
         ))}
@@ -55,14 +66,19 @@ interface RowProps {
 }
 
 function Row({ row, brief, longest, open, onToggle }: RowProps) {
+  // The whole row opens for a pointer; for the keyboard there is the button. Selected text is not lost.
+  const toggle = () => getSelection()?.isCollapsed !== false && onToggle();
   return (
-    <Tr>
+    <Tr onClick={toggle} className="cursor-pointer">
       <Td className="pr-0">
         <button
           type="button"
           aria-expanded={open}
           aria-label={`Details of request ${row.id}`}
-          onClick={onToggle}
+          onClick={(event) => {
+            event.stopPropagation();
+            onToggle();
+          }}
           className="grid size-6 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink"
         >
           <ChevronRight className={cn("size-3.5 transition-transform", open && "rotate-90")} />
@@ -108,6 +124,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
     ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}${row.batch ? ", of a batch" : ""}`],
     ["Host", row.host || "none"],
     ["Cached prompt tokens", number(row.cached_prompt_tokens)],
+    ...(row.completion_tokens > 1 && row.decode_ms > 0 ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [string, string][]) : []),
     ["Asked by", row.key ? `key ${row.key}` : "the console"],
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];
@@ -119,8 +136,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
             {row.id}
             <CopyButton text={row.id} label="Copy request id" />
           </div>
-          <TimingBar times={row} className="h-3!" />
-          <TimingLegend times={row} />
+          <Waterfall row={row} />
           <dl className="grid grid-cols-2 gap-x-6 gap-y-2.5 sm:grid-cols-3">
             {facts.map(([label, value]) => (
               <div key={label}>

@@ -1,4 +1,4 @@
-import { screen } from "@testing-library/react";
+import { screen, waitFor } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import type { Refusal, RequestRecord } from "@/api/types";
@@ -138,5 +138,45 @@ describe("the choice to keep text", () => {
     serve({ enabled: false });
     openConsole("/t/acme/settings");
     expect(await screen.findByText("Admins of the tenant can change this.")).toBeVisible();
+  });
+
+  it("keeps its filters in the address, and asks the server with them", async () => {
+    serve();
+    const asked: URLSearchParams[] = [];
+    server.use(
+      http.get(`${tenant}/requests`, ({ request }) => {
+        asked.push(new URL(request.url).searchParams);
+        return HttpResponse.json({ results: [row], next_cursor: null });
+      }),
+    );
+    const { user, router } = openConsole("/t/acme/requests?outcome=failed&last=1h&min_ms=1000");
+    expect(await screen.findByText("support")).toBeInTheDocument();
+    expect(Object.fromEntries(asked[0]!)).toMatchObject({ outcome: "failed", min_ms: "1000", limit: "50" });
+    expect(Date.now() - Date.parse(asked[0]!.get("since")!)).toBeLessThan(3_700_000);
+    await user.selectOptions(screen.getByRole("combobox", { name: "Tokens" }), "4000");
+    await waitFor(() => expect(asked.at(-1)!.get("min_tokens")).toBe("4000"));
+    expect(router.state.location.search).toEqual({ outcome: "failed", last: "1h", min_ms: 1000, min_tokens: 4000 });
+    await user.type(screen.getByRole("searchbox", { name: "Model, or a request id" }), "req_9f2");
+    await waitFor(() => expect(asked.at(-1)!.get("id")).toBe("req_9f2"));
+    await user.click(screen.getByRole("button", { name: "Clear filters" }));
+    await waitFor(() => expect([...asked.at(-1)!.keys()]).toEqual(["limit"]));
+  });
+
+  it("opens a row wherever it is clicked, keeps that in the address, and shows the phases one after another", async () => {
+    serve();
+    server.use(
+      http.get(`${tenant}/requests`, () =>
+        HttpResponse.json({ results: [{ ...row, queue_ms: 20, adapter_load_ms: 30, prefill_ms: 50, decode_ms: 400, first_token_ms: 100 }], next_cursor: null }),
+      ),
+    );
+    const { user, router } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByText("support"));
+    const waterfall = await screen.findByTestId("waterfall");
+    expect(waterfall).toHaveTextContent("Prefill50 ms at 50 ms");
+    expect(waterfall).toHaveTextContent("Decode400 ms at 100 ms");
+    expect(waterfall).toHaveTextContent("First token (the line)at 100 ms");
+    expect(router.state.location.search).toEqual({ open: "req_1" });
+    await user.click(screen.getByText("support"));
+    await waitFor(() => expect(screen.queryByTestId("waterfall")).toBeNull());
   });
 });

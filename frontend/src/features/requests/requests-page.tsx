@@ -1,6 +1,7 @@
 import { type InfiniteData, type UseInfiniteQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Activity, CircleSlash } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import { getRouteApi } from "@tanstack/react-router";
+import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
@@ -12,7 +13,11 @@ import { plural } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
 import { recordingQuery, refusalsQuery, requestsQuery } from "./queries";
 import { RefusalTable } from "./refusal-table";
+import { RequestFilters } from "./request-filters";
 import { RequestTable } from "./request-table";
+import { isFiltered, NO_FILTERS, type RequestsSearch } from "./search";
+
+const route = getRouteApi("/t/$tenant/requests");
 
 const VIEWS = [
   { value: "requests", label: "Requests" },
@@ -20,7 +25,10 @@ const VIEWS = [
 ] as const;
 
 export function RequestsPage() {
-  const [view, setView] = useState<(typeof VIEWS)[number]["value"]>("requests");
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const view = search.view ?? "requests";
+  const setView = (next: (typeof VIEWS)[number]["value"]) => void navigate({ search: { view: next === "refusals" ? next : undefined } });
   const { data: recording } = useQuery(recordingQuery(useTenant()));
   const kept = recording?.enabled ? `Prompts and answers are kept for ${plural(recording.days, "day")}.` : "Prompts and answers are not kept.";
   return (
@@ -35,11 +43,27 @@ export function RequestsPage() {
 }
 
 function RequestList() {
-  const query = useInfiniteQuery(requestsQuery(useTenant()));
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const query = useInfiniteQuery(requestsQuery(useTenant(), search));
+  const show = (change: RequestsSearch) => void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
+  // A single request is what somebody came to see.
+  const open = search.open ?? search.id;
   return (
-    <Paged query={query} older="Load older requests" empty={<NoRequests />}>
-      {(rows) => <RequestTable rows={rows} />}
-    </Paged>
+    <>
+      <RequestFilters search={search} onChange={show} />
+      <Paged query={query} older="Load older requests" empty={isFiltered(search) ? <NothingFits onClear={() => show(NO_FILTERS)} /> : <NoRequests />}>
+        {(rows) => <RequestTable rows={rows} open={open} onOpen={(id) => show({ open: id })} />}
+      </Paged>
+    </>
+  );
+}
+
+function NothingFits({ onClear }: { onClear: () => void }) {
+  return (
+    <Empty icon={<Activity />} title="Nothing fits" action={<Button onClick={onClear}>Clear filters</Button>}>
+      No request has all that the filters ask for. What was refused before an engine ran it is among the refusals.
+    </Empty>
   );
 }
 

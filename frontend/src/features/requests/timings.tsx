@@ -1,13 +1,11 @@
 import type { RequestRecord } from "@/api/types";
 import { type Segment, StackedBar } from "@/components/bars";
-import { cn } from "@/lib/cn";
-import { milliseconds } from "@/lib/format";
 
 type Times = Pick<RequestRecord, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
 
 export const totalMs = (times: Times) => times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
 
-const parts = (times: Times): Segment[] => [
+export const parts = (times: Times): Segment[] => [
   { key: "queue", label: "Queue", value: times.queue_ms, className: "bg-series-4" },
   { key: "load", label: "Adapter load", value: times.adapter_load_ms, className: "bg-series-3" },
   { key: "prefill", label: "Prefill", value: times.prefill_ms, className: "bg-series-2" },
@@ -17,20 +15,4 @@ const parts = (times: Times): Segment[] => [
 /** Where the time of a request went. `scale` puts several requests on one ruler. */
 export function TimingBar({ times, scale, className }: { times: Times; scale?: number; className?: string }) {
   return <StackedBar segments={parts(times)} total={scale ?? totalMs(times)} className={className} />;
-}
-
-export function TimingLegend({ times }: { times: Times }) {
-  return (
-    <dl className="flex flex-wrap gap-x-6 gap-y-2">
-      {parts(times).map((part) => (
-        <div key={part.key}>
-          <dt className="flex items-center gap-1.5 text-xs text-ink-3">
-            <span className={cn("size-2 rounded-[3px]", part.className)} />
-            {part.label}
-          </dt>
-          <dd className="tnum mt-0.5 text-sm font-medium">{milliseconds(part.value)}</dd>
-        </div>
-      ))}
-    </dl>
-  );
 }

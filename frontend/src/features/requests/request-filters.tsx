@@ -1,0 +1,95 @@
+import { useQuery } from "@tanstack/react-query";
+import { X } from "lucide-react";
+import { Button } from "@/components/button";
+import { Select } from "@/components/field";
+import { SearchInput } from "@/components/search-input";
+import { keysQuery } from "@/features/keys/queries";
+import { useTenant } from "@/features/session/queries";
+import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
+
+const SPAN_LABELS: Record<(typeof SPANS)[number], string> = { "15m": "Last 15 minutes", "1h": "Last hour", "6h": "Last 6 hours", "1d": "Last day", "7d": "Last 7 days" };
+const SLOWER: [ms: number, label: string][] = [
+  [100, "100 ms and slower"],
+  [1000, "1 s and slower"],
+  [5000, "5 s and slower"],
+  [30_000, "30 s and slower"],
+];
+const LARGER = [1000, 4000, 16_000, 64_000];
+const REQUEST_ID = /^(req_|chatcmpl-|cmpl-)?[0-9a-f]{16,}$/i;
+
+interface Props {
+  search: RequestsSearch;
+  onChange: (change: RequestsSearch) => void;
+}
+
+const numeric = (value: string) => (value === "" ? undefined : Number(value));
+
+/** What a row must have. Everything is in the address. */
+export function RequestFilters({ search, onChange }: Props) {
+  const keys = useQuery(keysQuery(useTenant())).data ?? [];
+  const find = (typed: string) => {
+    const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
+    onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
+  };
+  return (
+    <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
+      <div className="grid grid-cols-2 gap-2 lg:grid-cols-4">
+        <SearchInput label="Model, or a request id" value={search.id ?? search.model ?? ""} onChange={find} />
+        <SearchInput label="Adapter" value={search.adapter ?? ""} onChange={(adapter) => onChange({ adapter: adapter || undefined })} />
+        <SearchInput label="Version" value={search.version === undefined ? "" : String(search.version)} onChange={(version) => onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })} />
+        <SearchInput label="Host" value={search.host ?? ""} onChange={(host) => onChange({ host: host || undefined })} />
+      </div>
+      <div className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:grid-cols-5">
+        <Select aria-label="Outcome" value={search.outcome ?? ""} onChange={(event) => onChange({ outcome: (event.target.value || undefined) as RequestsSearch["outcome"] })}>
+          <option value="">Any outcome</option>
+          {OUTCOMES.map((outcome) => (
+            <option key={outcome} value={outcome}>
+              {outcome}
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Key" value={search.key ?? ""} onChange={(event) => onChange({ key: event.target.value || undefined })}>
+          <option value="">Any key</option>
+          <option value="console">The console</option>
+          {keys.map((key) => (
+            <option key={key.id} value={key.id}>
+              {key.name}
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Latency" value={search.min_ms ?? ""} onChange={(event) => onChange({ min_ms: numeric(event.target.value) })}>
+          <option value="">Any latency</option>
+          {SLOWER.map(([ms, label]) => (
+            <option key={ms} value={ms}>
+              {label}
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Tokens" value={search.min_tokens ?? ""} onChange={(event) => onChange({ min_tokens: numeric(event.target.value) })}>
+          <option value="">Any tokens</option>
+          {LARGER.map((tokens) => (
+            <option key={tokens} value={tokens}>
+              {tokens.toLocaleString("en-GB")} and more
+            </option>
+          ))}
+        </Select>
+        <Select aria-label="Time" value={search.last ?? ""} onChange={(event) => onChange({ last: (event.target.value || undefined) as RequestsSearch["last"], since: undefined })}>
+          <option value="">Any time</option>
+          {SPANS.map((span) => (
+            <option key={span} value={span}>
+              {SPAN_LABELS[span]}
+            </option>
+          ))}
+        </Select>
+      </div>
+      {isFiltered(search) && (
+        <p className="flex flex-wrap items-center gap-2 text-xs text-ink-3">
+          {!search.id && !search.last && !search.since && "Filters without a time look back 30 days."}
+          <Button size="sm" variant="ghost" onClick={() => onChange(NO_FILTERS)}>
+            <X /> Clear filters
+          </Button>
+        </p>
+      )}
+    </div>
+  );
+}
