@@ -9,7 +9,9 @@ import pytest
 from lorikeet_testing.adapter_files import make_tensors, save_adapter
 from lorikeet_testing.engine_client import text_request
 
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
 
 ABSENT = "sha256:" + "0" * 64
@@ -377,3 +379,33 @@ async def test_a_weight_that_is_no_number_is_refused(client):
         submit.slo.weight = float("nan")
         error = (await session.run(submit)).error
     assert error.code == "invalid_value" and error.param == "slo.weight"
+
+
+async def test_constraints_reach_the_engine_compiled(client, host, engine, monkeypatch):
+    tokenizer = host._tokenizer
+    tokenizer.eos_token_ids = frozenset({0})
+    grammars = Grammars(tokenizer, tokenizer.vocab_size)
+    monkeypatch.setattr(host, "_grammars", grammars)
+    compiled_on = set()
+    compile_ = grammars.compile
+
+    def compiled(constraint):
+        compiled_on.add(threading.current_thread().name.split("_")[0])
+        return compile_(constraint)
+
+    monkeypatch.setattr(grammars, "compile", compiled)
+    choice = pb.Constraint(kind=pb.Constraint.CHOICE, text='["yes", "no"]')
+    async with client.session() as session:
+        for _ in range(2):
+            request = text_request("p")
+            request.constraint.CopyFrom(choice)
+            assert (await session.run(request)).usage.outcome == "finished"
+            assert engine.prompts[request.request_id].grammar is grammars.find(Constraint(Kind.CHOICE, choice.text))
+        assert compiled_on == {"grammars", "MainThread"}  # the second time it was there
+        for wrong in (pb.Constraint(kind=pb.Constraint.REGEX, text="("), pb.Constraint(kind=77)):
+            request = text_request("p")
+            request.constraint.CopyFrom(wrong)
+            refused = await session.run(request)
+            assert refused.error.code == "invalid_constraint" and refused.error.fix
+            assert refused.usage.outcome == "refused"
+    grammars.close()
