@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from lora_kernels.sampling_parameters import OVERFLOWED
 
@@ -49,7 +48,8 @@ log = logging.getLogger(__name__)
 # Those that take longer go on in a later step, so that a mask which is slow delays its own answer only.
 _MASK_PATIENCE_S = 0.002
 _PATIENCE_WHILE_COMPUTING_S = 0.005
-_HELD_POLL_S = 0.005
+_MASK_POLL_S = 0.0002
+_HELD_REST_S = 0.005
 _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
 
@@ -250,8 +250,8 @@ class Engine:
         ]
         began = time.monotonic()
         for _, masks, _ in constrained:
-            while not masks.are_slow and (future := masks.computing) and _is_patient(began, launched):
-                wait((future,), timeout=_MASK_PATIENCE_S / 2)
+            while not (masks.ready or masks.are_slow) and _is_patient(began, launched):
+                time.sleep(_MASK_POLL_S)  # lets the threads have Python's lock
         held = set()
         for sequence, masks, row in constrained:
             if sequence.state is State.FINISHED:  # another choice of its request failed just now
@@ -269,10 +269,10 @@ class Engine:
     def _rest_if_all_are_held(self) -> None:
         """With nothing to run but sequences that are held, wait a little for one of their masks."""
         if self._in_flight is None:
-            masks = [sequence.masks for sequence in self.core.scheduler.running if sequence.masks is not None]
-            computing: list[Future[None]] = [future for each in masks if (future := each.computing) is not None]
-            if computing:
-                wait(computing, timeout=_HELD_POLL_S, return_when=FIRST_COMPLETED)
+            until = time.monotonic() + _HELD_REST_S
+            held = [sequence.masks for sequence in self.core.scheduler.running if sequence.masks is not None]
+            while held and not any(masks.ready for masks in held) and time.monotonic() < until:
+                time.sleep(_MASK_POLL_S)
 
     def _commit(self, output: StepOutput) -> None:
         """Take in the tokens of the step in flight. The token of a sequence that ended meanwhile is dropped."""

@@ -145,11 +145,21 @@ async def test_a_schema_cannot_make_itself_lenient(checks: ConstraintChecks) -> 
 
 def test_grammars_that_are_hard_have_threads_of_their_own() -> None:
     """However many of their masks are being computed, one of another grammar is computed at once."""
-    workers, gate = MaskWorkers(), threading.Event()
-    stuck = [workers.slow.submit(gate.wait, 30) for _ in range(64)]
+    workers, gate, done = MaskWorkers(), threading.Event(), threading.Event()
+    for _ in range(64):
+        workers.slow.submit(lambda: gate.wait(30) and None)
     try:
-        assert workers.usual.submit(lambda: "done").result(timeout=20) == "done"
-        assert not any(future.done() for future in stuck)
+        workers.usual.submit(done.set)
+        assert done.wait(20) and not gate.is_set()
     finally:
         gate.set()
         workers.close()
+
+
+def test_a_task_that_fails_takes_no_thread_with_it() -> None:
+    workers, done = MaskWorkers(), threading.Event()
+    for _ in range(64):
+        workers.usual.submit(lambda: [][0])
+    workers.usual.submit(done.set)
+    assert done.wait(20)
+    workers.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers
 
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.structured import Grammars
+from lora_engine.structured import Grammars, TokenMasks
 from lora_engine.text import Tokenizer
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
@@ -83,6 +84,12 @@ def grammars(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     made.close()
 
 
+def begin(masks: TokenMasks) -> None:
+    masks.begin_mask()
+    while not masks.ready:
+        time.sleep(0.0001)
+
+
 def allowed(mask: Any) -> list[int]:
     return np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0].tolist()
 
@@ -107,7 +114,7 @@ def write(grammars: Grammars, schema: object, rnd: random.Random) -> str | None:
         assert reference.consume_token(token)
         if masks.take(token):
             return text.decode()
-        masks.begin_mask()
+        begin(masks)
     return None
 
 
@@ -127,5 +134,5 @@ def test_text_that_is_forced_is_written_whatever_the_tokeniser_does_to_texts(gra
         (token,) = allowed(masks.mask)[:1]
         text += grammars._tokenizer.token_bytes(token)
         masks.take(token)
-        masks.begin_mask()
+        begin(masks)
         assert choice.encode().startswith(text)

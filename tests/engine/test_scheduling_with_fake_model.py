@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,7 +191,7 @@ def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks that are late are late for good."""
     monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
-    monkeypatch.setattr("lora_engine.engine._HELD_POLL_S", 0.0)
+    monkeypatch.setattr("lora_engine.engine._HELD_REST_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -226,10 +225,6 @@ class LateMasks:
         return not self._polls
 
     are_slow = False
-
-    @property
-    def computing(self) -> Future[None] | None:
-        return Future() if self._polls else None
 
     @property
     def mask(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from lora_engine.request import RequestError
 from lora_engine.text import Tokenizer
 
 from .token_masks import Mask, TokenMasks
-from .workers import MaskWorkers
+from .workers import Lane, MaskWorkers
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -41,7 +41,7 @@ class Grammar:
         self._workers = workers
 
     @property
-    def threads(self) -> Executor:
+    def lane(self) -> Lane:
         return self._workers.slow if self.is_slow else self._workers.usual
 
     def start(self) -> TokenMasks:

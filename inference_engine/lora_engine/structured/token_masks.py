@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,12 +34,9 @@ class TokenMasks:
         self._matcher: LLMatcher = grammar.matcher.deep_copy()
         self._mask: Mask = grammar.first_mask  # shared until there is a token
         self._own: Mask | None = None
-        self._computing: Future[None] | None = None
+        self._address, self._size = 0, 0  # of its own mask
+        self.ready = True
         self._error: RequestError | None = None
-
-    @property
-    def ready(self) -> bool:
-        return self._computing is None or self._computing.done()
 
     @property
     def are_slow(self) -> bool:
@@ -48,16 +44,8 @@ class TokenMasks:
         return self._grammar.is_slow
 
     @property
-    def computing(self) -> Future[None] | None:
-        """To wait for; None if there is nothing to wait for."""
-        return None if self.ready else self._computing
-
-    @property
     def mask(self) -> Mask:
-        """Of the next token. Raises ``RequestError`` if it could not be computed."""
-        if self._computing is not None:
-            self._computing.result()
-            self._computing = None
+        """Of the next token, once it is ready. Raises ``RequestError`` if it could not be computed."""
         if self._error is not None:
             raise self._error
         return self._mask
@@ -74,13 +62,17 @@ class TokenMasks:
         if self._error is not None:
             return
         if self._own is None:
-            self._own = np.empty_like(self._grammar.first_mask)
-        self._computing = self._grammar.threads.submit(self._compute, self._own)
+            self._mask = self._own = np.empty_like(self._grammar.first_mask)
+            self._address, self._size = self._own.ctypes.data, self._own.nbytes
+        self.ready = False
+        self._grammar.lane.submit(self._compute)
 
-    def _compute(self, into: Mask) -> None:
+    def _compute(self) -> None:
         started = time.thread_time()
         try:
-            self._matcher.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
+            self._matcher.unsafe_compute_mask_ptr(self._address, self._size)
+            if self._matcher.is_error():
+                self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
         except Exception as error:  # the other answers of the step go on
             log.exception("a mask could not be computed")
             self._error = RequestError(
@@ -89,12 +81,9 @@ class TokenMasks:
                 "Try again; if it fails again, send the request id to the operator.",
                 retry_after_ms=1000,
             )
-            return
-        self._mask = into
         if time.thread_time() - started > SLOW_S:
             self._grammar.is_slow = True
-        if self._matcher.is_error():
-            self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
+        self.ready = True
 
 
 def too_complex(constraint: Constraint, error: str) -> RequestError:
