@@ -31,6 +31,8 @@ class Options:
     model_name: str
     device: str
     dtype: str
+    quantization: str
+    kv_cache_dtype: str
     threads: int
     pool_mb: int
     host_arena_mb: int
@@ -50,6 +52,8 @@ class Options:
             model_name=env.get("MODEL_NAME") or ("lorikeet-demo" if model == demo_model else model.name),
             device=device,
             dtype=env.get("DTYPE") or "auto",
+            quantization=env.get("QUANTIZATION") or "auto",
+            kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),
             pool_mb=_number(env, "POOL_MB", pool_mb),
             host_arena_mb=_number(env, "HOST_ARENA_MB", host_arena_mb),

@@ -252,6 +252,8 @@ def engine_command(options: Options) -> list[str]:
         "--pool-mb", str(options.pool_mb),
         "--device", options.device,
         "--dtype", options.dtype,
+        "--quantization", options.quantization,
+        "--kv-cache-dtype", options.kv_cache_dtype,
         "--threads", str(options.threads),
         "--drain-seconds", str(DRAIN_S),
     ]  # fmt: skip

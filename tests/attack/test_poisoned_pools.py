@@ -36,6 +36,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "torch": {"dtype": "float32"},
     "torch in half precision, ahead": {"dtype": "float16", "ahead": True},
     "torch, merged": {"dtype": "float32", "mode": "merged"},
+    "torch, fp8": {"dtype": "float32", "quantization": "fp8", "kv_cache_dtype": "fp8"},
 }
 ON_GPU: dict[str, dict[str, Any]] = {
     f"{backend} {dtype} {mode} {'graphs' if graphs else 'plain'}": {
@@ -122,10 +123,14 @@ def test_an_overflowing_adapter_changes_nobody_elses_answers(folder: Path, name:
     attack(Host(folder, **ENGINES[name]), 4)
 
 
-@pytest.mark.parametrize("mode", ["unmerged", "merged"])
-def test_an_overflowing_adapter_changes_nobody_elses_answers_by_our_kernels(folder: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [{"mode": "unmerged"}, {"mode": "merged"}, {"quantization": "fp8", "kv_cache_dtype": "fp8"}],
+    ids=["unmerged", "merged", "fp8"],
+)
+def test_an_overflowing_adapter_changes_nobody_elses_answers_by_our_kernels(folder: Path, how: dict[str, str]) -> None:
     """In the interpreter, so: one layer, two tokens, one neighbour, whose pages are then the attacker's."""
-    host = Host(folder, dtype="float32", backend="triton", cuda_graphs=False, mode=mode, prefix_cache=False)
+    host = Host(folder, dtype="float32", backend="triton", cuda_graphs=False, prefix_cache=False, **how)
     model = host.engine.loaded.model
     for layers in (model.weights.layers, model.merged.layers if model.merged else []):
         del layers[1:]

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lora_engine.server import arguments
 from scripts.launch import packages, paths
 from scripts.launch.options import Options
 from scripts.launch.packages import explain_pip_failure
 from scripts.launch.progress import Stop
 from scripts.launch.shell import CommandFailed, run_logged
 from scripts.launch.stamps import Stamp, digest_of
+from scripts.launch.supervisor import engine_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,6 +95,14 @@ def test_on_a_gpu_the_engine_takes_the_memory_that_there_is() -> None:
     assert (on_cpu.pool_mb, on_cpu.host_arena_mb) == (256, 512)
     assert (on_gpu.pool_mb, on_gpu.host_arena_mb) == (0, 0), "0 leaves it to the engine"
     assert Options.from_environment({"DEVICE": "cuda", "POOL_MB": "40000"}).pool_mb == 40_000
+
+
+def test_what_is_in_fp8_is_passed_on() -> None:
+    options = Options.from_environment({"QUANTIZATION": "fp8", "KV_CACHE_DTYPE": "fp8"})
+    command = engine_command(options)
+    assert command[command.index("--quantization") + 1] == command[command.index("--kv-cache-dtype") + 1] == "fp8"
+    parsed = arguments.parse(engine_command(Options.from_environment({}))[3:])
+    assert (parsed.quantization, parsed.kv_cache_dtype) == ("auto", "auto")
 
 
 def test_an_old_python_is_told_what_to_do(tmp_path: Path) -> None:
