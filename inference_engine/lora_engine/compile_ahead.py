@@ -11,12 +11,14 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import torch
@@ -33,6 +35,7 @@ from .model.config import ModelConfig
 from .model.errors import UnsupportedModel
 from .model.loading import build_transformer, choose_dtype, quantises
 from .model.parallel import Parallel
+from .model.triton_ops import RANK_CLASSES, USUAL_RANKS
 from .model.warm_up import prefill_steps
 from .model.weights import load_weights
 
@@ -43,6 +46,8 @@ _PAGES = 4096  # of a pool that holds nothing
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_ASK_S = 20.0
+_STALL_S = 30.0  # without one more kernel: then they are compiled when they are first used
 
 
 def compile_ahead(config: EngineConfig) -> CompileAhead | None:
@@ -62,6 +67,7 @@ class CompileAhead:
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._compiled = 0
+        self._usual = threading.Event()
         processes = min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) - 1))
         self._processes = ProcessPoolExecutor(processes, get_context("fork"), _start_process, (capability,))
         listing = self._processes.submit(kernels_of, config)  # forks them all
@@ -69,31 +75,48 @@ class CompileAhead:
         self._thread.start()
 
     def wait(self, progress: Callable[[float], None] = lambda share: None) -> None:
-        """Until all are compiled. One that fails is logged; it is compiled when it is first used."""
-        while self._thread.is_alive():
-            self._thread.join(0.2)
+        """Until those of usual batches are compiled. What fails, or gets nowhere, is compiled by its first launch."""
+        compiled, since = -1, time.monotonic()
+        while not self._usual.wait(0.2):
             progress(self._compiled / max(self.kernels, 1))
+            if self._compiled != compiled:
+                compiled, since = self._compiled, time.monotonic()
+            if time.monotonic() - since > _STALL_S:
+                log.warning(
+                    "compiling kernels ahead got nowhere for %.0f s; they are when they are first used", _STALL_S
+                )
+                self._kill()
+                return
         log.info("%d kernels are in the cache after %.1f s", self._compiled, self.seconds)
 
     def stop(self) -> None:
         self._processes.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, listing: Future[list[KernelJob]]) -> None:
+    def _kill(self) -> None:
+        self.stop()
+        for child in active_children():
+            child.kill()
+
+    def _run(self, listing: Future[tuple[list[KernelJob], list[KernelJob]]]) -> None:
         try:
-            jobs = listing.result()
-            self.kernels = len(jobs)
-            left: set[Future[str]] = {self._processes.submit(compile_kernel, job) for job in jobs}
-            while left:
-                done, left = wait(left, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                    self._compiled += 1
+            usual, others = listing.result()
+            self.kernels = len(usual)
+            self._compile(usual)
+            self.seconds = time.perf_counter() - self._started
+            self._usual.set()
+            self._compile(others)
+            log.info("%d kernels for adapters of higher ranks are in the cache too", len(others))
         except UnsupportedModel:
             """Loading it, which goes on meanwhile, says the same."""
         except Exception:
             log.warning("kernels are compiled when they are first used, not ahead", exc_info=True)
-        self.seconds = time.perf_counter() - self._started
+        self._usual.set()
         self.stop()
+
+    def _compile(self, jobs: list[KernelJob]) -> None:
+        for future in as_completed([self._processes.submit(compile_kernel, job) for job in jobs]):
+            future.result()
+            self._compiled += 1
 
 
 def _start_process(capability: tuple[int, int]) -> None:
@@ -104,8 +127,10 @@ def _start_process(capability: tuple[int, int]) -> None:
 
 
 @torch.inference_mode()
-def kernels_of(config: EngineConfig) -> list[KernelJob]:
-    """Every kernel that steps of usual batches launch, each as it is specialised. Prompts' come first."""
+def kernels_of(config: EngineConfig) -> tuple[list[KernelJob], list[KernelJob]]:
+    """Every kernel that steps of usual batches launch, each as it is specialised, prompts' first; and those that only
+    adapters of higher ranks need.
+    """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
     weights = load_weights(config.model, model_config, device, dtype, Parallel(), quantises(config))
@@ -115,12 +140,17 @@ def kernels_of(config: EngineConfig) -> list[KernelJob]:
     pool = PagePool(model.shape.pool_geometry(config.page_tokens), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
     inputs = GraphInputs(model, pool, largest, max_context)
-    with recorded_launches() as jobs:
-        prefill_steps(model, pool, layers=model.layer_kinds)
-        for shape in usual_graphs(config.max_running) if config.cuda_graphs else []:
-            ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
-            greedy_tokens(model.run(ids, None, inputs.plan(shape), out=out, layers=model.layer_kinds))
-    return jobs
+
+    def jobs(ranks: Sequence[int]) -> list[KernelJob]:
+        with recorded_launches() as found:
+            prefill_steps(model, pool, model.layer_kinds, ranks)
+            for shape in usual_graphs(config.max_running, ranks):
+                ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
+                greedy_tokens(model.run(ids, None, inputs.plan(shape), out=out, layers=model.layer_kinds))
+        return found
+
+    usual = jobs(USUAL_RANKS)
+    return usual, [job for job in jobs(RANK_CLASSES[len(USUAL_RANKS) :]) if job not in set(usual)]
 
 
 def _use_cache(folder: Path) -> None:
@@ -140,14 +170,28 @@ def _use_cache(folder: Path) -> None:
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:
-    """Of a device such as ``cuda:1``, from the driver: torch would start CUDA here. None: there is no such GPU."""
+    """Of a device such as ``cuda:1``, from the driver, asked in a process of its own: this one must not have used CUDA
+    when it forks. None: there is no such GPU, or no answer.
+    """
+    index = torch.device(device).index or 0
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", _ASK_DRIVER, str(index)], capture_output=True, text=True, timeout=_ASK_S
+        )
+        if done.returncode:
+            return None
+        major, minor = map(int, done.stdout.split())
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    number, handle = torch.device(device).index or 0, ctypes.c_int()
-    values = [ctypes.c_int() for _ in (_MAJOR, _MINOR)]
-    failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), number)
-    for attribute, value in zip((_MAJOR, _MINOR), values, strict=True):
-        failed = failed or cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
-    return None if failed else (values[0].value, values[1].value)
+    return major, minor
+
+
+_ASK_DRIVER = f"""
+import ctypes, sys
+cuda, device, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[1]))
+for attribute in ({_MAJOR}, {_MINOR}):
+    failed = failed or cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    print(value.value)
+sys.exit(1 if failed else 0)
+"""

@@ -32,6 +32,7 @@ class EngineConfig:
     kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     cuda_graphs: bool = True
+    defer_graphs: bool = False
     max_device_adapters: int = 4096  # rows of the kernels' adapter table
     threads: int = 0  # CPU threads for tensor work; 0 = torch's default
     pool_mb: int = 0

@@ -132,6 +132,11 @@ class Engine:
         """Do a little of what the start left for later, between steps; False once nothing is left."""
         return self.runner.capture_next()
 
+    @property
+    def failure(self) -> str:
+        """Why this process should be ended, once its requests are; empty if nothing is wrong."""
+        return self.runner.failure
+
     def drop_adapter(self, digest: str) -> bool:
         """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
         return self.core.drop_adapter(digest)
@@ -512,7 +517,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         runner.start_seconds = seconds
         return runner
     budget = graph_memory(config.max_running, loaded.model.shape.num_layers)
-    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget)
+    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, config.defer_graphs)
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs

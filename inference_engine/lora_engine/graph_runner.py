@@ -1,7 +1,6 @@
 """Decode steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
 
-A few that together cover every usual batch are captured before the first request, the rest while nothing runs or now
-and then between steps; until its own is there, a batch runs in the nearest graph that covers it (`graph_shapes.py`).
+A batch whose own graph is not captured runs in the nearest that covers it (`graph_set.py`).
 
 A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
 the block table, and the tiles that say which rows use which adapter. Loading or evicting an
@@ -11,7 +10,9 @@ run without a graph, since their kernels are long enough to hide their launches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -109,32 +110,46 @@ class DecodeGraph:
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
         self.plan, size = runner.inputs.plan(shape), shape.size
         self.graph = torch.cuda.CUDAGraph()
-        # Outside the capture: one layer of each kind loads, or compiles, the kernels of all.
-        self._run(runner, size, runner.model.layer_kinds)
-        with torch.cuda.stream(runner.capture_stream):
-            # Other threads may allocate or copy meanwhile. `torch.cuda.graph` would empty the allocator's cache first,
-            # which waits for the device.
-            self.graph.capture_begin(pool=runner.memory, capture_error_mode="thread_local")
-            try:
-                self.logits, self.greedy = self._run(runner, size)
-            finally:
-                self.graph.capture_end()
+        self._run(runner, size)  # compiles what is not compiled yet, outside the capture
+        torch.cuda.synchronize()
+        # Other threads may allocate page-locked memory meanwhile. What the collector of garbage would end in this one,
+        # an earlier engine's graphs for one, would end the capture.
+        with (
+            _no_garbage_collection(),
+            torch.cuda.graph(self.graph, pool=runner.memory, capture_error_mode="thread_local"),
+        ):
+            self.logits, self.greedy = self._run(runner, size)
 
-    def _run(
-        self, runner: GraphRunner, size: int, layers: Sequence[int] | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, out = runner.inputs.token_ids(size, runner.last_tokens), runner.inputs.logits[:size]
-        logits = runner.model.run(ids, None, self.plan, out=out, layers=layers)
+        logits = runner.model.run(ids, None, self.plan, out=out)
         return logits, greedy_tokens(logits)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class GraphRunner(Runner):
     """Runs decode-only steps from graphs, everything else as ``Runner`` does."""
 
     def __init__(
-        self, model: Transformer, pool: PagePool, max_running: int, max_context: int, budget: float = float("inf")
+        self,
+        model: Transformer,
+        pool: PagePool,
+        max_running: int,
+        max_context: int,
+        budget: float = float("inf"),
+        deferred: bool = False,
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep."""
+        """``budget``: bytes of the device that graphs may keep. ``deferred``: as in ``GraphSet``."""
         super().__init__(model, pool, max_running)
         self.sizes = graph_sizes(max_running)
         self.memory = torch.cuda.graph_pool_handle()
@@ -144,11 +159,14 @@ class GraphRunner(Runner):
         # Two of them: while a step runs from one, the next is prepared in the other.
         self._hosts = [torch.zeros(largest * (ALL_FIELDS + width), dtype=torch.int32).pin_memory() for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
-        self.capture_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.graphs: GraphSet[DecodeGraph] = GraphSet(self.sizes[-1], self._capture, self._free_bytes, budget)
+        self.graphs: GraphSet[DecodeGraph] = GraphSet(largest, self._capture, self._free_bytes, budget, deferred)
 
     def capture_next(self) -> bool:
         return self.graphs.capture_next()
+
+    @property
+    def failure(self) -> str:
+        return self.graphs.failure
 
     @torch.inference_mode()
     def _capture(self, shape: GraphShape) -> DecodeGraph:

@@ -16,13 +16,18 @@ from .model.graph_shapes import GraphShape, first_graphs, nearest_cover, usual_g
 log = logging.getLogger(__name__)
 G = TypeVar("G")
 
+STEPS_BETWEEN = 16  # captures under load, if they are deferred: one takes about as long as two or three steps
+
 
 class GraphSet(Generic[G]):
     """Graphs by what they were captured for.
 
-    ``first_graphs`` are captured before the first request. Of the others, one is captured whenever nothing runs, and
-    the one that a batch asks for every ``steps_between`` steps. Meanwhile the nearest that covers it does its work; for
-    good, if the device has no memory left for graphs.
+    All usual ones are captured before the first request; what else a batch asks for, when it asks. If ``deferred``,
+    only ``first_graphs`` are captured before, the others while nothing runs, and the one that a batch asks for every
+    few steps. The nearest that covers one does its work until then; for good, if there is no memory for it.
+
+    A capture that fails otherwise can leave torch and CUDA in a state that nobody knows: none is tried after it, and
+    ``failure`` says so to whoever can end the process.
     """
 
     def __init__(
@@ -31,17 +36,19 @@ class GraphSet(Generic[G]):
         capture: Callable[[GraphShape], G],
         free_bytes: Callable[[], int],
         budget: float = float("inf"),
-        steps_between: int = 16,
+        deferred: bool = False,
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep. A capture takes about as long as two or three steps."""
+        """``budget``: bytes of the device that graphs may keep."""
+        self.failure = ""
         self.kept_bytes = 0
-        self.steps_between = steps_between
-        self._max_running = max_running
+        self.steps_between = STEPS_BETWEEN if deferred else 0
         self._capture = capture
         self._free_bytes = free_bytes
         self._budget = budget
         self._captured: dict[GraphShape, G] = {}
-        self._later = deque(usual_graphs(max_running))
+        self._first = first_graphs(max_running)
+        self._others = deque(shape for shape in usual_graphs(max_running) if shape not in set(self._first))
+        self._deferred = deferred
         self._without: set[GraphShape] = set()  # those that there is no memory for
         self._largest = 0  # bytes that the capture of one graph took
         self._steps = 0  # since the last capture
@@ -53,32 +60,40 @@ class GraphSet(Generic[G]):
         return self._captured[shape]
 
     def capture_first(self, progress: Callable[[float], None] = lambda share: None) -> float:
-        """Capture what covers every usual batch; returns the seconds. Raises ``torch.OutOfMemoryError``."""
+        """What is captured before the first request; returns the seconds that it took.
+
+        Raises ``torch.OutOfMemoryError`` if there is not even room for graphs that cover every usual batch.
+        """
         started, free = time.perf_counter(), self._free_bytes()
-        first = first_graphs(self._max_running)
-        for done, shape in enumerate(first, start=1):
-            self._captured[shape] = self._capture(shape)
-            progress(done / len(first))
+        others = [] if self._deferred else [self._others.popleft() for _ in range(len(self._others))]
+        for done, shape in enumerate([*self._first, *others], start=1):
+            if shape in self._first:
+                self._captured[shape] = self._capture(shape)
+                self.kept_bytes = free - self._free_bytes()
+                self._largest = self.kept_bytes // len(self)
+            else:
+                self._add(shape)
+            progress(done / (len(self._first) + len(others)))
         _give_back_caches()
         self.kept_bytes = free - self._free_bytes()
-        self._largest = self.kept_bytes // len(first)
+        self._largest = self.kept_bytes // len(self)
         seconds = time.perf_counter() - started
         log.info(
-            "captured %d decode graphs in %.1f s; they keep %.0f MiB; the others are captured while nothing runs",
-            len(first), seconds, self.kept_bytes / 2**20,
+            "captured %d decode graphs in %.1f s; they keep %.0f MiB; %d more follow while nothing runs",
+            len(self), seconds, self.kept_bytes / 2**20, len(self._others),
         )  # fmt: skip
         return seconds
 
     def capture_next(self) -> bool:
-        """Capture one more usual graph; False once all are there."""
-        while self._later:
-            shape = self._later.popleft()
-            if shape not in self._captured:
-                self._try(shape)
-                if not self._later:
-                    log.info("captured all %d decode graphs; they keep %.0f MiB", len(self), self.kept_bytes / 2**20)
-                return True
-        return False
+        """Capture one of those that were deferred; False once all are there."""
+        if not self._others or self.failure:
+            return False
+        shape = self._others.popleft()
+        if shape not in self._captured:
+            self._add_between(shape)
+        if not self._others:
+            log.info("captured all %d decode graphs; they keep %.0f MiB", len(self), self.kept_bytes / 2**20)
+        return True
 
     def choose(self, wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
         """The graph for a step that asks for ``wanted``, or one that covers it. None: it has to run without."""
@@ -87,9 +102,20 @@ class GraphSet(Generic[G]):
             return wanted
         cover = nearest_cover(self._captured, wanted, spans)
         due = self._steps > self.steps_between
-        return wanted if (due or cover is None) and self._try(wanted) else cover
+        return wanted if (due or cover is None) and self._add_between(wanted) else cover
 
-    def _try(self, shape: GraphShape) -> bool:
+    def _add_between(self, shape: GraphShape) -> bool:
+        """Between steps: whether the graph is there now."""
+        if self.failure:
+            return False
+        try:
+            return self._add(shape)
+        except Exception as error:
+            self.failure = f"the capture of a decode graph failed ({error})"
+            log.exception("no decode graph is captured any more after that of %s failed", shape)
+            return False
+
+    def _add(self, shape: GraphShape) -> bool:
         """Capture it, if there is memory."""
         if shape in self._without:
             return False
@@ -101,7 +127,8 @@ class GraphSet(Generic[G]):
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            log.warning("no graph is captured for %s, one that covers it does its work: %s", shape, error)
+            if not self._without:
+                log.warning("no graph is captured for %s and others, those that cover them serve: %s", shape, error)
             self._without.add(shape)
             return False
         taken = max(free - self._free_bytes(), 0)

@@ -106,6 +106,11 @@ class Runner:
         """Nothing is left to prepare."""
         return False
 
+    @property
+    def failure(self) -> str:
+        """Why this process should end, though it goes on serving for now; empty if nothing is wrong."""
+        return ""
+
     @torch.inference_mode()
     def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> Launched:
         """Process every chunk; sequences whose chunk reaches their end are to ``sample`` a token.

@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from lorikeet_testing.tiny_models import save_model
+
+from lora_engine.compile_ahead import compute_capability
 
 LIST_AND_COMPILE = """
 import json, os, sys
@@ -21,13 +24,16 @@ from lora_kernels.launches import compile_for, compile_kernel
 config = EngineConfig(model=Path(sys.argv[1]), device="cuda", max_running=8)
 ahead = CompileAhead(config, (9, 0))
 ahead.wait()
+ahead._thread.join()
 files = sum(1 for path in Path(os.environ["TRITON_CACHE_DIR"]).rglob("*.cubin"))
 compile_for(9, 0)
-jobs = kernels_of(config)
+usual, others = kernels_of(config)
+jobs = usual + others
 hits = []
 triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
 names = [compile_kernel(job) for job in jobs]
-print(json.dumps({"kernels": ahead.kernels, "files": files, "names": names, "hits": hits}))
+found = {"kernels": ahead._compiled, "usual": ahead.kernels == len(usual)}
+print(json.dumps({**found, "files": files, "names": names, "hits": hits}))
 """
 
 
@@ -48,6 +54,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.mark.long
 def test_kernels_of_every_step_are_compiled_in_other_processes(compiled: dict[str, list[str]]) -> None:
+    assert compiled["usual"]
     assert compiled["kernels"] == len(compiled["names"]) <= int(compiled["files"])  # type: ignore[call-overload]
     kernels = {"_norm", "_rope_kv", "_decode", "_merge", "_prefill", "_gated_activation", "_shrink_gemv",
                "_shrink_grouped", "_shrink_prefill", "_expand_gemv", "_expand_gemm", "_rejection"}  # fmt: skip
@@ -57,3 +64,38 @@ def test_kernels_of_every_step_are_compiled_in_other_processes(compiled: dict[st
 @pytest.mark.long
 def test_what_they_compiled_is_found_in_the_cache(compiled: dict[str, list[str]]) -> None:
     assert compiled["hits"] and all(compiled["hits"])
+
+
+FAILURES = """
+import os, sys, time
+from pathlib import Path
+from lora_engine import compile_ahead
+from lora_engine.config import EngineConfig
+
+config = EngineConfig(model=Path(sys.argv[1]), device="cuda")
+compile_ahead._STALL_S = 0.5
+for failure in (lambda config: time.sleep(60), lambda config: os._exit(1), lambda config: 1 / 0):
+    compile_ahead.kernels_of = failure
+    ahead = compile_ahead.CompileAhead(config, (9, 0))
+    ahead.wait()
+    print("goes on")
+    ahead.stop()
+"""
+
+
+def test_a_start_goes_on_without_what_cannot_be_compiled_ahead(tmp_path: Path) -> None:
+    """The process that lists kernels hangs, ends or raises."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", FAILURES, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout) == (0, 3 * "goes on\n"), done.stderr
+    assert done.stderr.count("first used") >= 3
+
+
+def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lora_engine.compile_ahead._ASK_DRIVER", "import ctypes; ctypes.CDLL('no such library')")
+    assert compute_capability("cuda:1") is None
+    monkeypatch.setattr("lora_engine.compile_ahead._ASK_DRIVER", "print(9); print(0)")
+    assert compute_capability("cuda") == (9, 0)

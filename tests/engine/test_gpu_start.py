@@ -33,7 +33,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(folder: Path, **settings: object) -> tuple[Engine, list[str]]:
     source = LoadedAdapters()
-    defaults = {"device": "cuda", "dtype": "float32", "pool_mb": 64, "max_running": 48, "prefix_cache": False}
+    defaults = {
+        "device": "cuda",
+        "dtype": "float32",
+        "pool_mb": 64,
+        "max_running": 48,
+        "prefix_cache": False,
+        "defer_graphs": True,
+    }
     engine = Engine(EngineConfig(model=folder / "model", **{**defaults, **settings}), source)  # type: ignore[arg-type]
     digests = [""]
     for name in ADAPTERS:

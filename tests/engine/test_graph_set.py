@@ -41,10 +41,9 @@ class Device:
         self.captured.append(shape)
         return f"graph {len(self.captured)}"
 
-    def graphs(self, max_running: int = 256, budget: float = float("inf"), first: bool = True) -> GraphSet[str]:
-        graphs = GraphSet(max_running, self.capture, lambda: self.free, budget)
-        if first:
-            graphs.capture_first()
+    def graphs(self, max_running: int = 256, budget: float = float("inf"), deferred: bool = True) -> GraphSet[str]:
+        graphs = GraphSet(max_running, self.capture, lambda: self.free, budget, deferred)
+        graphs.capture_first()
         return graphs
 
 
@@ -115,21 +114,38 @@ def test_while_nothing_runs_all_are_captured_once() -> None:
     assert graphs.kept_bytes == 2 * MIB * len(device.captured)
 
 
+def test_unless_they_are_deferred_all_are_captured_before_the_first_request() -> None:
+    device = Device()
+    graphs, spans = device.graphs(max_running=24, deferred=False), batch([(1, 200)])
+    assert sorted(map(str, device.captured)) == sorted(map(str, usual_graphs(24)))
+    assert not graphs.capture_next()
+    wanted = graph_shape(8, spans, merged=False)
+    assert graphs.choose(wanted, spans) == wanted == device.captured[-1], "an unusual one, when it is asked for"
+
+
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("limit", ["budget", "device"])
-def test_without_memory_a_covering_graph_goes_on_serving(limit: str) -> None:
+def test_without_memory_a_covering_graph_goes_on_serving(limit: str, deferred: bool) -> None:
     first = len(first_graphs(256))
     room = (2 * first + 3) * MIB
     device = Device(free=room if limit == "device" else 1000 * MIB)
-    graphs, spans = device.graphs(budget=room if limit == "budget" else float("inf")), batch([(1, 8)] * 20)
+    graphs = device.graphs(budget=room if limit == "budget" else float("inf"), deferred=deferred)
+    spans = batch([(1, 8)] * 20)
     wanted = graph_shape(24, spans, merged=False)
     while graphs.capture_next():
         """Until all were tried."""
-    assert len(graphs) == first + 1
+    assert len(graphs) <= first + 1
     for _ in range(40):
         shape = graphs.choose(wanted, spans)
         assert shape is not None and shape.size == 32
     high = batch([(1, 200)])
     assert graphs.choose(graph_shape(1, high, merged=False), high) is None, "no graph covers it: it runs without"
+    assert not graphs.failure
+
+
+def test_without_memory_for_graphs_that_cover_every_batch_there_is_no_start() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        Device(free=7 * MIB).graphs()
 
 
 def test_a_graph_that_nothing_covers_is_captured_at_once() -> None:
@@ -141,10 +157,30 @@ def test_a_graph_that_nothing_covers_is_captured_at_once() -> None:
     assert graphs.choose(merged, batch([(3, 16)])) == merged == device.captured[-1]
 
 
-def test_other_errors_of_a_capture_are_raised() -> None:
+def test_after_a_capture_that_failed_none_is_tried_and_the_process_is_to_end() -> None:
+    device = Device()
+    graphs, spans = device.graphs(), batch([(1, 8)] * 20)
+    wanted, captured = graph_shape(24, spans, merged=False), len(device.captured)
+    graphs.steps_between = 0
+
+    def fail(shape: GraphShape) -> str:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    capture, graphs._capture = graphs._capture, fail
+    shape = graphs.choose(wanted, spans)
+    assert shape is not None and shape.size == 32, "the batch is served"
+    assert "previous error during capture" in graphs.failure
+    graphs._capture = capture
+    assert not graphs.capture_next()
+    assert graphs.choose(wanted, spans) == shape
+    assert len(device.captured) == captured
+
+
+def test_errors_before_the_first_request_are_raised() -> None:
     def fail(shape: GraphShape) -> str:
         raise RuntimeError("an illegal memory access was encountered")
 
     graphs = GraphSet(8, fail, lambda: 0)
     with pytest.raises(RuntimeError, match="illegal"):
-        graphs.choose(GraphShape(8), [])
+        graphs.capture_first()
+    assert not graphs.failure

@@ -5,6 +5,7 @@ Reading the mapped file, as safetensors does, takes a fault for every few pages 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from math import prod
@@ -16,6 +17,8 @@ from lora_kernels.fp8_tensors import Fp8Matrix
 
 from .checkpoint import AGAIN, Checkpoint
 from .errors import UnsupportedModel
+
+log = logging.getLogger(__name__)
 
 THREADS = 8
 _BUFFER_BYTES = 32 << 20
@@ -61,12 +64,18 @@ class DeviceCheckpoint(Checkpoint):
 
     def _own_buffers(self) -> list[tuple[torch.Tensor, torch.cuda.Event]]:
         if not hasattr(self._buffers, "pair"):
-            pinned = self._device.type == "cuda"
-            self._buffers.pair = [
-                (torch.empty(_BUFFER_BYTES, dtype=torch.uint8, pin_memory=pinned), torch.cuda.Event()) for _ in range(2)
-            ]
+            self._buffers.pair = [(_buffer(self._device), torch.cuda.Event()) for _ in range(2)]
         pair: list[tuple[torch.Tensor, torch.cuda.Event]] = self._buffers.pair
         return pair
+
+
+def _buffer(device: torch.device) -> torch.Tensor:
+    """Page-locked for a GPU; where the host does not allow that, plain memory, from which copies wait."""
+    try:
+        return torch.empty(_BUFFER_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    except RuntimeError as error:
+        log.warning("weights are read without page-locked memory: %s", error)
+        return torch.empty(_BUFFER_BYTES, dtype=torch.uint8)
 
 
 class ShapesOnly(Checkpoint):

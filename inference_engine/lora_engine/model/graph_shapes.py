@@ -13,6 +13,7 @@ from .batch import LoraSpan
 from .triton_ops import (
     ALL_GROUPS,
     ATTENTION,
+    USUAL_RANKS,
     covering,
     decode_variant,
     lora_shape,
@@ -65,14 +66,14 @@ def first_graphs(max_running: int) -> list[GraphShape]:
     return shapes
 
 
-def usual_graphs(max_running: int) -> list[GraphShape]:
-    """Every graph that batches of usual adapters ask for, largest first."""
+def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS) -> list[GraphShape]:
+    """Every graph that batches of usual adapters ask for, largest first; or adapters of other ``ranks``."""
     shapes = []
     for size in reversed(graph_sizes(max_running)):
         shapes.append(GraphShape(size))
         for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
             if size >= _LEAST_ROWS[variant]:
-                for lora, tiles in product(usual_shapes(variant), tile_bounds(variant, size)):
+                for lora, tiles in product(usual_shapes(variant, ranks), tile_bounds(variant, size)):
                     shapes.append(GraphShape(size, lora, tiles, groups))
     return shapes
 

@@ -352,9 +352,9 @@ def lora_shape(variant: KernelVariant, rank: int) -> LoraShape:
     return LoraShape(variant, next(limit for limit in classes if rank <= limit))
 
 
-def usual_shapes(variant: KernelVariant) -> list[LoraShape]:
-    """Those whose kernels and graphs are made at start."""
-    return sorted({lora_shape(variant, rank) for rank in USUAL_RANKS}, key=lambda shape: shape.max_rank)
+def usual_shapes(variant: KernelVariant, ranks: Sequence[int] = USUAL_RANKS) -> list[LoraShape]:
+    """Those whose kernels and graphs are made at start; or those for other ``ranks``."""
+    return sorted({lora_shape(variant, rank) for rank in ranks}, key=lambda shape: shape.max_rank)
 
 
 __all__ = ["TritonOps", "TritonPlan", "lora_groups", "lora_shape"]

@@ -22,7 +22,7 @@ from lora_kernels.work_items import Span, token_tiles
 
 from .loading import prefill_batch
 from .transformer import Transformer
-from .triton_ops import ALL_GROUPS, LoraPlan, TritonOps, usual_shapes
+from .triton_ops import ALL_GROUPS, USUAL_RANKS, LoraPlan, TritonOps, usual_shapes
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,10 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
     return seconds
 
 
-def prefill_steps(model: Transformer, pool: PagePool, layers: Sequence[int] | None = None) -> None:
-    """Run them, in ``layers`` only if any are named."""
+def prefill_steps(
+    model: Transformer, pool: PagePool, layers: Sequence[int] | None = None, ranks: Sequence[int] = USUAL_RANKS
+) -> None:
+    """Run them, in ``layers`` only if any are named, with adapters of ``ranks``."""
     ops = model.ops
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
     room = (pool.num_pages - 1) * pool.geometry.page_tokens
@@ -49,7 +51,7 @@ def prefill_steps(model: Transformer, pool: PagePool, layers: Sequence[int] | No
     for tokens in sorted({min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}):
         batch = prefill_batch(tokens, pool.geometry, model.device)
         logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)
-        for shape in usual_shapes(KernelVariant.PREFILL):
+        for shape in usual_shapes(KernelVariant.PREFILL, ranks):
             tiles = token_tiles([Span(0, 0, tokens, 0)], KernelVariant.PREFILL).to(model.device)
             plan = ops.plan(batch, pool)
             plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))

@@ -27,6 +27,7 @@ _HELP = {
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
     "backend": "torch, triton, flashinfer (triton, with FlashInfer's attention for prompts) or auto (triton on a GPU)",
     "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",
+    "defer_graphs": "be ready with the few decode graphs that cover all others, which are captured while nothing runs",
     "max_device_adapters": "adapters that may be in the page pool at the same time",
     "threads": "CPU threads for tensor work; 0 leaves it to torch",
     "pool_mb": "MiB of the page pool; 0 takes what a GPU has left",

@@ -33,6 +33,8 @@ class EngineLike(Protocol):
     def abort(self, request_id: str) -> None: ...
     def has_work(self) -> bool: ...
     def step(self) -> StepOutput: ...
+    @property
+    def failure(self) -> str: ...
     def use_idle_time(self) -> bool: ...
     def drop_adapter(self, digest: str) -> bool: ...
     def pool_stats(self) -> PoolStats: ...
@@ -50,12 +52,20 @@ class EngineLike(Protocol):
 class EngineLoop:
     """Runs ``engine.step`` while there is work; commands from other threads are carried out between steps.
 
-    ``deliver`` is called in this thread, once per step that produced something.
+    ``deliver`` is called in this thread, once per step that produced something; ``on_failure`` once, when the engine
+    says that the process should end.
     """
 
-    def __init__(self, engine: EngineLike, deliver: Callable[[StepOutput], None]) -> None:
+    def __init__(
+        self,
+        engine: EngineLike,
+        deliver: Callable[[StepOutput], None],
+        on_failure: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._engine = engine
         self._deliver = deliver
+        self._on_failure = on_failure
+        self._failed = False
         self._inbox: deque[Callable[[StepOutput], None]] = deque()
         self._wakeup = threading.Condition()
         self._awake = False
@@ -113,6 +123,9 @@ class EngineLoop:
 
     def _iterate(self) -> None:
         output = self._run_commands()
+        if self._engine.failure and not self._failed:
+            self._failed = True
+            self._on_failure(self._engine.failure)
         busy = self._engine.has_work()
         if busy:
             self._iterations, self._in_step = self._iterations + 1, True

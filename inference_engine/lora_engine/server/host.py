@@ -116,6 +116,7 @@ class EngineHost:
         self.journal = journal
         self.metrics = HostMetrics()
         self.draining = False
+        self.failed = asyncio.Event()  # the process should end, once its requests have
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._tiers = tiers
@@ -127,7 +128,11 @@ class EngineHost:
         self._grammar_threads = ThreadPoolExecutor(2, "grammars")  # a large schema must not hold up others' prompts
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._engine = EngineLoop(engine, lambda output: self._on_loop(self._on_output, output))
+        self._engine = EngineLoop(
+            engine,
+            lambda output: self._on_loop(self._on_output, output),
+            lambda reason: self._on_loop(self._on_failure, reason),
+        )
         self._snapshot: Snapshot | None = None
         tiers.on_change = self._engine.wake
 
@@ -390,6 +395,10 @@ class EngineHost:
         return below or on_device
 
     # State.
+
+    def _on_failure(self, reason: str) -> None:
+        log.critical("The engine ends, once its requests have, to be started anew: %s.", reason)
+        self.failed.set()
 
     def drain(self, *, undo: bool = False) -> None:
         self.draining = not undo

@@ -64,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.debug("the engine cannot run", exc_info=True)
         print(f"lora_engine: {error}", file=sys.stderr)
         return 2
+    except EngineFailed:
+        return 1
     except KeyboardInterrupt:  # while the model was loading
         return 130
     return 0
@@ -123,11 +125,24 @@ async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages) -> Non
         await server.start()
         loaded.progress.ready()
         log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
-        await signals.first.wait()
+        await _first_of(signals.first, host.failed)
         await _wind_down(host, server, signals, config.drain_seconds)
         if path := socket_path(config.listen):
             path.unlink(missing_ok=True)
     log.info("stopped")
+    if host.failed.is_set():
+        raise EngineFailed
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+class EngineFailed(Exception):
+    """The engine asked to be started anew, and has said why."""
 
 
 @dataclass

@@ -119,6 +119,8 @@ class LetterEngine:
         _, usage = self._running.pop(request_id)
         self._ended.append(RequestFinished(request_id, replace(usage, outcome=outcome, finished_unix=time.time())))
 
+    failure = ""
+
     def use_idle_time(self) -> bool:
         return False
 

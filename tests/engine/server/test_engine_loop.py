@@ -61,6 +61,18 @@ def test_idle_time_is_used_until_a_request_comes_and_then_again(engine):
     assert at_request == [0]
 
 
+def test_an_engine_that_should_end_says_so_once_and_serves_until_then(engine):
+    outputs, reasons = Outputs(), []
+    loop = EngineLoop(engine, outputs, reasons.append)
+    loop.start()
+    engine.failure = "a capture failed"
+    loop.submit(request(1))
+    loop.submit(request(2))
+    assert [item.usage.outcome for item in outputs.finished(2)] == ["finished"] * 2
+    loop.stop()
+    assert reasons == ["a capture failed"]
+
+
 def test_waiting_for_an_adapter_does_not_spin(engine):
     loop = EngineLoop(engine, Outputs())
     engine.has_work = lambda: True  # requests, but none that can run

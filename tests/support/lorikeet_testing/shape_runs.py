@@ -21,7 +21,6 @@ from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
 from lora_engine.graph_set import GraphSet
 from lora_engine.memory import PageAllocator, PagePool
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
@@ -73,8 +72,6 @@ class ShapeRun:
             patch.setattr("lora_engine.model.warm_up.compile_prefill_steps", _nothing)
             patch.setattr(GraphSet, "capture_first", _nothing)
             self.engine = Engine(self.settings, self.source, self._loaded())
-        if isinstance(self.engine.runner, GraphRunner):
-            self.engine.runner.graphs.steps_between = 0  # every batch in its own graph
         self.packed = {p.digest: p for p in (self._adapter(rank, seed) for seed, rank in enumerate(ranks))}
         for packed in self.packed.values():
             self.source.add(packed)
