@@ -42,7 +42,6 @@ END_TO_END_ALONE = "e2e and not gpu and not long and alone"
 COMPUTING = ("tests/contract", "tests/kernels")
 BESIDES_PLATFORM = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack")
-LOWEST_PRIORITY = ROOT / "scripts" / "lowest_priority.py"
 # Each worker has a database and processes of its own, on one PostgreSQL of 200 connections: more were never tried.
 CORES = min(max(os.cpu_count() or 2, 2), 4)
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
@@ -185,8 +184,8 @@ class Beside:
                 return
             started = time.monotonic()
             self._running = subprocess.Popen(
-                [sys.executable, "-P", str(LOWEST_PRIORITY), *stage.command],
-                cwd=stage.cwd, env=environment(stage), text=True, start_new_session=True,
+                [sys.executable, "-m", "scripts.lowest_priority", str(stage.cwd), *stage.command],
+                cwd=ROOT, env=environment(stage), text=True, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
             said = self._running.communicate()[0]

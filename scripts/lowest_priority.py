@@ -1,6 +1,6 @@
-"""Become another program that gets only what nobody else wants of the processor.
+"""Become another program, in a folder, that gets only what nobody else wants of the processor.
 
-    python scripts/lowest_priority.py COMMAND [ARGUMENT …]
+    python -m scripts.lowest_priority FOLDER COMMAND [ARGUMENT …]
 
 Start it in a session of its own: Linux shares the processor among sessions first, and only then by `nice`.
 """
@@ -17,7 +17,8 @@ def main() -> None:
     os.nice(19)
     with suppress(OSError):  # a kernel without it has only `nice`
         Path("/proc/self/autogroup").write_text("19")
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.chdir(sys.argv[1])
+    os.execvp(sys.argv[2], sys.argv[2:])
 
 
 if __name__ == "__main__":
