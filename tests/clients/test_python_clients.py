@@ -8,6 +8,7 @@ in the tests' own environment, in every run.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from lorikeet_testing.demo_server import demo_server
-from lorikeet_testing.web import WebProcess
+from lorikeet_testing.web import ROOT, WebProcess
 
 PROGRAMS = Path(__file__).parent / "python"
 CLIENTS = {
@@ -47,6 +48,16 @@ def run(python: str, client: str, web: WebProcess) -> None:
 
 def test_openai_python(web: WebProcess) -> None:
     run(sys.executable, "openai", web)
+
+
+def test_the_how_to(web: WebProcess) -> None:
+    """Its program as it stands: the demo's adapter calls the tool, and answers with what it returned."""
+    page = (ROOT / "docs" / "how-to" / "call-tools.md").read_text()
+    program = page.split("```python\n")[1].split("```")[0]
+    program = program.replace("http://127.0.0.1:8000", web.url).replace("lk_…", web.tenants["acme"].key)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert {"Oslo", "sunny", "21"} <= set(re.findall(r"\w+", done.stdout)), done.stdout
 
 
 @pytest.mark.long

@@ -1,0 +1,162 @@
+"""Conversations with tools through chat templates of each format, and back: small templates in the published forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+
+from lora_engine.constraints import Constraint, Kind
+from lora_engine.request import RequestError
+from lora_engine.server.chat import ChatFormat
+from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.text.output import Parsed, ToolFormat
+from lora_engine.wire import engine_pb2 as pb
+
+DEMO = Path(__file__).parents[3] / "demo" / "model"
+QWEN = """{%- if tools %}<|im_start|>system
+{%- for tool in tools %}
+{{ tool | tojson }}
+{%- endfor %}
+Answer with <tool_call>{"name": …, "arguments": …}</tool_call>.<|im_end|>
+{%- endif %}
+{%- for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}
+{%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
+{%- if message.role == 'tool' %}<tool_response>{{ message.content }}</tool_response>
+{%- else %}{{ message.content }}{% endif %}
+{%- for call in message.tool_calls %}{% set function = call.function -%}
+<tool_call>{"name": "{{ function.name }}", "arguments": {{ function.arguments | tojson }}}</tool_call>
+{%- endfor %}
+{%- if '</think>' in message.content %}{% endif %}<|im_end|>
+{%- endfor %}<|im_start|>assistant
+{%- if enable_thinking is defined and not enable_thinking %}<think></think>{% elif enable_thinking is defined %}<think>
+{% endif %}"""
+LLAMA = """{%- if tools is defined and tools -%}
+<|start_header_id|>system<|end_header_id|>{{ tools | tojson }}<|eot_id|>{% endif %}
+{%- for message in messages -%}
+<|start_header_id|>{{ 'ipython' if message.role == 'tool' else message.role }}<|end_header_id|>
+{%- if message.tool_calls %}
+{%- if message.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}
+{%- set call = message.tool_calls[0].function -%}
+{"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}
+{%- else %}{{ message.content }}{% endif %}<|eot_id|>
+{%- endfor %}<|start_header_id|>assistant<|end_header_id|>"""
+AS_JSON = '{"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}'
+AS_PYTHON = """[{{ call.name }}(
+{%- for name, value in call.arguments.items() %}{{ name }}={{ value | tojson }}{% endfor %})]"""
+PYTHONIC = LLAMA.replace(AS_JSON, AS_PYTHON) + "{# [func_name1(params_name1=value)] #}"
+MISTRAL = """{{ bos_token }}{%- if tools %}[AVAILABLE_TOOLS] {{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'user' %}[INST] {{ message.content }}[/INST]
+{%- elif message.role == 'tool' %}
+{%- if message.tool_call_id | length != 9 %}{{ raise_exception('ids have nine characters') }}{% endif -%}
+[TOOL_RESULTS]{{ message.content }}[/TOOL_RESULTS]
+{%- elif message.tool_calls %}[TOOL_CALLS] [
+{%- for call in message.tool_calls %}{% set function = call.function -%}
+{"name": "{{ function.name }}", "arguments": {{ function.arguments | tojson }}, "id": "{{ call.id }}"}
+{%- endfor %}]
+{%- else %}{{ message.content }}{% endif %}{% endfor %}"""
+TEMPLATES = {"hermes": QWEN, "llama_json": LLAMA, "llama_pythonic": PYTHONIC, "mistral": MISTRAL}
+WRITTEN = {
+    "hermes": '<tool_call>{"name": "f", "arguments": {"city": "Óslo \\"x\\""}}</tool_call>',
+    "llama_json": '{"name": "f", "parameters": {"city": "Óslo \\"x\\""}}',
+    "llama_pythonic": '[f(city="Óslo \\"x\\"")]',
+    "mistral": '[TOOL_CALLS] [{"name": "f", "arguments": {"city": "Óslo \\"x\\""}, "id": "',
+}
+ARGUMENTS = {"city": 'Óslo "x"'}
+TOOL = pb.Tool(name="f", description="d", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.load(DEMO)
+
+
+def chat_format(template: str, tokenizer: Tokenizer, **settings: Any) -> ChatFormat:
+    return ChatFormat(ChatTemplate(template, {"bos_token": "<s>"}), tokenizer, **settings)
+
+
+def chat(*more: pb.ChatMessage, **fields: Any) -> pb.Chat:
+    return pb.Chat(messages=[pb.ChatMessage(role="user", content="Weather?"), *more], tools=[TOOL], **fields)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_there_and_back(name: str, tokenizer: Tokenizer) -> None:
+    """What the template makes of an assistant's call is what its parser reads as that call."""
+    form = chat_format(TEMPLATES[name], tokenizer)
+    assert form.tools is ToolFormat(name)
+    call = pb.ToolCall(id="call_0123456789", name="f", arguments=json.dumps(ARGUMENTS))
+    called = pb.ChatMessage(role="assistant", tool_calls=[call])
+    result = pb.ChatMessage(role="tool", content="4 degrees", tool_call_id="call_0123456789")
+    asked = chat(called, result)
+    prompt = form.prompt(asked)
+    assert WRITTEN[name] in prompt and "4 degrees" in prompt
+    assert '"name": "f"' in prompt and '"description": "d"' in prompt
+    start = prompt.index(WRITTEN[name])
+    end = {"hermes": "<|im_end|>", "mistral": "[TOOL_RESULTS]"}.get(name, "<|eot_id|>")
+    parsed = (
+        form.output("r", asked, prompt, has_constraint=False).choice(0).finish(prompt[start : prompt.index(end, start)])
+    )
+    assert not parsed.text
+    assert [(read.name, json.loads(read.arguments)) for read in parsed.calls] == [("f", ARGUMENTS)]
+
+
+def test_ids_of_other_clients_fit_mistrals_templates(tokenizer: Tokenizer) -> None:
+    call = pb.ToolCall(id="call_0123456789", name="f", arguments="{}")
+    form = chat_format(MISTRAL, tokenizer)
+    messages = (pb.ChatMessage(role="assistant", tool_calls=[call]),
+                pb.ChatMessage(role="tool", content="x", tool_call_id=call.id))  # fmt: skip
+    first = form.prompt(chat(*messages))
+    call.id = "another_call"
+    assert first != form.prompt(chat(pb.ChatMessage(role="assistant", tool_calls=[call])))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "written", "expected"),
+    [
+        ("", "<think>hm</think>yes", Parsed("yes", "hm")),
+        ("", "yes", Parsed("yes", "")),
+        ('{"enable_thinking": true}', "hm</think>yes", Parsed("yes", "hm")),
+        ('{"enable_thinking": false}', "yes", Parsed("yes", "")),
+    ],
+)
+def test_reasoning_that_the_prompt_opened(kwargs: str, written: str, expected: Parsed, tokenizer: Tokenizer) -> None:
+    form, asked = chat_format(QWEN, tokenizer), chat(template_kwargs=kwargs)
+    assert form.output("r", asked, form.prompt(asked), has_constraint=False).choice(0).finish(written) == expected
+
+
+def test_reasoning_of_earlier_turns_reaches_the_template(tokenizer: Tokenizer) -> None:
+    said = pb.ChatMessage(role="assistant", content="Yes.", reasoning="Hm.")
+    assert "<think>Hm.</think>Yes." in chat_format(QWEN, tokenizer).prompt(chat(said))
+
+
+def test_a_schema_holds_what_comes_after_reasoning(tokenizer: Tokenizer) -> None:
+    """A constraint of the answer would forbid the reasoning before it."""
+    form = chat_format(QWEN, tokenizer)
+    asked = pb.Chat(messages=[pb.ChatMessage(role="user", content="x")], template_kwargs='{"enable_thinking": true}')
+    output = form.output("r", asked, form.prompt(asked), has_constraint=True)
+    made = form.constraint(asked, output, Constraint(Kind.JSON_OBJECT))
+    assert made is not None and made.kind is Kind.GRAMMAR and made.text.startswith("start: THOUGHT content")
+    plain = chat_format(LLAMA, tokenizer)
+    schema = Constraint(Kind.REGEX, "a+")
+    assert plain.constraint(asked, plain.output("r", asked, "", has_constraint=True), schema) is schema
+    with pytest.raises(RequestError):
+        form.constraint(asked, output, schema)
+
+
+def test_markers_that_are_special_tokens_show(tmp_path: Path) -> None:
+    """As Mistral's are: hidden from text otherwise, and what begins a call here."""
+    for file in DEMO.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer._fast.add_special_tokens([AddedToken("[TOOL_CALLS]", special=True), AddedToken("[ARGS]", special=True)])
+    tokenizer._fast.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    form, asked = chat_format(MISTRAL, tokenizer), chat()
+    output = form.output("r", asked, form.prompt(asked), has_constraint=False)
+    assert form.shown_ids(output) == {tokenizer.special_id("[TOOL_CALLS]"), tokenizer.special_id("[ARGS]")}
+    without = pb.Chat(messages=asked.messages)
+    assert not form.shown_ids(form.output("r", without, form.prompt(without), has_constraint=False))
