@@ -8,12 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
 
 from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.json_encoding import encode_large
 from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
 from lora_engine.wire import engine_pb2 as pb
@@ -162,11 +165,25 @@ async def test_websockets_tell_of_prompts_too(web: WebProcess, engine: FakeEngin
 
 def test_what_is_asked_of_prompts_is_bounded(web: WebProcess, engine: FakeEngine) -> None:
     assert post(web, "completions", prompt=["a b", "c"], prompt_logprobs=20).status_code == 200
-    assert [submit.most_prompt_logprobs for submit in engine.submits] == [1 << 17] * 2
+    assert [submit.most_prompt_logprobs for submit in engine.submits] == [1 << 16] * 2
+    assert post(web, "completions", prompt="a b", echo=True, logprobs=1, n=4, stream=True).status_code == 200
+    assert engine.submits[-1].most_prompt_logprobs == 1 << 12
     refused = post(web, "completions", prompt="a b", prompt_logprobs=21).json()["error"]
     assert (refused["code"], refused["param"]) == ("invalid_value", "prompt_logprobs")
     streamed = post(web, "completions", prompt="a b", prompt_logprobs=1, stream=True).json()["error"]
     assert "prompt_logprobs" in streamed["message"]
+
+
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+        max_leaves=20,
+    )
+)
+def test_large_answers_are_encoded_as_small_ones(value: Any) -> None:
+    for large in (value, [value] * 600, {"a": [{"b": [value] * 257}]}):
+        assert json.loads(encode_large(large)) == large
 
 
 def test_a_prompt_whose_tokens_do_not_all_show_in_its_text() -> None:

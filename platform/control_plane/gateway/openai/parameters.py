@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
-from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, PromptParts
+from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
@@ -192,7 +192,8 @@ class Parameters(ConstraintParameters):
             submit.add_special_tokens = self.add_special_tokens
         if self.scored is not None:
             submit.prompt_logprobs = self.scored
-            submit.most_prompt_logprobs = MOST_PROMPT_LOGPROBS * self.choices // self.total_choices
+            most = MOST_STREAMED if self.stream else MOST_PROMPT_LOGPROBS
+            submit.most_prompt_logprobs = max(1, most // self.total_choices)
         return submit
 
     def sampling(self, *, max_tokens: int, top_logprobs: int | None) -> pb.Sampling:

@@ -10,8 +10,9 @@ from typing import Any
 from control_plane.fleet.coalescing import Chunk
 from lora_engine.wire import engine_pb2 as pb
 
-# Log-probabilities that one request may ask for of its prompts: about 20 MB of an answer.
-MOST_PROMPT_LOGPROBS = 1 << 18
+# Log-probabilities that all choices of an answer may have of their prompts: about 10 MB, written on a thread. Those of
+# a stream are written by the event loop.
+MOST_PROMPT_LOGPROBS, MOST_STREAMED = 1 << 17, 1 << 14
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
 

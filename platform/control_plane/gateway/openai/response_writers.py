@@ -5,6 +5,7 @@ Chunks are put together from prepared text; only the token's own text is encoded
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -230,6 +231,14 @@ async def gathered(generation: Generation, choices: int, prompts: PromptParts | 
 async def whole(generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts) -> dict[str, Any]:
     """Wait for the end. Raises the ``HostError`` it ended with."""
     grown = await gathered(generation, asked.total_choices, prompts)
+    if asked.scored is None:
+        return _answer_of(generation, shape, asked, prompts, grown)
+    return await asyncio.to_thread(_answer_of, generation, shape, asked, prompts, grown)
+
+
+def _answer_of(
+    generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts, grown: Sequence[Choice]
+) -> dict[str, Any]:
     choices = [shape.choice(index, choice) for index, choice in enumerate(grown)]
     if asked.return_token_ids:
         for choice, tokens in zip(choices, grown, strict=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any, TypeVar
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane.access.principal import Principal
@@ -15,6 +16,7 @@ from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
+from control_plane.gateway.json_encoding import encode_large
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
@@ -114,4 +116,7 @@ async def _answer(
         return await stream(generation, ChunkWriter(generation, shape, asked, prompts))
     async with generation:
         body = await whole(generation, shape, asked, prompts)
+        if asked.scored is not None:
+            content = await asyncio.to_thread(encode_large, body)
+            return HttpResponse(content, content_type="application/json", headers=generation.headers)
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)

@@ -132,7 +132,7 @@ class SocketGeneration:
     def _read(self) -> ChatCompletionRequest | CompletionRequest:
         # `stream` belongs to HTTP: everything streams here.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
-        return read_parameters(_kind(body), body)
+        return read_parameters(_kind(body), body).model_copy(update={"stream": True})
 
     async def _delta(
         self,
