@@ -35,10 +35,12 @@ def model(tmp_path_factory) -> Path:
 
 
 class EngineProcess:
-    def __init__(self, model: Path, folder: Path, *options: str) -> None:
+    def __init__(
+        self, model: Path, folder: Path, *options: str, python: tuple[str, ...] = ("-m", "lora_engine")
+    ) -> None:
         self.address = f"unix:{folder}/engine.sock"
         self.log = folder / "engine.log"
-        command = [sys.executable, "-m", "lora_engine", "--model", str(model), "--listen", self.address,
+        command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
                    "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
                    *options]  # fmt: skip
         path = os.pathsep.join([str(SOURCES), str(SOURCES.parent / "kernels")])
@@ -58,8 +60,8 @@ class EngineProcess:
 
 
 @asynccontextmanager
-async def running(model, folder, *options):
-    process = EngineProcess(model, folder, *options)
+async def running(model, folder, *options, **settings):
+    process = EngineProcess(model, folder, *options, **settings)
     try:
         async with connected(process.address) as client:
             await client.wait_ready()
@@ -106,6 +108,25 @@ async def test_adapters_in_one_batch_and_from_disk_after_a_restart(model, tmp_pa
             assert await texts(session, digests) == before
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
+
+
+FAILS_IN_ITS_FIRST_STEP = """
+import sys
+from lora_engine.runner import Runner
+from lora_engine.server.process import main
+
+Runner.failure = property(lambda runner: "the capture of a decode graph failed" if runner._last_row else "")
+sys.exit(main())
+"""
+
+
+async def test_an_engine_that_failed_serves_what_it_has_and_ends_to_be_started_anew(model, tmp_path):
+    async with running(model, tmp_path, python=("-c", FAILS_IN_ITS_FIRST_STEP)) as (process, client):
+        async with client.session() as session:
+            results = await asyncio.gather(*(session.run(text_request(f"p{i}", max_tokens=9)) for i in range(3)))
+        assert [result.error.code for result in results] == [""] * 3
+        assert process.wait() == 1
+        assert "the capture of a decode graph failed" in process.log.read_text()
 
 
 async def test_no_usage_is_lost_by_kill_nine(model, tmp_path):
