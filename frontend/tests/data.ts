@@ -134,6 +134,7 @@ export const upload: Upload = {
   reason: null,
   bytes: 1000,
   files: [{ name: "adapter_config.json", bytes: 100 }],
+  imported_from: null,
   report: null,
   version: null,
   reused_version: false,

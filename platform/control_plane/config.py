@@ -118,6 +118,9 @@ class Settings(BaseSettings):
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)
     upload_expire_s: int = Field(default=86_400, gt=0)
+    hub_url: str = "https://huggingface.co"
+    import_wall_s: int = Field(default=1800, gt=0)
+    import_allow_private: bool = False
     archive_keep_s: int = Field(default=30 * 86_400, ge=0)
     base_model_names: str = ""
     max_lora_rank: int = Field(default=256, ge=1, le=256)

@@ -92,7 +92,25 @@ def adapters(asked: Namespace) -> None:
 def upload_adapter(asked: Namespace) -> None:
     own, path = client(), Path(asked.path)
     name = asked.name or path.resolve().name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip").lower()
-    sent = upload.send(own, path, name, asked.description, ProgressBar(name))
+    _follow(own, upload.send(own, path, name, asked.description, ProgressBar(name)), asked)
+
+
+def import_adapter(asked: Namespace) -> None:
+    own, body = client(), {"name": asked.name, "description": asked.description, "source": asked.source}
+    _follow(own, own.tenant("POST", "imports", body), asked)
+
+
+def hub_token(asked: Namespace) -> None:
+    own = client()
+    if asked.remove:
+        own.tenant("DELETE", "hub-token")
+    else:
+        own.tenant("PUT", "hub-token", {"token": _secret("Hub token: ").strip()})
+    say("The token is forgotten." if asked.remove else "The token is kept, encrypted, and never shown.")
+
+
+def _follow(own: Client, sent: Any, asked: Namespace) -> None:
+    """What becomes of an upload, until it can be called."""
     if asked.no_wait:
         print(sent["id"])
         return

@@ -13,8 +13,15 @@ from typing import Any
 from lorikeet_cli.client import Client, parsed
 from lorikeet_cli.errors import CliError
 
-FILES = ("adapter_config.json", "adapter_model.safetensors")
-ARCHIVES = (".zip", ".tar.gz", ".tgz")
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# What the server converts: shards with their index, torch.save's file, mlx-lm's.
+OTHER_WEIGHTS = (
+    "adapter_model-*-of-*.safetensors",
+    f"{WEIGHTS}.index.json",
+    "adapter_model.bin",
+    "adapters.safetensors",
+)
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 CHUNK = 1 << 20
 POLL_S = 0.5
 Progress = Callable[[int, int], None]
@@ -28,13 +35,15 @@ class Part:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The two PEFT files of a folder, or an archive of them."""
+    """An adapter's config and weights in a folder, or an archive of them."""
     if path.is_file() and path.name.endswith(ARCHIVES):
         return [path]
     if path.is_dir():
-        missing = [name for name in FILES if not (path / name).is_file()]
+        weights = [path / WEIGHTS] if (path / WEIGHTS).is_file() else []
+        weights = weights or sorted(file for pattern in OTHER_WEIGHTS for file in path.glob(pattern))
+        missing = [CONFIG] * (not (path / CONFIG).is_file()) + [WEIGHTS] * (not weights)
         if not missing:
-            return [path / name for name in FILES]
+            return [path / CONFIG, *weights]
         raise CliError(f"{path} lacks {' and '.join(missing)}.", "Save the adapter with PEFT's save_pretrained.")
     raise CliError(
         f"{path} is neither a folder nor an archive.", "Give the folder of a PEFT adapter, or a .zip or .tar.gz of it."

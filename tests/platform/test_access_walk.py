@@ -21,7 +21,7 @@ from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
-from control_plane.adapters.models import AdapterVersion, Alias, VersionState
+from control_plane.adapters.models import AdapterVersion, Alias, HubToken, VersionState
 from control_plane.http.access import Access
 from control_plane.members.invitations import invitation_link
 from control_plane.placements import host_views
@@ -101,6 +101,11 @@ def adapter_files() -> list[SimpleUploadedFile]:
     return [SimpleUploadedFile(name, content) for name, content in peft_files.adapter_files(seed=9).items()]
 
 
+def with_hub_token(world: World) -> Sent:
+    HubToken.objects.create(tenant=Tenant.objects.get(slug="acme"), sealed="sealed")
+    return {}
+
+
 def unconfirmed(world: World) -> Sent:
     AdapterVersion.objects.update(named_base="another-model")
     return {}
@@ -134,6 +139,9 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     },
     "POST api/invitations/accept": lambda world: {"token": token(world), "password": "a wholly new pass phrase"},
     f"DELETE {_T}adapters/<str:name>": lambda world: {},
+    f"POST {_T}imports": lambda world: {"name": "imported", "source": "hub:org/name"},
+    f"PUT {_T}hub-token": lambda world: {"token": "hf_secret"},
+    f"DELETE {_T}hub-token": with_hub_token,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-base": unconfirmed,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},

@@ -826,6 +826,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/hub-token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whether this tenant has a token for the Hub. It is never shown. */
+        get: operations["read_hub_token"];
+        /** @description Import private repositories with this token from now on. It is kept encrypted. */
+        put: operations["set_hub_token"];
+        post?: never;
+        /** @description Forget the token. */
+        delete: operations["remove_hub_token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/imports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Import an adapter from the Hugging Face Hub or an https address. It becomes an upload like any other. */
+        post: operations["create_import"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/invitations": {
         parameters: {
             query?: never;
@@ -2619,6 +2655,12 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
+        HubToken: {
+            readonly set: boolean;
+        };
+        HubTokenRequest: {
+            token: string;
+        };
         /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
         InferenceErrorDetail: {
             code: string;
@@ -2917,6 +2959,13 @@ export interface components {
             cadence: components["schemas"]["Cadence"];
             /** @description By default day. */
             grain?: components["schemas"]["Grain"];
+        };
+        NewImportRequest: {
+            description?: string;
+            /** @description The adapter; made if there is none. */
+            name: string;
+            /** @description hub:org/name or hub:org/name@revision, or the https address of a .zip, .tar or .tar.gz, which may be a signed one of a bucket. */
+            source: string;
         };
         NewInvitationRequest: {
             /** Format: email */
@@ -3900,6 +3949,7 @@ export interface components {
             files: components["schemas"]["UploadedFile"][];
             /** Format: uuid */
             id: string;
+            imported_from: components["schemas"]["UploadSource"] | null;
             /** @description Why it waits, was refused, or made no new version. */
             reason: components["schemas"]["Problem"] | null;
             report: components["schemas"]["ValidationReport"] | null;
@@ -3914,6 +3964,13 @@ export interface components {
             name: string;
             /** @description What its sender announced, in hex. */
             sha256?: string | null;
+        };
+        /** @description Where an import comes from; of an address neither the query nor a token. */
+        UploadSource: {
+            /** @description What the revision meant when it began. */
+            commit?: string | null;
+            name: string;
+            revision: string | null;
         };
         /**
          * @description * `arriving` - Arriving
@@ -6790,6 +6847,164 @@ export interface operations {
             404: components["responses"]["Error"];
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    read_hub_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubToken"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    set_hub_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HubTokenRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubToken"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    remove_hub_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    create_import: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewImportRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_invitations: {

@@ -5,12 +5,13 @@ anything. Every public function either returns, or raises ``FormatError`` or ``U
 whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
-from .canonical import Form, to_peft_form
+from .canonical import Form, is_weights, to_peft_form
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
 from .modules import ModuleLora
 from .problems import FormatError, Problem
+from .recognised import recognise
 from .resolved_config import resolve_patterns
 from .safetensors_file import SafetensorsFile, TensorEntry
 from .upload import UploadError, unpack_upload
@@ -34,6 +35,8 @@ __all__ = [
     "file_digest",
     "folder_digests",
     "inspect_adapter",
+    "is_weights",
+    "recognise",
     "resolve_patterns",
     "to_peft_form",
     "unpack_upload",

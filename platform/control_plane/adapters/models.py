@@ -189,6 +189,9 @@ class Upload(Claimable):
     reason = models.JSONField(null=True, blank=True, help_text="{code, message, fix}: why it waits or was refused.")
     bytes = models.PositiveBigIntegerField()
     files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
+    source = models.JSONField(
+        null=True, blank=True, help_text="{name, revision, commit, sealed}: where it is imported from."
+    )
     folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
     report = models.JSONField(null=True, blank=True)
     digest = models.CharField(
@@ -221,6 +224,20 @@ class Upload(Claimable):
 
     def __str__(self) -> str:
         return f"{self.adapter_name} {self.state}"
+
+
+class HubToken(models.Model):
+    """What a tenant reads its private repositories with. Only an import opens it."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
+    sealed = models.TextField(help_text="Encrypted under a key that is derived from the pepper.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["HubToken"].as_manager()
+
+    def __str__(self) -> str:
+        return f"hub token of {self.tenant_id}"
 
 
 class Content(models.Model):

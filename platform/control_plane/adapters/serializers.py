@@ -187,6 +187,14 @@ class UploadedFileSerializer(serializers.Serializer[Any]):
     sha256 = serializers.CharField(default=None, allow_null=True, help_text="What its sender announced, in hex.")
 
 
+class UploadSourceSerializer(serializers.Serializer[Any]):
+    """Where an import comes from; of an address neither the query nor a token."""
+
+    name = serializers.CharField()
+    revision = serializers.CharField(allow_null=True)
+    commit = serializers.CharField(default=None, allow_null=True, help_text="What the revision meant when it began.")
+
+
 class UploadSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     adapter = serializers.CharField(source="adapter_name")
@@ -195,6 +203,7 @@ class UploadSerializer(serializers.Serializer[Any]):
     reason = ProblemSerializer(allow_null=True, help_text="Why it waits, was refused, or made no new version.")
     bytes = serializers.IntegerField()
     files = UploadedFileSerializer(many=True)
+    imported_from = UploadSourceSerializer(source="source", allow_null=True)
     report = ValidationReportSerializer(allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     reused_version = serializers.BooleanField()
@@ -219,6 +228,21 @@ class NewUploadSerializer(serializers.Serializer[Any]):
         default="",
         help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
     )
+
+
+class NewImportSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    source = serializers.CharField(  # type: ignore[assignment]  # a name that the class has for itself
+        max_length=4096,
+        help_text="hub:org/name or hub:org/name@revision, or the https address of a .zip, .tar or .tar.gz, which may "
+        "be a signed one of a bucket.",
+    )
+
+
+class HubTokenSerializer(serializers.Serializer[Any]):
+    set = serializers.BooleanField(read_only=True)
+    token = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
 
 
 class ModelSerializer(serializers.Serializer[Any]):

@@ -22,5 +22,7 @@ urlpatterns = [
     path("storage", views.StorageView.as_view(), name="storage"),
     path("uploads", views.UploadsView.as_view(), name="uploads"),
     path("uploads/<uuid:upload_id>", views.UploadView.as_view(), name="upload"),
+    path("imports", views.ImportsView.as_view(), name="imports"),
+    path("hub-token", views.HubTokenView.as_view(), name="hub-token"),
     path("models", views.ModelsView.as_view(), name="models"),
 ]

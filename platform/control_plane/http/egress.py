@@ -18,8 +18,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 TOTAL_S = 5.0
 CONNECT_S = 2.0
 LOOKUP_S = 2.0
+READ_S = 20.0
+MOST_REDIRECTS = 5
 MOST_LOOKUPS = 100
 MOST_ADDRESSES = 3
 
@@ -239,6 +242,67 @@ async def _post(
                 await answer.aclose()
                 return answer.status_code
     raise AssertionError("there is at least one address")
+
+
+@contextmanager
+def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) -> Iterator[httpx.Response]:
+    """The answer to a GET, whose body is still to be read with `iter_raw`; redirects are followed, each one checked.
+
+    `headers` go to the first host only, but for Range and If-Range: a token is nothing for the next one. Raises
+    UrlRefusedError and EgressError, also from within the block.
+    """
+    host = ""
+    with _telling_failures(lambda: host), ExitStack() as opened:
+        timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
+        client = opened.enter_context(httpx.Client(trust_env=False, timeout=timeout, verify=_tls()))
+        target, first = check_url(url, allow_private=allow_private), ""
+        for _ in range(MOST_REDIRECTS + 1):
+            host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
+            origin = f"{target.scheme}://{target.netloc.decode()}"
+            first = first or origin
+            own = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
+            addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+            answer = _get_at(client, target, addresses, own)
+            if not answer.is_redirect:
+                opened.callback(answer.close)
+                yield answer
+                return
+            answer.close()
+            target = check_url(str(target.join(answer.headers["location"])), allow_private=allow_private)
+        raise EgressError(f"There were more than {MOST_REDIRECTS} redirects.")
+
+
+def _get_at(
+    client: httpx.Client, target: httpx.URL, addresses: Sequence[str], headers: Mapping[str, str]
+) -> httpx.Response:
+    for address in addresses:
+        request = client.build_request(
+            "GET",
+            target.copy_with(host=address),
+            headers={"User-Agent": "Lorikeet-Import/1", "Accept-Encoding": "identity", **headers}
+            | {"Host": target.netloc.decode(), "Connection": "close"},
+            extensions={"sni_hostname": target.raw_host.decode()},
+        )
+        try:
+            return client.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            if address == addresses[-1]:
+                raise
+    raise AssertionError("there is at least one address")
+
+
+@contextmanager
+def _telling_failures(host: Callable[[], str]) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise EgressError(f"The server said nothing for {READ_S:.0f} s.") from error
+    except (httpx.ConnectError, httpx.NetworkError) as error:
+        logger.info("%s could not be reached: %r", host(), error)
+        raise EgressError(_connection_problem(error)) from error
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        logger.info("%s did not answer as it should: %r", host(), error)
+        raise EgressError("The answer was not valid HTTP.") from error
 
 
 @cache

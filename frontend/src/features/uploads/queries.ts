@@ -42,3 +42,30 @@ export function useCancelUpload(tenant: string) {
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }
+
+export function useImport(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: { source: string; name: string }) => unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
+    onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
+  });
+}
+
+export const hubTokenQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "hub-token"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hub-token", { params: { path: { tenant } } })),
+  });
+
+/** Keep a token, or forget the one there is. */
+export function useHubToken(tenant: string) {
+  const client = useQueryClient();
+  const params = { path: { tenant } };
+  return useMutation({
+    mutationFn: async (token: string | null) => {
+      if (token === null) await unwrap(api.DELETE("/api/tenants/{tenant}/hub-token", { params }));
+      else await unwrap(api.PUT("/api/tenants/{tenant}/hub-token", { params, body: { token } }));
+    },
+    onSuccess: () => client.invalidateQueries({ queryKey: hubTokenQuery(tenant).queryKey }),
+  });
+}

@@ -83,6 +83,33 @@ describe("upload page", () => {
     await waitFor(() => expect(screen.queryByText("Unfinished uploads")).not.toBeInTheDocument());
   });
 
+  it("imports from the Hub, and keeps a token", async () => {
+    let asked: unknown;
+    let kept: unknown;
+    server.use(
+      http.get(`${T}/hub-token`, () => HttpResponse.json({ set: kept !== undefined })),
+      http.put(`${T}/hub-token`, async ({ request }) => {
+        kept = await request.json();
+        return HttpResponse.json({ set: true });
+      }),
+      http.post(`${T}/imports`, async ({ request }) => {
+        asked = await request.json();
+        return HttpResponse.json(data.upload, { status: 202 });
+      }),
+      http.get(`${T}/uploads/up-1`, () => HttpResponse.json({ ...data.upload, imported_from: { name: "hub:org/name", revision: "v2", commit: null } })),
+    );
+    const { user } = openConsole("/t/acme/upload");
+    await user.type(await screen.findByLabelText("Token for private repositories"), "hf_x");
+    await user.click(screen.getByRole("button", { name: "Keep it" }));
+    expect(await screen.findByRole("button", { name: "Remove the token" })).toBeVisible();
+    expect(kept).toEqual({ token: "hf_x" });
+    await user.type(screen.getByLabelText("Source"), "hub:org/name@v2");
+    await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
+    await user.click(screen.getByRole("button", { name: "Import" }));
+    expect(await screen.findByText(/fresh · hub:org\/name/)).toBeVisible();
+    expect(asked).toEqual({ source: "hub:org/name@v2", name: "fresh" });
+  });
+
   it("shows every problem of the report with its fix", async () => {
     accept({ state: "refused", report: data.refusedReport });
     const user = await choose(adapterFiles());

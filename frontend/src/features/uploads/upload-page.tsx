@@ -24,6 +24,7 @@ import { SupportedAdapters } from "./supported-adapters";
 // What comes after an upload is fetched while it is on its way.
 const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
 const InspectionCard = lazy(async () => ({ default: (await import("./inspection-card")).InspectionCard }));
+const ImportCard = lazy(async () => ({ default: (await import("./import-card")).ImportCard }));
 const UnfinishedUploads = lazy(async () => ({ default: (await import("./unfinished-uploads")).UnfinishedUploads }));
 
 export function UploadPage() {
@@ -38,11 +39,24 @@ export function UploadPage() {
     >
       <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
         <Suspense fallback={<Skeleton className="h-56 w-full" />}>
-          {id ? <UploadProgress id={id} onAgain={() => show(undefined)} /> : <NewUpload onSent={show} />}
+          {id ? <UploadProgress id={id} onAgain={() => show(undefined)} /> : <Ways onSent={show} />}
         </Suspense>
         <SupportedAdapters />
       </div>
     </Page>
+  );
+}
+
+function Ways({ onSent }: { onSent: (id: string) => void }) {
+  return (
+    <div className="grid gap-5">
+      <NewUpload onSent={onSent} />
+      {useCan("adapters.write") && (
+        <Suspense fallback={<Skeleton className="h-56 w-full" />}>
+          <ImportCard onSent={onSent} />
+        </Suspense>
+      )}
+    </div>
   );
 }
 

@@ -30,7 +30,7 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
               <StepIcon state={ICONS[data.state]} /> {HEADINGS[data.state]}
             </span>
           }
-          note={`${data.adapter} · ${data.files.map(({ name }) => name).join(", ")} · ${bytes(data.bytes)}`}
+          note={[data.adapter, data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "), data.bytes > 0 && bytes(data.bytes)].filter(Boolean).join(" · ")}
           actions={
             data.state === "refused" && (
               <Button size="sm" variant="primary" onClick={onAgain}>

@@ -19,6 +19,8 @@ from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.artifacts.store import ArtifactDamagedError
+from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
+from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.models import Upload
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
@@ -58,21 +60,33 @@ def validate_next() -> bool:
         return False
     upload, base = claimed
     with claims.keep(upload, on_lost=partial(_cancel, threading.get_ident())):
+        _busy.add(threading.get_ident())
         try:
             decide(upload, base)
-        except ValidationCancelledError:
+        except (ValidationCancelledError, FetchStoppedError):
             uploads.return_upload(upload)
-            raise
+            raise ValidationCancelledError from None
+        except SourceProblemError as error:
+            end = uploads.put_off_upload if error.passes else partial(uploads.refuse_upload, report=None)
+            end(upload, error.problem)
+        except StoredLimitError as full:
+            uploads.refuse_upload(upload, full.body(), None)
         except (OSError, StorageError, ArtifactDamagedError) as error:
             logger.exception("Upload %s waits: the disk or the artifact store refuses.", upload.pk)
             uploads.put_off_upload(upload, waiting_for_storage(error))
+        finally:
+            _busy.discard(threading.get_ident())
+            _stopped.discard(threading.get_ident())
     return True
 
 
 def decide(upload: Upload, base: ServedBase) -> None:
     """Check an upload that this worker has claimed. Raises OSError and StorageError for what passes."""
+    fetch(upload, partial(_stopped.__contains__, threading.get_ident()))
     spool.require_room(upload.bytes)
     verdict = inspect(upload, base)
+    if verdict.report is not None and upload.source is not None:
+        verdict.report["notes"].insert(0, _origin(upload.source))
     if verdict.problem is not None or verdict.folder is None or verdict.report is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
         return
@@ -87,6 +101,11 @@ def decide(upload: Upload, base: ServedBase) -> None:
     if not accepted:
         # Another worker decided it while this one stood still: what it may have stored too late must be found again.
         artifact_gc.touch_content(stored.digest)
+
+
+def _origin(source: dict[str, Any]) -> str:
+    commit = f" at commit {source['commit']}" if source.get("commit") else ""
+    return f"imported from {source['name']}{commit}"
 
 
 def inspect(upload: Upload, base: ServedBase) -> Verdict:
@@ -129,15 +148,19 @@ class ValidationCancelledError(RuntimeError):
 
 _children: dict[int, subprocess.Popen[str]] = {}  # by the thread that waits for it
 _cancelled: set[int] = set()
+_busy: set[int] = set()  # threads that decide an upload
+_stopped: set[int] = set()  # of these, those that are to stop fetching
 
 
 def cancel_running() -> None:
     """Stop the children of this process without deciding their uploads."""
-    for thread in list(_children):
+    for thread in list(_busy):
         _cancel(thread)
 
 
 def _cancel(thread: int) -> None:
+    if thread in _busy:
+        _stopped.add(thread)
     child = _children.get(thread)
     if child is not None:
         _cancelled.add(child.pid)

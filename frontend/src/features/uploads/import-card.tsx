@@ -1,0 +1,84 @@
+import { useQuery } from "@tanstack/react-query";
+import { CloudDownload } from "lucide-react";
+import { type SyntheticEvent, useState } from "react";
+import { asApiError } from "@/api/errors";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { hubTokenQuery, useHubToken, useImport } from "./queries";
+
+/** From the Hugging Face Hub or an address: the server fetches it, and it is checked like an upload. */
+export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
+  const [source, setSource] = useState("");
+  const [name, setName] = useState("");
+  const bring = useImport(useTenant());
+  const submit = (event: SyntheticEvent) => {
+    event.preventDefault();
+    bring.mutate({ source: source.trim(), name: name.trim() }, { onSuccess: ({ id }) => onSent(id) });
+  };
+  return (
+    <Card>
+      <CardHeader title="Or import it from where it lies" note="Fetched by the server, at the commit that the revision means now." />
+      <form onSubmit={submit} className="grid gap-4 p-4 sm:grid-cols-2">
+        <Field label="Source" hint="hub:org/name, hub:org/name@revision, or the https address of an archive.">
+          {(control) => (
+            <Input {...control} value={source} onChange={(event) => setSource(event.target.value)} autoComplete="off" spellCheck={false} placeholder="hub:org/name@main" className="font-mono" />
+          )}
+        </Field>
+        <Field label="Name of the adapter" hint="What callers put into “model”.">
+          {(control) => (
+            <Input {...control} value={name} onChange={(event) => setName(event.target.value)} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" />
+          )}
+        </Field>
+        {bring.error && <ErrorNotice error={asApiError(bring.error)} className="sm:col-span-2" />}
+        <Button type="submit" className="justify-self-start" busy={bring.isPending} disabled={!source.trim() || !name.trim()}>
+          <CloudDownload /> Import
+        </Button>
+      </form>
+      <HubToken />
+    </Card>
+  );
+}
+
+/** The tenant's token for private repositories: set or removed, never shown. */
+function HubToken() {
+  const tenant = useTenant();
+  const { data } = useQuery(hubTokenQuery(tenant));
+  const [token, setToken] = useState("");
+  const keep = useHubToken(tenant);
+  if (!data) return null;
+  const change = (value: string | null) =>
+    keep.mutate(value, { onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")), onError: toast.bad });
+  return (
+    <div className="border-t px-4 py-3 text-sm">
+      {data.set ? (
+        <p className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
+          Private repositories are read with this tenant’s token.
+          <Button size="sm" busy={keep.isPending} onClick={() => change(null)}>
+            Remove the token
+          </Button>
+        </p>
+      ) : (
+        <form
+          className="flex flex-wrap items-end gap-3"
+          onSubmit={(event) => {
+            event.preventDefault();
+            change(token.trim());
+          }}
+        >
+          <div className="min-w-56 flex-1">
+            <Field label="Token for private repositories" hint="Kept encrypted for this tenant, and never shown.">
+              {(control) => <Input {...control} type="password" value={token} onChange={(event) => setToken(event.target.value)} autoComplete="off" placeholder="hf_…" />}
+            </Field>
+          </div>
+          <Button type="submit" size="sm" className="mb-6" busy={keep.isPending} disabled={!token.trim()}>
+            Keep it
+          </Button>
+        </form>
+      )}
+    </div>
+  );
+}

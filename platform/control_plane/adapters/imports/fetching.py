@@ -1,0 +1,188 @@
+"""Fetching what an upload names as its source into its folder, before it is checked like any other.
+
+A file that is cut off stays as `N.part` beside its entity tag and is continued, by this worker or another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from django.db import transaction
+
+from control_plane.access.actor import SYSTEM
+from control_plane.adapters.imports import hub
+from control_plane.adapters.imports.problems import SourceProblemError, check_status, unavailable
+from control_plane.adapters.imports.sealed import unseal
+from control_plane.adapters.imports.sources import UrlSource, parse_source
+from control_plane.adapters.locks import lock_claimed
+from control_plane.adapters.models import HubToken, Upload
+from control_plane.adapters.storage_limits import require_room
+from control_plane.adapters.uploads import spool
+from control_plane.audit import actions as audit
+from control_plane.config import current
+from control_plane.db import release_connections
+from control_plane.http import egress
+
+
+class FetchStoppedError(Exception):
+    """This worker ends, or the upload is another's by now."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    name: str
+    url: str
+    bytes: int | None
+
+
+def fetch(upload: Upload, stopped: Callable[[], bool]) -> None:
+    """Bring every file. Raises SourceProblemError, StoredLimitError, FetchStoppedError, OSError."""
+    folder = Path(upload.folder)
+    if upload.source is None or upload.source.get("fetched"):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + current().import_wall_s
+    text = unseal(upload.source["sealed"])
+    if text is None:
+        raise SourceProblemError("source_sealed", "The import's address cannot be opened any more.", "Import it again.")
+    try:
+        wanted, headers = _wanted(upload, text)
+        release_connections()
+        left = current().upload_max_bytes
+        for index, file in enumerate(wanted):
+            left -= _Transfer(folder, index, file, headers, left).run(lambda: stopped() or time.monotonic() > until)
+    except FetchStoppedError:
+        if stopped():
+            raise
+        raise unavailable("The transfer takes long, or another worker has not ended it.") from None
+    except egress.EgressError as error:
+        raise unavailable(str(error)) from error
+    except egress.UrlRefusedError as error:
+        raise SourceProblemError("source_refused", error.message, error.fix) from error
+    if stopped():
+        raise FetchStoppedError
+    sizes = [(file.name, (folder / str(index)).stat().st_size) for index, file in enumerate(wanted)]
+    _note(upload, files=[{"name": name, "bytes": size} for name, size in sizes], fetched=True)
+
+
+def _wanted(upload: Upload, text: str) -> tuple[list[_Wanted], Mapping[str, str]]:
+    source = parse_source(text)
+    if isinstance(source, UrlSource):
+        return [_Wanted(source.file_name, source.url, None)], {}
+    assert upload.source is not None
+    headers = _authorization(upload)
+    # Once its commit is known, a branch that moves meanwhile changes nothing.
+    listing = hub.list_adapter(source.repository, upload.source.get("commit") or source.revision, headers)
+    total = sum(file.bytes for file in listing.files)
+    if total > current().upload_max_bytes:
+        raise _too_large()
+    require_room(upload.tenant, upload.adapter_name, total)
+    spool.require_room(total)
+    if "commit" not in upload.source:
+        _note(upload, files=[{"name": f.name, "bytes": f.bytes} for f in listing.files], commit=listing.commit)
+    return [_Wanted(file.name, file.url, file.bytes) for file in listing.files], headers
+
+
+def _authorization(upload: Upload) -> dict[str, str]:
+    token = HubToken.objects.for_tenant(upload.tenant).first()
+    secret = unseal(token.sealed) if token else None
+    return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+
+def _note(upload: Upload, *, files: list[dict[str, object]], commit: str = "", fetched: bool = False) -> None:
+    with transaction.atomic():
+        locked = lock_claimed(upload)
+        if locked is None:
+            raise FetchStoppedError
+        locked.source = {**(locked.source or {}), **({"commit": commit} if commit else {}), "fetched": fetched}
+        locked.files, locked.bytes = files, sum(int(str(file["bytes"])) for file in files)
+        locked.save(update_fields=["source", "files", "bytes"])
+        audit.record(
+            SYSTEM,
+            "upload.fetch" if fetched else "upload.pin",
+            locked,
+            tenant=locked.tenant,
+            label=locked.adapter_name,
+            bytes=locked.bytes,
+            commit=locked.source.get("commit"),
+        )
+        upload.source, upload.files, upload.bytes = locked.source, locked.files, locked.bytes
+
+
+class _Transfer:
+    """One file, from where an earlier try left it."""
+
+    def __init__(self, folder: Path, index: int, file: _Wanted, headers: Mapping[str, str], most: int) -> None:
+        self._whole, self._part, self._tag = (folder / f"{index}{end}" for end in ("", ".part", ".etag"))
+        self._file, self._headers, self._most = file, headers, most
+
+    def run(self, stopped: Callable[[], bool]) -> int:
+        """Its size, once all of it is there."""
+        if self._whole.exists():
+            return self._whole.stat().st_size
+        with self._part.open("ab") as out:
+            try:
+                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FetchStoppedError from None
+            self._receive(out.fileno(), stopped)
+            size = os.fstat(out.fileno()).st_size
+        if self._file.bytes is not None and size != self._file.bytes:
+            self._part.unlink()
+            raise unavailable(f"{self._file.name} came with {size} bytes instead of {self._file.bytes}.")
+        self._part.rename(self._whole)
+        self._tag.unlink(missing_ok=True)
+        return size
+
+    def _receive(self, out: int, stopped: Callable[[], bool]) -> None:
+        at, tag = os.fstat(out).st_size, self._tag.read_text() if self._tag.exists() else ""
+        if self._file.bytes is not None and at == self._file.bytes:
+            return
+        resume = {"Range": f"bytes={at}-", "If-Range": tag} if at and tag else {}
+        allow = current().import_allow_private
+        with egress.get(self._file.url, {**self._headers, **resume}, allow_private=allow) as answer:
+            check_status(answer.status_code)
+            if answer.status_code == 200 or not resume:
+                os.ftruncate(out, 0)
+                at = 0
+            elif not answer.headers.get("content-range", "").startswith(f"bytes {at}-"):
+                raise unavailable("The source continued from another place than it was asked for.")
+            self._remember(answer)
+            for piece in answer.iter_raw():  # as it comes: what was received before a break counts
+                at += len(piece)
+                if at > self._most:
+                    raise _too_large()
+                _write(out, piece)
+                if stopped():
+                    raise FetchStoppedError
+        expected = answer.headers.get("content-length", "")
+        if expected.isdecimal() and answer.status_code == 200 and at != int(expected):
+            raise unavailable("The source ended the connection early.")
+
+    def _remember(self, answer: httpx.Response) -> None:
+        """Only a strong tag says that the bytes are the same."""
+        tag = answer.headers.get("etag", "")
+        if tag.startswith('"'):
+            self._tag.write_text(tag)
+        else:
+            self._tag.unlink(missing_ok=True)
+
+
+def _write(out: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(out, view) :]
+
+
+def _too_large() -> SourceProblemError:
+    return SourceProblemError(
+        "upload_too_large",
+        f"The source has more than {current().upload_max_bytes} bytes.",
+        "Import an adapter, not a whole model, or ask the operator to raise the limit.",
+    )

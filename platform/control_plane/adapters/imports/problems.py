@@ -1,0 +1,39 @@
+"""Why an import cannot go on."""
+
+from __future__ import annotations
+
+
+class SourceProblemError(Exception):
+    """`passes`: it may go by itself, so the import waits and is tried again."""
+
+    def __init__(self, code: str, message: str, fix: str, *, passes: bool = False) -> None:
+        super().__init__(message)
+        self.problem = {"code": code, "message": message, "fix": fix}
+        self.passes = passes
+
+
+def check_status(status: int) -> None:
+    """Raises SourceProblemError for what is no success."""
+    if status in (200, 206):
+        return
+    if status in (401, 403):
+        raise SourceProblemError(
+            "source_forbidden",
+            f"The source answers {status}: it is private or gated, or the signature has ended.",
+            "Set this tenant's token for the Hub, accept the model's terms there, or sign the address again.",
+        )
+    if status in (404, 410):
+        raise SourceProblemError(
+            "source_not_found",
+            f"The source answers {status}: there is no such repository, revision or file.",
+            "Check the name; a private repository needs this tenant's token for the Hub.",
+        )
+    if status in (408, 416, 425, 429) or status >= 500:
+        raise unavailable(f"The source answers {status}.")
+    raise SourceProblemError("source_answer", f"The source answers {status}.", "Check the address.")
+
+
+def unavailable(message: str) -> SourceProblemError:
+    return SourceProblemError(
+        "source_unavailable", message, "It is tried again by itself, and goes on where it stopped.", passes=True
+    )

@@ -1,0 +1,31 @@
+"""Secrets of tenants that must be read again, unlike keys and passwords: encrypted in the database.
+
+The key is derived from the installation's pepper, so a copy of the database opens nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from control_plane.config import current
+
+
+def seal(secret: str) -> str:
+    return _cipher().encrypt(secret.encode()).decode()
+
+
+def unseal(sealed: str) -> str | None:
+    """None if it was sealed under another pepper."""
+    try:
+        return _cipher().decrypt(sealed.encode()).decode()
+    except InvalidToken:
+        return None
+
+
+def _cipher() -> Fernet:
+    key = hmac.new(current().key_pepper.encode(), b"imports: sealed secrets", hashlib.sha256).digest()
+    return Fernet(base64.urlsafe_b64encode(key))

@@ -1,0 +1,193 @@
+"""Imports from a server that speaks the Hub's protocol, and from addresses, whatever breaks on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from django.utils import timezone
+from lorikeet_testing.hub_server import HubServer, commit_of, running_hub
+from lorikeet_testing.peft_files import adapter_files, zip_of
+
+from control_plane.adapters.models import AdapterVersion, HubToken, Upload, UploadState
+from control_plane.adapters.uploads import validation_job
+from control_plane.audit.models import AuditEvent
+from control_plane.http import egress
+
+pytestmark = pytest.mark.django_db
+FILES = {**adapter_files(), "README.md": b"# hello"}
+
+
+@pytest.fixture
+def hub(settings: Any) -> Iterator[HubServer]:
+    with running_hub() as server:
+        server.repositories["org/adapter"] = {"main": FILES, "v2": adapter_files(seed=1)}
+        settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_url": server.url, "import_allow_private": True})
+        yield server
+
+
+@pytest.fixture
+def bring(acme: Any, host: Any, queue: Any, committing: Any, in_process: None) -> Callable[..., Upload]:
+    def run(source: str, name: str = "support") -> Upload:
+        with committing():
+            begun = acme.client().post(acme.path("imports"), {"name": name, "source": source}, format="json")
+            assert begun.status_code == 202, begun.content
+            validation_job.validate_next()
+        assert "validate_next" in queue.names()
+        return Upload.objects.select_related("version").get(pk=begun.json()["id"])
+
+    return run
+
+
+def again(upload: Upload) -> Upload:
+    Upload.objects.filter(pk=upload.pk).update(claimed_until=timezone.now() - timedelta(seconds=1))
+    validation_job.validate_next()
+    return Upload.objects.select_related("version").get(pk=upload.pk)
+
+
+def test_a_repository_at_its_commit(acme: Any, hub: HubServer, bring: Any, committing: Any) -> None:
+    upload = bring("hub:org/adapter")
+    assert upload.state == UploadState.ACCEPTED, upload.reason
+    commit = commit_of(FILES)
+    shown = acme.client().get(acme.path(f"uploads/{upload.pk}")).json()
+    assert shown["imported_from"] == {"name": "hub:org/adapter", "revision": "main", "commit": commit}
+    assert [file["name"] for file in shown["files"]] == ["adapter_config.json", "adapter_model.safetensors"]
+    assert shown["report"]["notes"][0] == f"imported from hub:org/adapter at commit {commit}"
+    assert all(commit in path for path, _ in hub.seen[1:]), "files come from the commit, not from the branch"
+    assert AuditEvent.objects.get(action="upload.import").detail["source"] == "hub:org/adapter"
+    assert bring("hub:org/adapter@v2").version.number == 2
+
+
+def test_the_same_files_uploaded_are_the_same_version(hub: HubServer, bring: Any, upload: Any, acme: Any) -> None:
+    upload(acme)
+    assert bring("hub:org/adapter").reused_version
+
+
+def test_a_private_repository_with_the_tenants_token(acme: Any, globex: Any, hub: HubServer, bring: Any) -> None:
+    hub.token = "hf_of_acme"
+    assert bring("hub:org/adapter").reason["code"] == "source_forbidden"
+    path = acme.path("hub-token")
+    assert acme.client().put(path, {"token": "hf_of_acme"}, format="json").json() == {"set": True}
+    assert acme.client().get(path).json() == {"set": True}
+    assert globex.client().get(globex.path("hub-token")).json() == {"set": False}
+    assert "hf_of_acme" not in HubToken.objects.get().sealed + str(list(AuditEvent.objects.values_list("detail")))
+    with running_hub() as store:
+        hub.store = store
+        assert bring("hub:org/adapter").state == UploadState.ACCEPTED
+        assert store.seen
+        assert not any("authorization" in headers for _, headers in store.seen), "the token is for the Hub only"
+    assert acme.client().delete(path).status_code == 204
+    assert bring("hub:org/adapter").reason["code"] == "source_forbidden"
+    actions = AuditEvent.objects.filter(action__startswith="hub_token").order_by("id").values_list("action", flat=True)
+    assert list(actions) == ["hub_token.set", "hub_token.remove"]
+
+
+def test_goes_on_where_the_connection_broke(hub: HubServer, bring: Any) -> None:
+    with running_hub() as store:
+        hub.store, store.cut_after = store, 1500
+        upload = bring("hub:org/adapter")
+        assert (upload.state, upload.reason["code"]) == (UploadState.RECEIVED, "source_unavailable")
+        upload = again(upload)
+        assert upload.state == UploadState.ACCEPTED
+        assert store.seen[-1][1]["range"] == "bytes=1500-"
+    assert sum(path.endswith("adapter_config.json") for path, _ in hub.seen) == 1, "what is there is not fetched again"
+
+
+def test_a_branch_that_moves_meanwhile_changes_nothing(hub: HubServer, bring: Any) -> None:
+    hub.cut_after = 100
+    upload = bring("hub:org/adapter")
+    files = hub.repositories["org/adapter"]
+    files.update({"main": files["v2"], "old": FILES})
+    assert again(upload).source["commit"] == commit_of(FILES)
+    assert AdapterVersion.objects.count() == 1
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_hub_that_is_away_is_asked_again(hub: HubServer, bring: Any, status: int) -> None:
+    hub.status = status
+    upload = bring("hub:org/adapter")
+    assert (upload.state, upload.reason["code"]) == (UploadState.RECEIVED, "source_unavailable")
+    hub.status = None
+    assert again(upload).state == UploadState.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"config.json": b"{}", "model.safetensors": b""}, "merged_model"),
+        ({"model.Q4.gguf": b""}, "gguf"),
+        ({"README.md": b""}, "missing_file"),
+        ({"sub/adapter_config.json": b"{}", "sub/adapter_model.safetensors": b""}, "missing_file"),
+    ],
+)
+def test_what_is_no_adapter_is_not_fetched(hub: HubServer, bring: Any, files: dict[str, bytes], code: str) -> None:
+    hub.repositories["org/model"] = {"main": files}
+    upload = bring("hub:org/model")
+    assert (upload.state, upload.reason["code"]) == (UploadState.REFUSED, code)
+    assert len(hub.seen) == 1
+
+
+def test_missing_and_too_large(hub: HubServer, bring: Any, settings: Any) -> None:
+    assert bring("hub:org/nothing").reason["code"] == "source_not_found"
+    assert bring("hub:org/adapter@v9").reason["code"] == "source_not_found"
+    hub.blobs["/a.zip"] = zip_of(FILES)
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"upload_max_bytes": 2000})
+    assert bring("hub:org/adapter").reason["code"] == "upload_too_large"
+    assert bring(f"{hub.url}/a.zip").reason["code"] == "upload_too_large"
+
+
+def test_an_archive_at_a_signed_address(acme: Any, hub: HubServer, bring: Any) -> None:
+    hub.blobs["/bucket/my.zip"] = zip_of({f"out/{name}": content for name, content in FILES.items()})
+    upload = bring(f"{hub.url}/bucket/my.zip?X-Amz-Signature=hidden")
+    assert upload.state == UploadState.ACCEPTED, upload.reason
+    shown = acme.client().get(acme.path(f"uploads/{upload.pk}")).content.decode()
+    assert f"{hub.url}/bucket/my.zip" in shown
+    assert "hidden" not in shown + str(list(AuditEvent.objects.values_list("detail"))) + str(upload.source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["hub:name", "hub:../x/y", "hub:org/na me", "hub:org/a@../b", "org/name", "ftp://example.org/a.zip",
+     "https://example.org/", "https://user@example.org/a.zip", "https://example.org/adapter_model.bin", ""],
+)  # fmt: skip
+def test_sources_that_are_refused_at_once(acme: Any, host: Any, source: str) -> None:
+    answer = acme.client().post(acme.path("imports"), {"name": "x", "source": source}, format="json")
+    assert answer.status_code == 400
+    assert not Upload.objects.exists()
+
+
+@pytest.mark.parametrize("source", ["http://example.org/a.zip", "https://127.0.0.1/a.zip", "https://localhost/a.zip"])
+def test_private_addresses_are_refused(acme: Any, host: Any, source: str) -> None:
+    answer = acme.client().post(acme.path("imports"), {"name": "x", "source": source}, format="json")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "source_refused")
+
+
+def test_a_redirect_into_our_network_is_not_followed(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first name is public; what it redirects to is checked like the first."""
+    port = hub.server_address[1]
+    monkeypatch.setattr(
+        egress, "_look_up", lambda name, _: ["93.184.216.34"] if name == "public.example" else ["10.0.0.5"]
+    )
+    reached = []
+
+    def at(client: Any, target: Any, addresses: list[str], headers: Any) -> Any:
+        reached.append((str(target), addresses))
+
+        return httpx.Response(302, headers={"location": f"https://metadata.example:{port}/latest"})
+
+    monkeypatch.setattr(egress, "_get_at", at)
+    with pytest.raises(egress.NotPublicError), egress.get("https://public.example/a.zip", {"Authorization": "x"}):
+        pass
+    assert reached == [("https://public.example/a.zip", ["93.184.216.34"])]
+    for location in ("http://public.example/", "https://169.254.169.254/latest", "file:///etc/passwd"):
+        monkeypatch.setattr(egress, "_get_at", redirect_to(location))
+        with pytest.raises(egress.UrlRefusedError), egress.get("https://public.example/a.zip", {}):
+            pass
+
+
+def redirect_to(location: str) -> Callable[..., Any]:
+
+    return lambda *_: httpx.Response(302, headers={"location": location})

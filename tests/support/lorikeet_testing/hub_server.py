@@ -1,0 +1,121 @@
+"""A server that speaks the Hub's protocol: a repository's listing at a revision, and its files, by way of a store."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+class HubServer(http.server.ThreadingHTTPServer):
+    """`repositories`: name -> revision -> files. Large files are redirected to `store`, as the Hub does."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}
+        self.token = ""  # that private ones need
+        self.store: HubServer | None = None
+        self.blobs: dict[str, bytes] = {}  # by path, for any address
+        self.cut_after: int | None = None  # bytes of a file, then the connection ends; once
+        self.status: int | None = None  # for everything
+        self.seen: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None: ...
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: HubServer
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.server.seen.append((path, {name.lower(): text for name, text in self.headers.items()}))
+        parts = path.strip("/").split("/")
+        if self.server.status is not None:
+            self.answer(self.server.status, b"")
+        elif path in self.server.blobs:
+            self.file(self.server.blobs[path])
+        elif self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            self.answer(401, b"{}")
+        elif parts[:2] == ["api", "models"]:
+            self.listing("/".join(parts[2:4]), "/".join(parts[5:]))
+        elif parts[2:3] == ["resolve"]:
+            self.resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        else:
+            self.answer(404, b"{}")
+
+    def listing(self, repository: str, revision: str) -> None:
+        files = self.at(repository, revision)
+        if files is None:
+            self.answer(404, b"{}")
+            return
+        siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
+        said = {"id": repository, "sha": commit_of(files), "siblings": siblings, "private": False}
+        self.answer(200, json.dumps(said).encode())
+
+    def resolve(self, repository: str, revision: str, name: str) -> None:
+        content = (self.at(repository, revision) or {}).get(name)
+        if content is None:
+            self.answer(404, b"")
+        elif self.server.store is not None and name.endswith(".safetensors"):
+            path = f"/store/{hashlib.sha256(content).hexdigest()}"
+            self.server.store.blobs[path] = content
+            self.answer(302, b"", location=f"{self.server.store.url}{path}?signature=x")
+        else:
+            self.file(content)
+
+    def at(self, repository: str, revision: str) -> dict[str, bytes] | None:
+        revisions = self.server.repositories.get(repository, {})
+        return next((files for name, files in revisions.items() if revision in (name, commit_of(files))), None)
+
+    def file(self, content: bytes) -> None:
+        tag = f'"{hashlib.sha256(content).hexdigest()}"'
+        start = 0
+        asked = self.headers.get("Range", "")
+        if asked and self.headers.get("If-Range") == tag:
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+        body = content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+        cut, self.server.cut_after = self.server.cut_after, None
+        self.wfile.write(body if cut is None else body[:cut])
+        self.close_connection = True
+
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, text in headers.items():
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def commit_of(files: dict[str, bytes]) -> str:
+    return hashlib.sha1(b"".join(name.encode() + content for name, content in sorted(files.items()))).hexdigest()
+
+
+@contextmanager
+def running_hub() -> Iterator[HubServer]:
+    server = HubServer()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
