@@ -516,7 +516,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
         runner = Runner(loaded.model, loaded.pool, config.max_running)
         runner.start_seconds = seconds
         return runner
-    budget = graph_memory(config.max_running, loaded.model.shape.num_layers)
+    budget = graph_memory(config.max_running, loaded.model.shape)
     graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, config.defer_graphs)
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}

@@ -21,6 +21,7 @@ from lora_engine.model.graph_shapes import (
     graph_sizes,
     usual_graphs,
 )
+from lora_engine.model.shape import ModelShape
 from lora_engine.model.triton_ops import ATTENTION, covering
 from lora_kernels.work_items import tiles_needed
 
@@ -90,8 +91,11 @@ def test_a_batch_asks_only_for_usual_graphs() -> None:
 
 
 def test_graphs_of_256_running_fit_into_half_a_gibibyte() -> None:
+    """By what one was measured to keep, 58 to 62 KiB a layer; the budget leaves room for others."""
     assert len(usual_graphs(256)) * 32 * 60 * 1024 <= 512 * MIB
-    assert graph_memory(1024, 32) <= 1300 * MIB
+    model = cast(ModelShape, SimpleNamespace(num_layers=32, targets={"up": (4096, 14336)}, dtype=torch.bfloat16))
+    assert 600 * MIB < graph_memory(256, model) < 850 * MIB
+    assert 1200 * MIB < graph_memory(1024, model) < 1800 * MIB
 
 
 def test_while_requests_run_one_graph_is_captured_every_few_steps() -> None:

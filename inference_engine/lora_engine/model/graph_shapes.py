@@ -10,6 +10,7 @@ from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
 
 from .batch import LoraSpan
+from .shape import ModelShape
 from .triton_ops import (
     ALL_GROUPS,
     ATTENTION,
@@ -25,9 +26,10 @@ from .triton_ops import (
 DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
 # The least rows of a batch that takes a variant: an adapter with two of them, one with four (``decode_variant``).
 _LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 4}
-# What a graph keeps on the device, of each layer (measured on an H200: 58 to 62 KiB), and all of them together.
-_LAYER_BYTES = 64 << 10
-_SHARED_BYTES = 64 << 20
+# What a graph keeps on the device, and keeps of each layer (measured on an H200: 58 to 62 KiB); and what all of them
+# share: workspaces of products, and activations, at most so many of the widest at a time.
+_GRAPH_BYTES, _LAYER_BYTES = 256 << 10, 64 << 10
+_SHARED_BYTES, _ACTIVATIONS = 64 << 20, 8
 _UNUSUAL_GRAPHS = 32  # of high ranks and merged adapters, captured when they first come
 _FEW_TILES = 8  # as many more or less cost less than a graph of their own is worth
 
@@ -78,9 +80,12 @@ def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS) -> list[G
     return shapes
 
 
-def graph_memory(max_running: int, num_layers: int) -> int:
+def graph_memory(max_running: int, model: ModelShape) -> int:
     """Bytes of the device that graphs may keep: every usual one, and some others."""
-    return _SHARED_BYTES + (len(usual_graphs(max_running)) + _UNUSUAL_GRAPHS) * num_layers * _LAYER_BYTES
+    graphs = len(usual_graphs(max_running)) + _UNUSUAL_GRAPHS
+    widest = max(features for pair in model.targets.values() for features in pair)
+    activations = _ACTIVATIONS * max_running * widest * model.dtype.itemsize
+    return _SHARED_BYTES + activations + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
 
 
 def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:

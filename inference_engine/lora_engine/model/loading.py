@@ -259,7 +259,7 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)
-    graphs = graph_memory(config.max_running, model.shape.num_layers) if config.cuda_graphs else 0
+    graphs = graph_memory(config.max_running, model.shape) if config.cuda_graphs else 0
     return model.ops.prompt_workspace(tokens), graphs
 
 
