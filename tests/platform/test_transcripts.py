@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from control_plane.audit.models import AuditEvent
-from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, storable
+from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, prompt_of, storable, text_of
 from control_plane.tenants.roles import Role
 from control_plane.transcripts import actions
 from control_plane.transcripts.actions import Taken, set_recording, store
@@ -116,6 +117,18 @@ def test_prompts_of_every_kind(acme: Any) -> None:
     assert taking(acme, text="once upon").taken().prompt == [{"role": "text", "content": "once upon"}]
     tokens = taking(acme, token_ids=pb.TokenIds(ids=[7, 8])).taken().prompt
     assert tokens == [{"role": "token_ids", "content": "7 8"}]
+
+
+def test_calls_and_reasoning_are_a_part_of_the_text() -> None:
+    call = pb.ToolCall(id="call_1", name="get_weather", arguments='{"city": "Oslo"}')
+    asked = pb.ChatMessage(role="assistant", content="Sure.", tool_calls=[call])
+    assert prompt_of(pb.Submit(chat=pb.Chat(messages=[asked]))) == [
+        {"role": "assistant", "content": 'Sure.\nget_weather({"city": "Oslo"})'}
+    ]
+    begun = pb.ToolCallDelta(index=0, id="call_2", name="f", arguments='{"a"')
+    rest = pb.ToolCallDelta(index=0, arguments=": 1}")
+    chunks = [Chunk(0, "yes", 3, reasoning="Hm. ", tool_calls=[begun]), Chunk(0, "", 1, tool_calls=[rest])]
+    assert "".join(text_of(chunk) for chunk in chunks) == 'Hm. yes\nf {"a": 1}'
 
 
 def test_a_row_is_bounded(acme: Any) -> None:
