@@ -44,10 +44,10 @@ from .text import IncrementalDetokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
-# How long a step waits for masks of constrained answers, although the device has nothing else to do and while it has.
-# Those that take longer go on in a later step, so that a mask which is slow delays its own answer only.
+# How long a step waits for masks of constrained answers although the device has nothing else to do. While it has, it is
+# a third of a step's time; the rest is for planning the next. Masks that take longer are used in a later step, so that
+# one which is slow delays its own answer only.
 _MASK_PATIENCE_S = 0.002
-_PATIENCE_WHILE_COMPUTING_S = 0.005
 _MASK_POLL_S = 0.0002
 _HELD_REST_S = 0.005
 _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
@@ -89,6 +89,7 @@ class Engine:
         self._clock = clock
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
+        self._step_s = 0.0  # that the last step kept the device busy
 
     # The engine's life, on one screen.
 
@@ -255,7 +256,7 @@ class Engine:
         ]
         began = time.monotonic()
         for _, masks, _ in constrained:
-            while not (masks.ready or masks.are_slow) and _is_patient(began, launched):
+            while not (masks.ready or masks.are_slow) and self._is_patient(began, launched):
                 time.sleep(_MASK_POLL_S)  # lets the threads have Python's lock
         held = set()
         for sequence, masks, row in constrained:
@@ -270,6 +271,11 @@ class Engine:
             except RequestError as error:
                 self.core.end(sequence.parent, "failed", error)
         return held
+
+    def _is_patient(self, began: float, launched: Launched) -> bool:
+        """Whether to wait on for masks."""
+        waited = time.monotonic() - began
+        return waited < _MASK_PATIENCE_S or (waited < self._step_s / 3 and launched.is_computing)
 
     def _rest_if_all_are_held(self) -> None:
         """With nothing to run but sequences that are held, wait a little for one of their masks."""
@@ -293,7 +299,8 @@ class Engine:
             self.core.step_failed()
             return
         now = self._clock()
-        self.core.measured(self.device_time.ended(now))
+        self._step_s = self.device_time.ended(now)
+        self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
@@ -476,12 +483,6 @@ class Engine:
     def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:
         params = request.sampling
         return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids)
-
-
-def _is_patient(began: float, launched: Launched) -> bool:
-    """Whether to wait on for masks."""
-    waited = time.monotonic() - began
-    return waited < _MASK_PATIENCE_S or (waited < _PATIENCE_WHILE_COMPUTING_S and launched.is_computing)
 
 
 def overflow(digest: str, dtype: str) -> RequestError:

@@ -54,8 +54,9 @@ class MaskWorkers:
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
-        self.usual = Lane("masks", max(1, min(8, cores - 1)))
-        self.slow = Lane("slow-masks", max(1, min(4, cores // 2)))
+        # More than there are cores, if there are few: a mask of some milliseconds must not hold up those behind it.
+        self.usual = Lane("masks", max(4, min(8, cores - 1)))
+        self.slow = Lane("slow-masks", 2)
 
     def close(self) -> None:
         self.usual.close()
