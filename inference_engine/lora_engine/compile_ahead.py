@@ -33,7 +33,7 @@ from lora_kernels.launches import KernelJob, compile_for, compile_kernel, record
 
 from .model.config import ModelConfig
 from .model.errors import UnsupportedModel
-from .model.loading import build_transformer, choose_dtype, quantises
+from .model.loading import build_transformer, choose_dtype, fp8_kv, quantises
 from .model.parallel import Parallel
 from .model.triton_ops import RANK_CLASSES, USUAL_RANKS
 from .model.warm_up import prefill_steps
@@ -137,7 +137,7 @@ def kernels_of(config: EngineConfig) -> tuple[list[KernelJob], list[KernelJob]]:
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     without = replace(config, device="meta", backend="triton", mode="unmerged")
     model, _ = build_transformer(without, model_config, weights, max_context, Parallel())
-    pool = PagePool(model.shape.pool_geometry(config.page_tokens), _PAGES, dtype, device)
+    pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
     inputs = GraphInputs(model, pool, largest, max_context)
 

@@ -306,7 +306,8 @@ def fp8_linear(
 
 def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> bool:
     """Whether ``torch._scaled_mm`` is the faster way, and possible."""
-    return tokens >= FEW and weight.data.is_cuda and dtype is torch.bfloat16 and not weight.in_blocks
+    on_gpu = weight.data.device.type in ("cuda", "meta")  # meta: what a GPU would launch is being listed
+    return tokens >= FEW and on_gpu and dtype is torch.bfloat16 and not weight.in_blocks
 
 
 def tiling(tokens: int, outputs: int, inputs: int, in_blocks: bool) -> tuple[int, int, int, int, int, int]:

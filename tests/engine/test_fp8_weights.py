@@ -363,7 +363,10 @@ def test_damaged_checkpoints(plain: tuple[Path, list[Adapter]], tmp_path: Path, 
 
 
 @pytest.mark.parametrize("mode", ["merged", "auto"])
-def test_modes_that_merge_are_refused(plain: tuple[Path, list[Adapter]], mode: str) -> None:
+def test_modes_that_merge_are_refused_before_anything_is_loaded(
+    plain: tuple[Path, list[Adapter]], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("lora_engine.model.loading.load_weights")
     assert "choose --mode unmerged" in refusal(plain[0], quantization="fp8", mode=mode)
 
 

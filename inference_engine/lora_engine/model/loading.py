@@ -85,6 +85,9 @@ def _load(
     device, model_config = torch.device(config.device), ModelConfig.load(config.model)
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     quantised, dtype = quantises(config), choose_dtype(config.dtype, device)
+    if quantised or model_config.quantization:
+        _check_fp8(config, device)
+    fp8_kv(config)
     with progress.phase("weights") as share:
         weights = load_weights(config.model, model_config, device, dtype, parallel, quantised, share)
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
@@ -124,10 +127,7 @@ def build_transformer(
 
     Raises ``ValueError`` for one that is unknown or not possible here.
     """
-    device = weights.embedding.device
-    backend = config.backend if config.backend != "auto" else ("triton" if device.type == "cuda" else "torch")
-    if weights.num_quantised():
-        _check_fp8(config, backend, device)
+    backend = _backend(config, weights.embedding.device)
     if backend == "torch":
         weights.dequantise()
     model = Transformer(model_config, weights, max_context, parallel)
@@ -175,14 +175,19 @@ def fp8_kv(config: EngineConfig) -> bool:
     return config.kv_cache_dtype == "fp8"
 
 
-def _check_fp8(config: EngineConfig, backend: str, device: torch.device) -> None:
-    """Raises ``ValueError`` where weights in FP8 cannot be used."""
+def _backend(config: EngineConfig, device: torch.device) -> str:
+    return config.backend if config.backend != "auto" else ("triton" if device.type == "cuda" else "torch")
+
+
+def _check_fp8(config: EngineConfig, device: torch.device) -> None:
+    """Before anything is loaded. Raises ``ValueError`` where weights in FP8 cannot be used."""
     if config.merges:
         raise ValueError(
             f"--mode {config.mode} merges adapters into the weights, and those in FP8 are too coarse to take them up; "
             "choose --mode unmerged, or weights that are not quantised"
         )
-    if backend != "torch" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+    on_gpu = _backend(config, device) != "torch" and device.type == "cuda"
+    if on_gpu and torch.cuda.get_device_capability(device) < (8, 9):
         raise ValueError(
             f"{torch.cuda.get_device_name(device)} has no FP8 products; choose --backend torch, which dequantises the "
             "weights, or weights that are not quantised"
