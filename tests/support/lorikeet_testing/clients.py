@@ -1,4 +1,4 @@
-"""Requests of tests that walk addresses: /v1 through the gateway's handler, the rest through Django's own."""
+"""Requests of tests that walk addresses: inference through the gateway's handler, the rest through Django's own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import httpx
 from rest_framework.test import APIClient
 
-from control_plane.gateway.openai.asgi import GatewayHandler
-
-GATEWAY = "/v1/"
+from control_plane.gateway.openai.asgi import GatewayHandler, is_inference
 
 
 def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
-    if path.startswith(GATEWAY):
+    if is_inference({"path": path, "method": method.upper()}):
         return asyncio.run(_through_gateway(client, method, path, body))
     return getattr(client, method)(path, body, format=None if method == "get" else "json")
 
