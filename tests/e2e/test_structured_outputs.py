@@ -86,7 +86,8 @@ async def test_on_a_websocket(access: Access) -> None:
         "good": {"model": "pirate", "messages": MESSAGES, "structured_outputs": {"choice": ["aye", "nay"]}},
         "bad": {"model": "pirate", "messages": MESSAGES, "guided_regex": "(?=a)"},
     }
-    text, ends = "", {}
+    text = ""
+    ends: dict[str, Any] = {}
     async with connect(url, additional_headers=access.bearer, proxy=None) as socket:
         for name, body in bodies.items():
             await socket.send(json.dumps({"type": "generate", "id": name, "request": body}))
