@@ -12,12 +12,10 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lorikeet_testing.demo_server import demo_server
-from lorikeet_testing.web import ROOT, WebProcess
+from lorikeet_testing.launched import ROOT, Access
 
 PROGRAMS = Path(__file__).parent / "python"
 CLIENTS = {
@@ -29,32 +27,24 @@ CLIENTS = {
 SECONDS = 120.0
 INSTALL_SECONDS = 240.0
 
-pytestmark = pytest.mark.e2e
 
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    with demo_server(tmp_path_factory.mktemp("demo")) as web:
-        yield web
-
-
-def run(python: str, client: str, web: WebProcess) -> None:
-    own = {"LORIKEET_URL": web.url, "LORIKEET_KEY": web.tenants["acme"].key, "NO_PROXY": "127.0.0.1"}
+def run(python: str, client: str, access: Access) -> None:
+    own = {"LORIKEET_URL": access.url, "LORIKEET_KEY": access.key, "NO_PROXY": "127.0.0.1"}
     env = {name: value for name, value in os.environ.items() if not name.startswith(("LORIKEET_", "PYTHON"))} | own
     program = str(PROGRAMS / f"use_{client}.py")
     done = subprocess.run([python, program], env=env, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
-def test_openai_python(web: WebProcess) -> None:
-    run(sys.executable, "openai", web)
+def test_openai_python(access: Access) -> None:
+    run(sys.executable, "openai", access)
 
 
-def test_the_how_to(web: WebProcess) -> None:
+def test_the_how_to(access: Access) -> None:
     """Its program as it stands: the demo's adapter calls the tool, and answers with what it returned."""
     page = (ROOT / "docs" / "how-to" / "call-tools.md").read_text()
     program = page.split("```python\n")[1].split("```")[0]
-    program = program.replace("http://127.0.0.1:8000", web.url).replace("lk_…", web.tenants["acme"].key)
+    program = program.replace("http://127.0.0.1:8000", access.url).replace("lk_…", access.key)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert {"Oslo", "sunny", "21"} <= set(re.findall(r"\w+", done.stdout)), done.stdout
@@ -62,10 +52,10 @@ def test_the_how_to(web: WebProcess) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("client", sorted(CLIENTS))
-def test_client(client: str, web: WebProcess, tmp_path: Path) -> None:
+def test_client(client: str, access: Access, tmp_path: Path) -> None:
     venv.create(tmp_path, with_pip=True)
     python = str(tmp_path / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *CLIENTS[client]]
     done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
-    run(python, client, web)
+    run(python, client, access)

@@ -23,7 +23,7 @@ CASES = st.builds(Case, st.sampled_from(FORMATS), st.integers(0, 1 << 32), st.bo
 
 
 def try_case(case: Case) -> str:
-    """The same is read whole, character by character, and cut at every place of one more cut."""
+    """The same is read whole, character by character, and from pieces cut at random."""
     rng = random.Random(case.seed)
     text = random_output(case.format, rng)
     opened = case.reasoning and rng.random() < 0.5
@@ -38,8 +38,9 @@ def try_case(case: Case) -> str:
         text = ("" if opened else "<think>") + rng.choice(("", "hm\n", "a < b")) + rng.choice(("</think>", "")) + text
     whole = read(output, [text])
     assert read(output, text) == whole, text
-    for at in range(len(text)):
-        assert read(output, cut(text, [at])) == whole, (text, at)
+    for pieces in (1, 2, 6):
+        at = [rng.randrange(len(text) + 1) for _ in range(pieces)]
+        assert read(output, cut(text, at)) == whole, (text, at)
     if not case.certain:
         assert all(isinstance(json.loads(arguments), dict) for _, arguments in whole.calls), text
     return f"{case.format}: {min(len(whole.calls), 2)} calls"
