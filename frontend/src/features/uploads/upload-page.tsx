@@ -14,17 +14,17 @@ import { ErrorNotice, Skeleton } from "@/components/notices";
 import { adaptersQuery, modelsQuery } from "@/features/adapters/queries";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, eta, percent, rate } from "@/lib/format";
-import { inspectSelection, type Selection } from "@/lib/selection";
+import type { Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
 import { Dropzone } from "./dropzone";
 import { suggestName } from "./suggest-name";
 import { type UploadStatus, useUpload } from "./use-upload";
-import { SupportedAdapters } from "./supported-adapters";
 
 // What comes after an upload is fetched while it is on its way.
 const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
 const InspectionCard = lazy(async () => ({ default: (await import("./inspection-card")).InspectionCard }));
 const ImportCard = lazy(async () => ({ default: (await import("./import-card")).ImportCard }));
+const SupportedAdapters = lazy(async () => ({ default: (await import("./supported-adapters")).SupportedAdapters }));
 const UnfinishedUploads = lazy(async () => ({ default: (await import("./unfinished-uploads")).UnfinishedUploads }));
 
 export function UploadPage() {
@@ -41,7 +41,9 @@ export function UploadPage() {
         <Suspense fallback={<Skeleton className="h-56 w-full" />}>
           {id ? <UploadProgress id={id} onAgain={() => show(undefined)} /> : <Ways onSent={show} />}
         </Suspense>
-        <SupportedAdapters />
+        <Suspense fallback={<Skeleton className="h-56 w-full" />}>
+          <SupportedAdapters />
+        </Suspense>
       </div>
     </Page>
   );
@@ -124,9 +126,9 @@ function useSelection() {
   const base = models?.find(({ kind }) => kind === "base")?.id;
   const choose = (files: File[]) => {
     setState({ files, selection: null });
-    void inspectSelection(files, base).then((selection) =>
-      setState((current) => (current?.files === files ? { files, selection } : current)),
-    );
+    void import("@/lib/selection")
+      .then(({ inspectSelection }) => inspectSelection(files, base))
+      .then((selection) => setState((current) => (current?.files === files ? { files, selection } : current)));
   };
   return { selection: state?.selection ?? null, inspecting: state !== null && state.selection === null, choose };
 }
