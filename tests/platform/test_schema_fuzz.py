@@ -22,6 +22,7 @@ from control_plane.gateway.openai.response_models import ErrorResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = schemathesis.openapi.from_dict(json.loads((ROOT / "frontend" / "openapi.json").read_text()))
+INFERENCE = "^/(v1/|tokenize|detokenize)"
 LONG = bool(os.environ.get("LORIKEET_LONG"))  # of `make test-long`
 EXAMPLES = 100 if LONG else 6  # of each operation, beside those at the edges of its schema
 
@@ -39,7 +40,7 @@ def owner(acme: Any) -> APIClient:
     return client
 
 
-@SCHEMA.exclude(path_regex="^/v1/").parametrize()
+@SCHEMA.exclude(path_regex=INFERENCE).parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_no_server_error(case: Any, acme: Any, owner: APIClient, furnished: dict[str, Any]) -> None:
     known = {**furnished, "tenant": "acme", "slug": "acme"}
@@ -67,7 +68,7 @@ def send(client: APIClient, case: Any) -> Any:
     return client.generic(case.method, path, body, content_type=kind, headers=headers)
 
 
-# -- /v1, on a process of its own: it lives past the test client's handler ------------------------
+# -- inference, on a process of its own: it lives past the test client's handler ------------------------
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-@SCHEMA.include(path_regex="^/v1/").parametrize()
+@SCHEMA.include(path_regex=INFERENCE).parametrize()
 @settings(max_examples=5 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_no_server_error_of_inference(case: Any, web: WebProcess, http: httpx.Client) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
