@@ -452,7 +452,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description All active adapters by name. */
+        /** @description Active adapters by name, all or a part. */
         get: operations["list_adapters"];
         put?: never;
         post?: never;
@@ -904,7 +904,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description All keys of the tenant, newest first, revoked ones too. Secrets are never shown again. */
+        /** @description Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again. */
         get: operations["list_keys"];
         put?: never;
         /** @description Make a key. The answer holds its secret, this once. */
@@ -5695,7 +5695,13 @@ export interface operations {
     };
     list_adapters: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -5706,13 +5712,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["AdapterSummary"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];
@@ -7142,7 +7157,13 @@ export interface operations {
     };
     list_keys: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -7153,13 +7174,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["ApiKey"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
-import { Boxes, Building2, LogOut, Moon, Search, Sun, Upload } from "lucide-react";
+import { Activity, Boxes, Building2, KeyRound, LogOut, Moon, Search, Sun, Upload, UserPlus } from "lucide-react";
 import { Dialog as Radix } from "radix-ui";
-import type { ReactNode } from "react";
-import { adaptersQuery } from "@/features/adapters/queries";
+import { type ReactNode, useDeferredValue, useState } from "react";
+import { foundAdaptersQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
 import { useDestinations } from "./destinations";
 import type { PaletteMode } from "./shell";
@@ -13,8 +13,12 @@ import { isDark, setPreferences } from "./preferences";
 const GROUP =
   "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";
 
+/** Adapters that are offered at a time. */
+const MOST_FOUND = 8;
+
 /** Every page, adapter, tenant and action, a few letters away. */
 export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; onClose: () => void }) {
+  const [search, setSearch] = useState("");
   return (
     <Radix.Root open onOpenChange={(open) => !open && onClose()}>
       <Radix.Portal>
@@ -27,15 +31,15 @@ export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; o
           <Command label="Search" loop>
             <div className="flex items-center gap-2.5 border-b px-4">
               <Search className="size-4 text-ink-3" aria-hidden />
-              <Command.Input placeholder={mode === "all" ? "Go to a page, an adapter, an action…" : "Switch to a tenant…"} className="h-12 w-full bg-transparent text-base outline-none" />
+              <Command.Input value={search} onValueChange={setSearch} placeholder={mode === "all" ? "Go to a page, an adapter, an action…" : "Switch to a tenant…"} className="h-12 w-full bg-transparent text-base outline-none" />
             </div>
             <Command.List className="scroll-quiet max-h-[min(24rem,60vh)] overflow-y-auto p-1.5">
               <Command.Empty className="px-3 py-8 text-center text-ink-3">Nothing found.</Command.Empty>
               {mode === "all" && (
                 <>
                   <Pages onDone={onClose} />
-                  <Actions onDone={onClose} />
-                  <Adapters onDone={onClose} />
+                  <Actions search={search} onDone={onClose} />
+                  <Adapters search={search} onDone={onClose} />
                 </>
               )}
               <Tenants onDone={onClose} />
@@ -88,11 +92,14 @@ function Pages({ onDone }: { onDone: () => void }) {
   );
 }
 
-function Actions({ onDone }: { onDone: () => void }) {
+function Actions({ search, onDone }: { search: string; onDone: () => void }) {
   const navigate = useNavigate();
   const tenant = useTenant();
   const logout = useLogout();
   const may = useCan("adapters.write");
+  const mayKeys = useCan("keys.write");
+  const mayInvite = useCan("members.write");
+  const isRequest = search.trim().startsWith("req_");
   const dark = isDark();
   const act = (action: () => void) => () => {
     onDone();
@@ -105,6 +112,21 @@ function Actions({ onDone }: { onDone: () => void }) {
           Upload an adapter
         </Item>
       )}
+      {mayKeys && (
+        <Item icon={<KeyRound />} value="create an api key" onSelect={act(() => void navigate({ to: "/t/$tenant/keys", params: { tenant }, search: { create: true } }))}>
+          Create an API key
+        </Item>
+      )}
+      {mayInvite && (
+        <Item icon={<UserPlus />} value="invite a person member" onSelect={act(() => void navigate({ to: "/t/$tenant/members", params: { tenant }, search: { invite: true } }))}>
+          Invite a person
+        </Item>
+      )}
+      {isRequest && (
+        <Item icon={<Activity />} value={search.trim()} onSelect={act(() => void navigate({ to: "/t/$tenant/requests", params: { tenant }, search: { id: search.trim() } }))}>
+          Open request <span className="truncate font-mono text-xs">{search.trim()}</span>
+        </Item>
+      )}
       <Item icon={dark ? <Sun /> : <Moon />} onSelect={act(() => setPreferences({ theme: dark ? "light" : "dark" }))}>
         Switch to the {dark ? "light" : "dark"} theme
       </Item>
@@ -115,10 +137,10 @@ function Actions({ onDone }: { onDone: () => void }) {
   );
 }
 
-function Adapters({ onDone }: { onDone: () => void }) {
+function Adapters({ search, onDone }: { search: string; onDone: () => void }) {
   const navigate = useNavigate();
   const tenant = useTenant();
-  const { data } = useQuery(adaptersQuery(tenant));
+  const { data } = useQuery(foundAdaptersQuery(tenant, useDeferredValue(search.trim()), MOST_FOUND));
   if (!data?.length) return null;
   return (
     <Command.Group heading="Adapters" className={GROUP}>

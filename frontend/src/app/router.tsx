@@ -2,6 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readStagingSearch, readTenantsSearch } from "@/features/operator/search";
+import { readKeysSearch } from "@/features/keys/search";
 import { readRequestsSearch } from "@/features/requests/search";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
@@ -135,12 +136,14 @@ const hosts = createRoute({
 const keys = createRoute({
   getParentRoute: () => tenant,
   path: "keys",
+  validateSearch: readKeysSearch,
   component: lazyRouteComponent(() => import("@/features/keys/keys-page"), "KeysPage"),
 });
 
 const members = createRoute({
   getParentRoute: () => tenant,
   path: "members",
+  validateSearch: (search: Record<string, unknown>): { invite?: true } => ({ invite: search.invite === true ? true : undefined }),
   component: lazyRouteComponent(() => import("@/features/members/members-page"), "MembersPage"),
 });
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Prefetch
+from django.db.models import Prefetch, Q
 
 from control_plane.adapters.models import (
     LIVE,
@@ -21,6 +21,7 @@ from control_plane.adapters.models import (
     VersionState,
 )
 from control_plane.errors import NotFoundError
+from control_plane.http.lists import part_of
 from control_plane.tenants.models import Tenant
 
 
@@ -154,9 +155,14 @@ def _view(adapter: Adapter) -> AdapterWithVersions:
     return AdapterWithVersions(adapter, list(adapter.versions.all()), list(adapter.aliases.all()))
 
 
-def list_adapters(tenant: Tenant) -> list[AdapterWithVersions]:
-    """All active adapters by name, in three queries whatever their number."""
-    return [_view(adapter) for adapter in _active(tenant)]
+def list_adapters(
+    tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
+) -> tuple[list[AdapterWithVersions], int]:
+    """Active adapters by name, in four queries whatever their number, and how many there are."""
+    found = _active(tenant)
+    if search:
+        found = found.filter(Q(name__icontains=search) | Q(description__icontains=search))
+    return [_view(adapter) for adapter in part_of(found, offset, limit)], found.count()
 
 
 def list_archived(tenant: Tenant) -> list[AdapterWithVersions]:

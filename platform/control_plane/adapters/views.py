@@ -32,6 +32,7 @@ from control_plane.adapters.serializers import (
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.errors import LorikeetError
+from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.roles import Capability
@@ -42,10 +43,17 @@ _FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
 
 
 class AdaptersView(TenantView):
-    @extend_schema(operation_id="list_adapters", responses=AdapterSummarySerializer(many=True), tags=["adapters"])
+    @extend_schema(
+        operation_id="list_adapters",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: AdapterSummarySerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """All active adapters by name."""
-        return Response(AdapterSummarySerializer(queries.list_adapters(self.principal.tenant), many=True).data)
+        """Active adapters by name, all or a part."""
+        query = validated(ListQuerySerializer, request.query_params.dict())
+        adapters, total = queries.list_adapters(self.principal.tenant, **query)
+        return Response(AdapterSummarySerializer(adapters, many=True).data, headers={TOTAL_HEADER: str(total)})
 
 
 class AdapterView(TenantView):

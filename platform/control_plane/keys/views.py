@@ -11,10 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
+from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.keys import actions
 from control_plane.keys.models import ApiKey
-from control_plane.keys.queries import get_key
+from control_plane.keys.queries import find_keys, get_key
 from control_plane.keys.serializers import (
     ApiKeySerializer,
     ChangeApiKeySerializer,
@@ -30,11 +31,18 @@ _REFUSED = dict.fromkeys((400, 403, 404, 409), ErrorResponseSerializer)
 class KeysView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_KEYS}
 
-    @extend_schema(operation_id="list_keys", responses=ApiKeySerializer(many=True), tags=["keys"])
+    @extend_schema(
+        operation_id="list_keys",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: ApiKeySerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["keys"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """All keys of the tenant, newest first, revoked ones too. Secrets are never shown again."""
-        keys = ApiKey.objects.for_tenant(self.principal.tenant).select_related("created_by")
-        return Response(ApiKeySerializer(keys, many=True).data)
+        """Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again."""
+        query = validated(ListQuerySerializer, request.query_params.dict())
+        keys = find_keys(self.principal.tenant, query["search"])
+        shown = part_of(keys, query["offset"], query["limit"])
+        return Response(ApiKeySerializer(shown, many=True).data, headers={TOTAL_HEADER: str(keys.count())})
 
     @extend_schema(
         operation_id="create_key",

@@ -10,11 +10,13 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Input } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
 import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { TargetModules } from "@/components/target-modules";
 import { RelativeTime } from "@/components/relative-time";
 import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
 import { bytes, plural } from "@/lib/format";
 import { adaptersQuery } from "./queries";
 import { AdapterState } from "./version-status";
@@ -92,13 +94,18 @@ const compare = ({ by, down }: Sorting) => (a: AdapterSummary, b: AdapterSummary
 
 const matches = (adapter: AdapterSummary, needle: string) => `${adapter.name} ${adapter.description}`.toLowerCase().includes(needle);
 
+/** Shown at a time: thousands of rows would make every key press slow. */
+const ROWS = 100;
+
 function List({ adapters }: { adapters: AdapterSummary[] }) {
   const [needle, setNeedle] = useState("");
   const [filter, setFilter] = useState<Filter>("all");
   const [sorting, setSorting] = useState<Sorting>({ by: "name", down: false });
+  const [page, setPage] = useState(0);
   const shown = adapters
     .filter((adapter) => FILTERS[filter](adapter) && matches(adapter, needle.trim().toLowerCase()))
     .toSorted(compare(sorting));
+  const first = page * ROWS < shown.length ? page * ROWS : 0;
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
@@ -125,7 +132,10 @@ function List({ adapters }: { adapters: AdapterSummary[] }) {
       </div>
       <Card>
         {shown.length > 0 ? (
-          <AdapterTable adapters={shown} sorting={sorting} onSort={setSorting} />
+          <>
+            <AdapterTable adapters={shown.slice(first, first + ROWS)} sorting={sorting} onSort={setSorting} />
+            <Pager page={first / ROWS} size={ROWS} total={shown.length} onPage={setPage} />
+          </>
         ) : (
           <Empty
             icon={<Search />}
@@ -169,12 +179,12 @@ function AdapterTable({ adapters, sorting, onSort }: TableProps) {
           <SortTh column="rank" align="right" {...header}>
             Rank
           </SortTh>
-          <Th>Targets</Th>
-          <SortTh column="bytes" align="right" {...header}>
+          <Th className="max-md:hidden">Targets</Th>
+          <SortTh column="bytes" align="right" className="max-md:hidden" {...header}>
             Size
           </SortTh>
           <Th className="max-lg:hidden">Base</Th>
-          <SortTh column="created_at" align="right" {...header}>
+          <SortTh column="created_at" align="right" className="max-md:hidden" {...header}>
             Created
           </SortTh>
         </tr>
@@ -211,12 +221,12 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
         <span className="ml-2 hidden text-xs text-ink-3 md:inline">{plural(adapter.versions_count, "version")}</span>
       </Td>
       <Td className="tnum text-right">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
-      <Td>
+      <Td className="max-md:hidden">
         <TargetModules targets={adapter.targets} />
       </Td>
-      <Td className="tnum text-right">{adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}</Td>
+      <Td className="tnum text-right max-md:hidden">{adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}</Td>
       <Td className="text-ink-2 max-lg:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
-      <Td className="text-right text-ink-3">
+      <Td className="text-right text-ink-3 max-md:hidden">
         <RelativeTime at={adapter.created_at} />
       </Td>
     </Tr>
@@ -228,14 +238,15 @@ interface SortThProps {
   sorting: Sorting;
   onSort: (sorting: Sorting) => void;
   align?: "right";
+  className?: string;
   children: ReactNode;
 }
 
-function SortTh({ column, sorting, onSort, align, children }: SortThProps) {
+function SortTh({ column, sorting, onSort, align, className, children }: SortThProps) {
   const active = sorting.by === column;
   const Arrow = sorting.down ? ArrowDown : ArrowUp;
   return (
-    <Th aria-sort={active ? (sorting.down ? "descending" : "ascending") : "none"} className={align === "right" ? "text-right" : undefined}>
+    <Th aria-sort={active ? (sorting.down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
       <button
         type="button"
         onClick={() => onSort({ by: column, down: active && !sorting.down })}

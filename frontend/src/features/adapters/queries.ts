@@ -1,4 +1,4 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Version } from "@/api/types";
 
@@ -6,6 +6,14 @@ export const adaptersQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant } } })),
+  });
+
+/** A few whose name or description has `search` in it: the server looks, however many there are. */
+export const foundAdaptersQuery = (tenant: string, search: string, limit: number) =>
+  queryOptions({
+    queryKey: ["t", tenant, "adapters", "found", search, limit],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, limit } } })),
+    placeholderData: keepPreviousData,
   });
 
 export const adapterQuery = (tenant: string, name: string) =>

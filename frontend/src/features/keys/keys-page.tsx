@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound, Plus } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
@@ -9,6 +10,8 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
@@ -17,12 +20,20 @@ import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
 import { CreateKey } from "./create-key";
 import { EditKey } from "./edit-key";
-import { keysQuery, useRevokeKey } from "./queries";
+import { KEYS_PAGE, keysPageQuery, useRevokeKey } from "./queries";
 import { RotateKey } from "./rotate-key";
+import type { KeysSearch } from "./search";
+
+const route = getRouteApi("/t/$tenant/keys");
 
 export function KeysPage() {
-  const { data, error, refetch } = useQuery(keysQuery(useTenant()));
-  const [creating, setCreating] = useState(false);
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (change: KeysSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const { data, error, refetch } = useQuery(keysPageQuery(useTenant(), search.q ?? "", search.page ?? 0));
+  const creating = search.create ?? false;
+  const setCreating = (create: boolean) => show({ create: create || undefined, page: search.page });
+  const none = data?.total === 0 && !search.q;
   const may = useCan("keys.write");
   const create = may && (
     <Button variant="primary" onClick={() => setCreating(true)}>
@@ -30,20 +41,31 @@ export function KeysPage() {
     </Button>
   );
   return (
-    <Page title="API keys" note="Keys call the API as this tenant. A secret is shown once, when its key is made." actions={data?.length ? create : null}>
+    <Page title="API keys" note="Keys call the API as this tenant. A secret is shown once, when its key is made." actions={data && !none ? create : null}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {data && !none && (data.total > KEYS_PAGE || search.q) && (
+        <div role="search" aria-label="API keys" className="mb-3 sm:w-80">
+          <SearchInput label="Name or the beginning of the key" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        </div>
+      )}
       {!error && (
         <Card>
           {!data && <SkeletonRows rows={4} />}
-          {data?.length === 0 && (
+          {none && (
             <Empty icon={<KeyRound />} title="No API keys yet" action={create}>
               Make one for each application, so that each can be revoked alone. Any OpenAI client works with it.
             </Empty>
           )}
-          {data && data.length > 0 && <KeyTable keys={data} />}
+          {data?.total === 0 && search.q && (
+            <Empty icon={<KeyRound />} title="Nothing fits">
+              No key of this tenant has that in its name.
+            </Empty>
+          )}
+          {data && data.total > 0 && <KeyTable keys={data.keys} />}
+          {data && <Pager page={search.page ?? 0} size={KEYS_PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
         </Card>
       )}
-      {creating && <CreateKey onClose={() => setCreating(false)} />}
+      {creating && may && <CreateKey onClose={() => setCreating(false)} />}
     </Page>
   );
 }
@@ -61,12 +83,12 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
         <thead>
           <tr>
             <Th>Name</Th>
-            <Th>Key</Th>
+            <Th className="hidden md:table-cell">Key</Th>
             <Th>State</Th>
             <Th className="hidden xl:table-cell">May</Th>
-            <Th>Last used</Th>
-            <Th>Expires</Th>
-            <Th>Created</Th>
+            <Th className="hidden md:table-cell">Last used</Th>
+            <Th className="hidden lg:table-cell">Expires</Th>
+            <Th className="hidden lg:table-cell">Created</Th>
             <Th>
               <span className="sr-only">Actions</span>
             </Th>
@@ -75,27 +97,31 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
         <tbody>
           {keys.map((key) => (
             <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
-              <Td className="font-medium">{key.name}</Td>
-              <Td className="font-mono text-xs">lk_{key.prefix}_…</Td>
+              <Td className="max-w-36 truncate font-medium sm:max-w-60" title={key.name} dir="auto">
+                {key.name}
+              </Td>
+              <Td className="hidden font-mono text-xs md:table-cell">lk_{key.prefix}_…</Td>
               <Td>
                 <KeyState apiKey={key} />
               </Td>
               <Td className="hidden text-xs text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
-              <Td>
+              <Td className="hidden md:table-cell">
                 <RelativeTime at={key.last_used_at} />
               </Td>
-              <Td>{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
-              <Td>
+              <Td className="hidden lg:table-cell">{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
+              <Td className="hidden lg:table-cell">
                 <RelativeTime at={key.created_at} />
               </Td>
               <Td className="text-right">
-                {may &&
-                  !key.revoked_at &&
-                  ACTS.map((act) => (
-                    <Button key={act} size="sm" variant="ghost" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
-                      {act}
-                    </Button>
-                  ))}
+                <span className="inline-flex flex-col items-end sm:flex-row">
+                  {may &&
+                    !key.revoked_at &&
+                    ACTS.map((act) => (
+                      <Button key={act} size="sm" variant="ghost" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
+                        {act}
+                      </Button>
+                    ))}
+                </span>
               </Td>
             </Tr>
           ))}

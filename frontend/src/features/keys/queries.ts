@@ -1,11 +1,25 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyScope } from "@/api/types";
 
+export const KEYS_PAGE = 50;
+
+export const keysPageQuery = (tenant: string, search: string, page: number) =>
+  queryOptions({
+    queryKey: ["t", tenant, "keys", "page", search, page],
+    queryFn: async () => {
+      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { search, offset: page * KEYS_PAGE, limit: KEYS_PAGE } } });
+      const keys = await unwrap(Promise.resolve(answer));
+      return { keys, total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length) };
+    },
+    placeholderData: keepPreviousData,
+  });
+
+/** The newest, to choose among. */
 export const keysQuery = (tenant: string) =>
   queryOptions({
-    queryKey: ["t", tenant, "keys"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "keys", "newest"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { limit: 200 } } })),
   });
 
 export interface NewKey {

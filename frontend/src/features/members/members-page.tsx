@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { UserPlus, Users } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
@@ -19,9 +20,13 @@ import { Invite } from "./invite";
 import { membersQuery, useMemberActions } from "./queries";
 import { roleInfo, rolesWithin } from "./roles";
 
+const route = getRouteApi("/t/$tenant/members");
+
 export function MembersPage() {
   const { data, error, refetch } = useQuery(membersQuery(useTenant()));
-  const [inviting, setInviting] = useState(false);
+  const { invite: inviting = false } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setInviting = (open: boolean) => void navigate({ search: { invite: open || undefined }, replace: true });
   const may = useCan("members.write");
   const roles = useOwnRoles();
   const invite = may && (
@@ -36,7 +41,7 @@ export function MembersPage() {
         {!error && <Card>{data ? <MemberTable members={data} /> : <SkeletonRows />}</Card>}
         {may && <Invitations roles={roles} />}
       </div>
-      {inviting && <Invite roles={roles} onClose={() => setInviting(false)} />}
+      {inviting && may && <Invite roles={roles} onClose={() => setInviting(false)} />}
     </Page>
   );
 }
@@ -89,7 +94,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
   const may = mayAll && roles.includes(member.role);
   return (
     <Tr>
-      <Td>
+      <Td className="max-w-36 pr-1 sm:max-w-80 sm:pr-4">
         <Person member={member} you={you} />
       </Td>
       <Td>
@@ -105,7 +110,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
       <Td className="hidden text-right text-ink-3 sm:table-cell">
         <RelativeTime at={member.joined_at} />
       </Td>
-      <Td className="text-right">
+      <Td className="pl-0 text-right sm:pl-4">
         {(you || may) && (
           <Button size="sm" variant="ghost" aria-label={you ? "Leave this tenant" : `Remove ${member.email}`} onClick={onRemove}>
             {you ? "Leave" : "Remove"}
@@ -126,7 +131,7 @@ function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
       value={changeRole.isPending ? changeRole.variables.role : member.role}
       disabled={changeRole.isPending}
       onChange={(event) => change(event.target.value as Role)}
-      className="h-8! w-32! capitalize"
+      className="h-8! w-24! px-2! capitalize sm:w-32!"
     >
       {roles.map((role) => (
         <option key={role} value={role}>

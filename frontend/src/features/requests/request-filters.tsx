@@ -51,6 +51,7 @@ export function RequestFilters({ search, onChange }: Props) {
         <Select aria-label="Key" value={search.key ?? ""} onChange={(event) => onChange({ key: event.target.value || undefined })}>
           <option value="">Any key</option>
           <option value="console">The console</option>
+          {search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key) && <option value={search.key}>{search.key}</option>}
           {keys.map((key) => (
             <option key={key.id} value={key.id}>
               {key.name}

@@ -1,0 +1,29 @@
+"""Lists that can be had whole, or a part at a time: `search`, `offset`, `limit`, and the number of all in a header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+
+MOST_ROWS = 200
+TOTAL_HEADER = "X-Total-Count"
+TOTAL = OpenApiParameter(
+    TOTAL_HEADER, int, OpenApiParameter.HEADER, response=[200], description="How many there are with this `search`."
+)
+
+
+class ListQuerySerializer(serializers.Serializer[Any]):
+    search = serializers.CharField(
+        max_length=120, required=False, default="", allow_blank=True, help_text="A part of the name."
+    )
+    offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
+    limit = serializers.IntegerField(
+        min_value=1, max_value=MOST_ROWS, required=False, default=None, help_text="Left out: all."
+    )
+
+
+def part_of(rows: Any, offset: int, limit: int | None) -> Any:
+    """Of a queryset or list."""
+    return rows[offset : None if limit is None else offset + limit]
