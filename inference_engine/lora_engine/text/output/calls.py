@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
@@ -258,7 +259,9 @@ def _python_call(source: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = source.partition("(")
     try:
         # Names of tools may hold dots and dashes, which are not looked at here.
-        call = ast.parse("f(" + rest, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes in what a model wrote
+            call = ast.parse("f(" + rest, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise NotACallError
         arguments = {_keyword(keyword): _literal(keyword.value) for keyword in call.keywords}
