@@ -53,29 +53,29 @@ def found(org: Any, **query: Any) -> list[str]:
 SLOW, FAILED, OLD = ["req_slow"], ["req_failed"], ["req_old"]
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ({}, ["req_old", "req_failed", "req_slow"]),
-        ({"model": "SUPPORT"}, [*FAILED, *SLOW]),
-        ({"adapter": "support", "version": 1}, SLOW),
-        ({"outcome": "failed"}, FAILED),
-        ({"error": "engine_disconnected"}, FAILED),
-        ({"host": "gpu1"}, SLOW),
-        ({"min_ms": 6000}, SLOW),
-        ({"min_ms": 6001}, []),
-        ({"min_first_token_ms": 1000}, SLOW),
-        ({"min_tokens": 4096}, SLOW),
-        ({"key": "console"}, FAILED),
-        ({"since": (NOW - timedelta(hours=1)).isoformat()}, FAILED),
-        ({"until": (NOW - timedelta(days=59)).isoformat()}, OLD),
-        ({"outcome": "finished", "since": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}, [*OLD, *SLOW]),
-        ({"id": "req_old"}, OLD),
-        ({"id": "req_theirs"}, []),
-        ({"outcome": "finished", "host": "gpu2"}, []),
-    ],
-    ids=str,
-)
+CASES: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["req_old", "req_failed", "req_slow"]),
+    ({"model": "SUPPORT"}, [*FAILED, *SLOW]),
+    ({"adapter": "support", "version": 1}, SLOW),
+    ({"outcome": "failed"}, FAILED),
+    ({"error": "engine_disconnected"}, FAILED),
+    ({"host": "gpu1"}, SLOW),
+    ({"min_ms": 6000}, SLOW),
+    ({"min_ms": 6001}, []),
+    ({"min_first_token_ms": 1000}, SLOW),
+    ({"min_tokens": 4096}, SLOW),
+    ({"key": "console"}, FAILED),
+    ({"since": (NOW - timedelta(hours=1)).isoformat()}, FAILED),
+    ({"until": (NOW - timedelta(days=59)).isoformat()}, OLD),
+    ({"outcome": "finished", "since": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}, [*OLD, *SLOW]),
+    ({"id": "req_old"}, OLD),
+    ({"id": "req_theirs"}, []),
+    ({"outcome": "finished", "host": "gpu2"}, []),
+]
+
+
+# Not by their values, in which there is the time.
+@pytest.mark.parametrize(("query", "expected"), CASES, ids=[f"{n} {'+'.join(case[0])}" for n, case in enumerate(CASES)])
 def test_filters(acme: Any, log: dict[str, str], query: dict[str, Any], expected: list[str]) -> None:
     assert found(acme, **query) == expected
 
