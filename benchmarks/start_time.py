@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--starts", nargs="*", choices=("cold", "warm"), default=["cold", "warm"])
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--defer-graphs", action="store_true")
+    parser.add_argument("--fast-start", action="store_true")
     parser.add_argument("--folder", type=Path, help="where the model's and the engine's files go; kept")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and stop the engine with it
@@ -150,9 +151,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_checkpoint(folder / "model", MODELS[arguments.model])
     rows = Rows(arguments.out, "start", arguments.model, max_running=arguments.max_running,
-                defer_graphs=arguments.defer_graphs)  # fmt: skip
+                defer_graphs=arguments.defer_graphs, fast_start=arguments.fast_start)  # fmt: skip
     settings = ["--max-context", "4096", "--max-running", str(arguments.max_running)]
     settings += ["--defer-graphs"] if arguments.defer_graphs else []
+    settings += ["--fast-start"] if arguments.fast_start else []
     try:
         for number, kind in enumerate(arguments.starts):
             if kind == "cold":

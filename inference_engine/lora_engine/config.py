@@ -33,6 +33,7 @@ class EngineConfig:
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     cuda_graphs: bool = True
     defer_graphs: bool = False
+    fast_start: bool = False  # kernels compiled in processes beside the load, weights read by threads: untried on a GPU
     max_device_adapters: int = 4096  # rows of the kernels' adapter table
     threads: int = 0  # CPU threads for tensor work; 0 = torch's default
     pool_mb: int = 0

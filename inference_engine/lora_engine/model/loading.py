@@ -89,7 +89,9 @@ def _load(
         _check_fp8(config, device)
     fp8_kv(config)
     with progress.phase("weights") as share:
-        weights = load_weights(config.model, model_config, device, dtype, parallel, quantised, share)
+        weights = load_weights(
+            config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
+        )
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     if kernels is not None:
         with progress.phase("kernels") as share:

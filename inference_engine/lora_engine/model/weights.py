@@ -124,13 +124,14 @@ def load_weights(
     parallel: Parallel,
     quantised: bool = False,
     progress: Callable[[float], None] = lambda share: None,
+    by_threads: bool = False,
 ) -> ModelWeights:
     """Check the folder's files, read, shard, merge (q,k,v and gate,up) and move the base model to ``device``.
 
     Layers' matrices are in FP8 if they are so in the files, or plain there and to be ``quantised``. Raises
     ``UnsupportedModel`` with what is wrong and what to do.
     """
-    checkpoint = _open(folder, device)
+    checkpoint = _open(folder, device, by_threads)
     tied = config.tie_embeddings
     if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
         checkpoint.rename(LM_HEAD, EMBEDDING)
@@ -146,10 +147,10 @@ def load_weights(
     return weights
 
 
-def _open(folder: Path, device: torch.device) -> Checkpoint:
+def _open(folder: Path, device: torch.device, by_threads: bool) -> Checkpoint:
     if device.type == "meta":
         return ShapesOnly(folder)
-    return DeviceCheckpoint(folder, device) if device.type == "cuda" else Checkpoint(folder)
+    return DeviceCheckpoint(folder, device) if by_threads and device.type == "cuda" else Checkpoint(folder)
 
 
 def _fp8_tensors(

@@ -78,7 +78,7 @@ def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
     if config.metrics_port:
         stack.callback(_show(config, pages).stop)
     kernels = None
-    if torch.device(config.device).type == "cuda" and config.backend != "torch":
+    if config.fast_start and torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, which a CPU engine does not.
         from lora_engine.compile_ahead import compile_ahead
 
