@@ -27,7 +27,7 @@ _HELP = {
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
     "backend": "torch, triton, flashinfer (triton, with FlashInfer's attention for prompts) or auto (triton on a GPU)",
     "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",
-    "fast_start": "compile kernels in processes of their own and read weights by several threads (new: not yet the default)",
+    "fast_start": "compile kernels in processes of their own, read weights by several threads (not yet the default)",
     "defer_graphs": "be ready with the few decode graphs that cover all others, which are captured while nothing runs",
     "max_device_adapters": "adapters that may be in the page pool at the same time",
     "threads": "CPU threads for tensor work; 0 leaves it to torch",
