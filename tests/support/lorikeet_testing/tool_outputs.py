@@ -62,7 +62,20 @@ def random_output(format: str, rng: random.Random) -> str:
 _SCRAPS = ("", "{", "}", '"', "\\", "<", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "[", "]", "(",
            ";", ",", "\n", "é", "<think>", "</think>", "\x00", "[ARGS]")  # fmt: skip
 _TEXTS = ("", "Sure. ", "Let me look:\n", "a < b [1] {x}", "\n\n", "日本 ", "<tool", "[TOOL_", "{")
-_VALUES = (1, -2.5, True, None, "", "Oslo", 'say "hi"', "</tool_call>", "a\\b", "]}", {"k": [1, {"x": "é"}]}, [])
+_VALUES: tuple[object, ...] = (
+    1,
+    -2.5,
+    True,
+    None,
+    "",
+    "Oslo",
+    'say "hi"',
+    "</tool_call>",
+    "a\\b",
+    "]}",
+    {"k": [1, {"x": "é"}]},
+    [],
+)
 
 
 def _part(format: str, rng: random.Random) -> str:

@@ -7,12 +7,10 @@ import { parts, totalMs } from "./timings";
 export function Waterfall({ row }: { row: RequestRecord }) {
   const total = Math.max(1, totalMs(row));
   const firstToken = row.first_token_ms > 0 && row.first_token_ms <= total ? row.first_token_ms : null;
-  let from = 0;
-  const phases = parts(row).map((part) => {
-    const phase = { ...part, from };
-    from += part.value;
-    return phase;
-  });
+  const phases = parts(row).map((part, index, all) => ({
+    ...part,
+    from: all.slice(0, index).reduce((sum, before) => sum + before.value, 0),
+  }));
   return (
     <dl className="grid gap-1.5" data-testid="waterfall">
       {phases.map((phase) => (
