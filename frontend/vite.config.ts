@@ -53,6 +53,6 @@ export default defineConfig({
     // Its package names the browser's build in a field that only bundlers read.
     alias: { "tus-js-client": path("./node_modules/tus-js-client/lib.esm/browser/index.js") },
     restoreMocks: true,
-    testTimeout: 30_000,
+    testTimeout: 90_000,
   },
 });

@@ -8,6 +8,10 @@ import time
 
 import pytest
 
+# gRPC's core answers forks of a process by stopping its threads; with an engine and clients in several threads of a
+# test process it cannot, and the child, a server that a test starts under another user, died before it ran.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 FULL_RUN = "LORIKEET_FULL_RUN"
 SEED = "LORIKEET_TEST_SEED"
 STOP_AT = "LORIKEET_STOP_AT"  # of `make quick`: seconds since the epoch

@@ -12,7 +12,7 @@ Object.defineProperty(NodeFile.prototype, "webkitRelativePath", { value: "", con
 
 if (typeof Element !== "undefined") {
   // A loaded machine takes its time; a wrong screen fails just as surely a few seconds later.
-  configure({ asyncUtilTimeout: 8000 });
+  configure({ asyncUtilTimeout: 30_000 });
   Element.prototype.scrollIntoView = () => {};
   globalThis.scrollTo = () => {};
   globalThis.matchMedia = (query) => Object.assign(new EventTarget(), { matches: false, media: query }) as unknown as MediaQueryList;

@@ -235,6 +235,8 @@ class Writer:
     def write(self, chunks: list[str]) -> bytes:
         return "".join(chunks).encode()
 
+    async def settle(self) -> None: ...
+
     def end(self) -> bytes:
         return b"[DONE]"
 

@@ -10,7 +10,8 @@ import pytest
 from control_plane.config import Settings, SettingsError, is_local
 from lora_engine.config import EngineConfig
 from lora_engine.server.listening import StartupError, bind, make_server
-from lora_engine.server.metrics import MetricsServer
+from lora_engine.server.metrics import MetricsServer, Pages
+from lora_engine.start_progress import StartProgress
 
 OTHERS = ("0.0.0.0:0", "[::]:0", "10.1.2.3:7000", "engine.example.org:7000")
 
@@ -65,7 +66,9 @@ def test_the_control_plane_reaches_other_machines_over_tls_only(
 
 def test_engine_metrics_are_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
     config = EngineConfig(model=tmp_path)
-    server = MetricsServer(config.metrics_host, 0, lambda: "figures\n")
+    pages = Pages(StartProgress())
+    pages.metrics = lambda: "figures\n"
+    server = MetricsServer(config.metrics_host, 0, pages)
     server.start()
     try:
         address = server._server.server_address[0]

@@ -480,6 +480,7 @@ async def test_lost_ids_are_told_in_one_frame(socket: ClientConnection) -> None:
         assert (await resume(socket, after))["error"]["code"] == "malformed_message"
     assert (await resume(socket, {}, session="x" * 65))["error"]["code"] == "malformed_message"
     await say(socket, type="cancel", id={"deep": []})
+    assert (await receive(socket))["error"]["code"] == "malformed_message"
     await say(socket, type=["x" * 1000])
     assert (await receive(socket))["error"]["code"] == "malformed_message"
     await say(socket, type="ping")

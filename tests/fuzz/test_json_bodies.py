@@ -55,6 +55,15 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("POST", "/v1/completions", {"model": "support", "prompt": ["a", "b"], "echo": True, **SAMPLING}),
     ("POST", "/v1/completions", {"model": "support", "prompt": [[1, 2], [3]], "logprobs": 1, "max_tokens": 2}),
+    ("POST", "/v1/embeddings", {"model": "support", "input": ["a", "b"], "encoding_format": "base64", "dimensions": 4}),
+    ("POST", "/v1/batches", {"input_file_id": "file-x", "endpoint": "/v1/completions", "completion_window": "24h"}),
+    (
+        "POST",
+        "/v1/responses",
+        {"model": "support", "input": [{"role": "user", "content": "words 2"}], "store": True, "tools": []},
+    ),
+    ("POST", "/tokenize", {"model": "support", "messages": MESSAGES, "add_generation_prompt": True}),
+    ("POST", "/detokenize", {"model": "support", "tokens": [1, 2]}),
     ("POST", "/api/session", {"email": "nobody@acme.example", "password": ""}),
     ("POST", "/api/password", {"current_password": "", "password": "a new pass phrase"}),
     ("POST", "/api/password/forgot", {"email": "nobody@acme.example"}),
@@ -63,10 +72,19 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/invitations/accept", {"token": "t", "password": "a new pass phrase", "name": "A"}),
     ("POST", "/api/operator/prices", {"effective_on": "2100-01-01", "currency": "USD", "note": "n"}),
     ("PUT", "/api/operator/base-model", {"host": "local", "keep_adapters": False}),
+    ("POST", "/api/operator/tenants", {"slug": "initech", "name": "Initech", "owner": "nobody@initech.example"}),
+    ("PATCH", "/api/operator/tenants/globex", {"name": "Globex"}),
+    ("POST", "/api/operator/tenants/globex/invitations", {"email": "nobody@globex.example", "role": "viewer"}),
+    ("PUT", "/api/operator/tenants/globex/suspension", {"reason": "unpaid"}),
+    ("PUT", "/api/operator/tenants/globex/objectives", {"first_token_ms": 500, "inter_token_ms": 50, "target": 0.99}),
+    ("PUT", "/api/operator/hosts/local/service", {"service": "serving"}),
     ("PUT", "/api/operator/tenants/globex/limits", LIMITS),
     ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
+    ("POST", f"{TENANT}/imports", {"name": "imported", "source": "https://127.0.0.1:1/adapter.zip"}),
+    ("PUT", f"{TENANT}/hub-token", {"token": "hf_x"}),
+    ("PUT", f"{TENANT}/origins", {"origins": ["https://app.example.org"]}),
     ("POST", f"{TENANT}/export-schedules", {"cadence": "month", "grain": "day"}),
     ("POST", f"{TENANT}/exports", {"first": "2026-01-01", "last": "2026-01-02", "grain": "day"}),
     ("POST", f"{TENANT}/invitations", {"email": "no address", "role": "viewer"}),
@@ -222,5 +240,5 @@ def test_every_address_with_a_body_is_fuzzed() -> None:
 
 def as_in_schema(path: str) -> str:
     """Without what is put in for a parameter."""
-    names = {"acme", "globex", "support", "beta", "{key}", ID}
+    names = {"acme", "globex", "local", "support", "beta", "{key}", ID}
     return "/".join("{}" if part in names or part.startswith("{") else part for part in path.split("/"))

@@ -91,7 +91,7 @@ class Around:
     async def dispatch(self, *, streamed: bool = True) -> Dispatch:
         principal = SimpleNamespace(tenant=None, api_key=None, user=None)
         context = SimpleNamespace(
-            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None
+            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None, keep=None
         )
         made = Dispatch(self, self.admission, context, pb.Submit(request_id=REQUEST), None)  # type: ignore[arg-type]
         await made.begin()

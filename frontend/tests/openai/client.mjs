@@ -69,7 +69,7 @@ const refused = (create, kind, code) => assert.rejects(create, (error) => error 
 test("errors are the client's own exceptions", async () => {
   await refused(client.chat.completions.create({ ...say("x"), model: "nobody" }), OpenAI.NotFoundError, "model_not_found");
   await refused(client.chat.completions.create({ ...say("x"), temperature: 9 }), OpenAI.BadRequestError, "invalid_value");
-  await refused(client.chat.completions.create({ ...say("x"), tools: [{ type: "function" }] }), OpenAI.BadRequestError, "unsupported_parameter");
+  await refused(client.chat.completions.create({ ...say("x"), functions: [{ name: "f" }] }), OpenAI.BadRequestError, "unsupported_parameter");
   await refused(new OpenAI({ apiKey: "lk_aaaaaaaa_wrong" }).models.list(), OpenAI.AuthenticationError, "invalid_api_key");
   await refused(new OpenAI({ apiKey: process.env.VIEW_KEY }).chat.completions.create(say("x")), OpenAI.PermissionDeniedError);
   await refused(client.chat.completions.create(say("fail overloaded")), OpenAI.InternalServerError, "overloaded");
