@@ -68,6 +68,11 @@ def test_a_confirmed_version_that_is_no_first_one_is_not_made_live(acme: Any, up
         "mlx-community/fake-base-4bit",
         "known/elsewhere",
         "",
+        # Folders that name no model.
+        "demo/model",
+        "./out/checkpoint-500",
+        "models--org--name/snapshots/0123456789abcdef0123456789abcdef01234567",
+        "..",
     ],
 )
 def test_other_names_of_the_same_base(host: Any, settings: Any, named: str) -> None:
