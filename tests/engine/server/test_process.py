@@ -110,22 +110,30 @@ async def test_adapters_in_one_batch_and_from_disk_after_a_restart(model, tmp_pa
         assert process.wait() == 0
 
 
-FAILS_IN_ITS_FIRST_STEP = """
+FAILS_ONCE_A_FILE_IS_THERE = """
 import sys
+from pathlib import Path
 from lora_engine.runner import Runner
 from lora_engine.server.process import main
 
-Runner.failure = property(lambda runner: "the capture of a decode graph failed" if runner._last_row else "")
+sign = Path(sys.argv.pop(1))
+Runner.failure = property(lambda runner: "the capture of a decode graph failed" if sign.exists() else "")
 sys.exit(main())
 """
 
 
 async def test_an_engine_that_failed_serves_what_it_has_and_ends_to_be_started_anew(model, tmp_path):
-    async with running(model, tmp_path, python=("-c", FAILS_IN_ITS_FIRST_STEP)) as (process, client):
+    sign = tmp_path / "fail"
+    python = ("-c", FAILS_ONCE_A_FILE_IS_THERE, str(sign))
+    async with running(model, tmp_path, python=python) as (process, client):
         async with client.session() as session:
-            results = await asyncio.gather(*(session.run(text_request(f"p{i}", max_tokens=9)) for i in range(3)))
-        assert [result.error.code for result in results] == [""] * 3
-        assert process.wait() == 1
+            requests = [await session.submit(text_request("p", max_tokens=400, ignore_eos=True)) for _ in range(3)]
+            # All of them run, so that none can meet the closed door instead.
+            await asyncio.gather(*(request.first_delta.wait() for request in requests))
+            sign.touch()
+            await asyncio.wait_for(asyncio.gather(*(request.done.wait() for request in requests)), 30)
+        assert [request.usage.completion_tokens for request in requests] == [400] * 3
+        assert await asyncio.to_thread(process.wait) == 1
         assert "the capture of a decode graph failed" in process.log.read_text()
 
 
