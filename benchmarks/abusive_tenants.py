@@ -1,11 +1,12 @@
 """One tenant, or stranger, that abuses the platform beside one that behaves: first tokens and uploads of the latter.
 
-    python benchmarks/abusive_tenants.py [--dry] [--seconds 30] [--only heads --only reads]
+    python benchmarks/abusive_tenants.py [--production] [--dry] [--seconds 30] [--only heads --only reads]
     taskset -c 0-2 python benchmarks/abusive_tenants.py --machine-of-its-own
 
-A web process over SQLite with its workers inside, as `make run` has it, with a scripted engine of 64 places and 50
-steps a second. The well-behaved tenant streams a short chat, 20 times a second at most, on a connection that it keeps,
-and uploads a small adapter every second: first alone, then while one of these goes on:
+A web process over SQLite with its workers inside, as `make run` has it, or with `--production` the processes that
+docker-compose.yml has, on PostgreSQL and Redis; with a scripted engine of 64 places and 50 steps a second. The
+well-behaved tenant streams a short chat, 20 times a second at most, on a connection that it keeps, and uploads a small
+adapter every second: first alone, then while one of these goes on:
 
     heads      200 connections that send headers without end
     bodies     100 connections that post 4 MiB to /v1 without a key, and 40 that send 8 MiB to /api/session
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -35,8 +37,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,12 +49,16 @@ from cpu_rows import append, machine, row
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "abusive_tenants.jsonl"
 
+sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread  # noqa: E402
-from lorikeet_testing.web import TenantAccess, WebProcess  # noqa: E402
+from lorikeet_testing.web import TenantAccess, WebProcess, new_installation  # noqa: E402
+
+from scripts.test_services import services  # noqa: E402
 
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 1.0
 WARM_UP_S = 3.0
+WORKERS = [("system", 2), ("validation", 3), ("staging", 4), ("webhooks,mail", 8), ("exports,maintenance", 3)]
 PAUSE_S = 0.5
 """Before each of the abuser's threads tries again."""
 
@@ -127,7 +132,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def reads(abuser: Abuser, index: int) -> None:
-    paths = ("requests?limit=1000", "usage", "usage.csv", "adapters?limit=1000", "uploads?limit=1000", "hosts")
+    paths = ("requests?limit=200", "usage", "usage.csv", "adapters", "uploads", "hosts")
     abuser.call("GET", f"/api/tenants/acme/{paths[index % len(paths)]}", headers=abuser.bearer)
 
 
@@ -169,7 +174,7 @@ def abuse(kind: str, url: str, access: TenantAccess) -> None:
 def take_lowest_priority() -> None:
     """Of a session of its own: Linux shares the processor among sessions first, and only then by `nice`."""
     os.nice(19)
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text("19")
 
 
@@ -198,7 +203,7 @@ class Good:
         return found
 
     def first_token(self) -> float:
-        message = {"role": "user", "content": "words 5"}
+        message = {"role": "user", "content": "words 1"}
         request = {"model": "sql", "messages": [message], "stream": True}
         began = time.perf_counter()
         with self.http.stream("POST", "/v1/chat/completions", json=request) as answer:
@@ -222,25 +227,45 @@ def _every(pause_s: float, until: float, act: Callable[[], float], found: list[f
         time.sleep(max(0.0, began + pause_s - time.monotonic()))
 
 
-def measure(kind: str, seconds: float, abusers_cpu: int | None) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name:
+def measure(kind: str, seconds: float, abusers_cpu: int | None, installation: dict[str, str]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         address = f"unix:{name}/engine.sock"
         engine = FakeEngineThread(address, Behaviour(steps_per_second=50))
+        stack.callback(engine.close)
         settings = {"LORIKEET_WEBHOOK_ALLOW_PRIVATE": "1"}
-        web = WebProcess(Path(name) / "var", f"local={address}", settings, installation={})
+        web = WebProcess(Path(name) / "var", f"local={address}", settings, installation=installation)
         web.seed()
         web.start()
-        try:
-            web.wait_until_ready("support")
-            web.wait_until_ready("sql", tenant="globex")
-            good = Good(web)
-            good.measure(WARM_UP_S)
-            alone = good.measure(seconds)
-            beside, answers = beside_abuse(kind, web, good, seconds, abusers_cpu)
-            return {"alone": alone, "beside": beside, "answers": answers, "web_mib": peak_mib(web)}
-        finally:
-            web.kill()
-            engine.close()
+        stack.callback(web.kill)
+        if installation:
+            stack.enter_context(workers(web))
+        web.wait_until_ready("support")
+        web.wait_until_ready("sql", tenant="globex")
+        good = Good(web)
+        good.measure(WARM_UP_S)
+        alone = good.measure(seconds)
+        beside, answers = beside_abuse(kind, web, good, seconds, abusers_cpu)
+        return {"alone": alone, "beside": beside, "answers": answers, "web_mib": peak_mib(web)}
+
+
+@contextlib.contextmanager
+def workers(web: WebProcess) -> Iterator[None]:
+    """The processes beside the web process that docker-compose.yml has."""
+    celery = [sys.executable, "-m", "celery", "--app", "control_plane.celery"]
+    commands = [
+        [*celery, "worker", "--queues", names, "--pool", "threads", "--concurrency", str(slots), "--loglevel", "ERROR"]
+        for names, slots in WORKERS
+    ]
+    commands.append([*celery, "beat", "--schedule", str(web.var / "beat"), "--pidfile", "", "--loglevel", "ERROR"])
+    commands.append([sys.executable, str(ROOT / "manage.py"), "watch_fleet"])
+    with (web.var / "workers.log").open("ab") as log:
+        running = [subprocess.Popen(command, env=web.env, cwd=ROOT, stdout=log, stderr=log) for command in commands]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def beside_abuse(
@@ -266,12 +291,13 @@ def p99(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
-def report(kind: str, found: dict[str, Any], dry: bool) -> None:
+def report(kind: str, found: dict[str, Any], installation: str, dry: bool) -> None:
     for metric in ("first_token_s", "upload_s"):
         alone, beside = found["alone"][metric], found["beside"][metric]
         settings = {
             **machine(),
             "processors": sorted(os.sched_getaffinity(0)),
+            "installation": installation,
             "samples": [len(alone), len(beside)],
             "median_alone_s": round(statistics.median(alone), 4),
             "median_beside_s": round(statistics.median(beside), 4),
@@ -289,6 +315,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
     parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
     parser.add_argument("--machine-of-its-own", action="store_true", help="the abuser gets a processor for itself")
+    parser.add_argument("--production", action="store_true", help="on PostgreSQL and Redis, with workers of their own")
     parser.add_argument("--dry", action="store_true", help="print only")
     parser.add_argument("--abuse", choices=[*BY_THREADS, *BY_JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -300,8 +327,14 @@ def main() -> None:
     if asked.machine_of_its_own:
         *ours, abusers_cpu = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, ours)
-    for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
-        report(kind, measure(kind, asked.seconds, abusers_cpu), asked.dry)
+    with services() if asked.production else contextlib.nullcontext() as servers:
+        if servers is not None:
+            os.environ.update(servers.environment())
+        for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
+            # One of processes of their own, as in docker-compose.yml, or one web process with all in it.
+            installation = {**new_installation(), "LORIKEET_EMBEDDED": "0"} if asked.production else {}
+            found = measure(kind, asked.seconds, abusers_cpu, installation)
+            report(kind, found, "production" if asked.production else "one process", asked.dry)
 
 
 if __name__ == "__main__":

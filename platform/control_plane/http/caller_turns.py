@@ -1,7 +1,7 @@
 """How many reads of the console's API one caller has at work at once.
 
 Each works on a thread of its own, and the event loop, which sends everybody's tokens, gets the interpreter in turn with
-all of them. Sixteen long lists at once for one caller are no sooner done than four and four, so the others wait.
+all of them. Sixteen long lists at once for one caller are no sooner done than two and two, so the others wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from control_plane.http.client_address import network_of
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 
-AT_ONCE = 4
+AT_ONCE = 2
 WAIT_S = 5.0
-"""After which a read is done all the same: four downloads that somebody reads slowly must not stop their console."""
+"""After which a read is done all the same: two downloads that somebody reads slowly must not stop their console."""
 CREDENTIALS = (b"authorization", b"cookie")
 
 
