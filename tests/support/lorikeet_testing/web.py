@@ -6,16 +6,19 @@ Where the tests have PostgreSQL and Redis it runs on these, with the worker insi
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,14 @@ import httpx
 import psycopg
 import redis
 from psycopg.rows import dict_row
+from psycopg.sql import SQL, Literal
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
 START_S = 90.0
 STOP_S = 20.0
+SECRET_KEY = "s" * 50
+SEED = ("-m", "lorikeet_testing.seed")
 # One, as `httpx.get` reads all certificates first, which takes longer than the answer.
 POLLING = httpx.Client(trust_env=False, verify=False, timeout=30)
 # Below those that systems give out by themselves: whoever is told one may take its time to listen there.
@@ -76,33 +82,77 @@ def new_installation() -> dict[str, str]:
         return {}
     name = f"installation_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as server:
-        # Migrating takes three seconds; a copy of what another test migrated takes none.
-        server.execute("SELECT pg_advisory_lock(1)")
-        if not server.execute("SELECT FROM pg_database WHERE datname = 'migrated'").rowcount:
-            server.execute("CREATE DATABASE migrating")
-            _migrate({"LORIKEET_DATABASE_URL": _database(server_url, "migrating"), "LORIKEET_SECRET_KEY": "s" * 50})
-            server.execute("ALTER DATABASE migrating RENAME TO migrated")
-        server.execute(f'CREATE DATABASE "{name}" TEMPLATE migrated'.encode())
+        _template(server, "migrated", [str(ROOT / "manage.py"), "migrate", "--verbosity=0"])
+        _copy(server, "migrated", name)
     redis_url = os.environ["LORIKEET_TEST_REDIS_URL"]
     with redis.Redis.from_url(redis_url) as counter:
         number = counter.incr("test-installations")
     return {
         "LORIKEET_DATABASE_URL": _database(server_url, name),
         "LORIKEET_REDIS_URL": f"{redis_url.rpartition('/')[0]}/{number}",
-        "LORIKEET_SECRET_KEY": "s" * 50,
+        "LORIKEET_SECRET_KEY": SECRET_KEY,
         "LORIKEET_EMBEDDED": "1",
     }
+
+
+# -- databases made once, of which each installation gets a copy: to migrate takes three seconds, to seed one ---------
+
+
+def _template(server: psycopg.Connection[Any], name: str, command: Sequence[str]) -> str:
+    """What the command printed when it filled the database `name`, for whichever test asked for it first."""
+    server.execute("SELECT pg_advisory_lock(1)")
+    try:
+        asked = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
+        if found := server.execute(asked, [name]).fetchone():
+            return str(found[0])
+        server.execute("DROP DATABASE IF EXISTS being_made")
+        server.execute("CREATE DATABASE being_made")
+        url = _database(_server_url(), "being_made")
+        printed = _program(command, {"LORIKEET_DATABASE_URL": url, "LORIKEET_SECRET_KEY": SECRET_KEY})
+        server.execute(SQL("COMMENT ON DATABASE being_made IS {}").format(Literal(printed)))
+        server.execute(f"ALTER DATABASE being_made RENAME TO {name}".encode())
+        return printed
+    finally:
+        server.execute("SELECT pg_advisory_unlock(1)")
+
+
+def _copy(server: psycopg.Connection[Any], template: str, name: str) -> None:
+    server.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
+
+
+def _seeded_database(name: str, options: Sequence[str]) -> str:
+    """Puts one with the seed in the place of a database that nobody has used yet. Returns what the seed printed."""
+    template = "_".join(["seeded", *(option.strip("-").replace("-", "_") for option in options)])
+    with psycopg.connect(_server_url(), autocommit=True) as server:
+        printed = _template(server, template, [*SEED, *options])
+        server.execute(f'DROP DATABASE "{name}"'.encode())
+        _copy(server, template, name)
+    return printed
+
+
+@functools.cache
+def _seeded_folder(*options: str) -> tuple[tempfile.TemporaryDirectory[str], str]:
+    """The same on SQLite: a folder with the seed, which goes with this process, and what the seed printed."""
+    folder = tempfile.TemporaryDirectory(prefix="lorikeet-seeded-")
+    return folder, _program([*SEED, *options], {"LORIKEET_VAR_DIR": folder.name})
+
+
+def _server_url() -> str:
+    return os.environ["LORIKEET_TEST_DATABASE_URL"]
 
 
 def _database(server_url: str, name: str) -> str:
     return f"{server_url.rpartition('/')[0]}/{name}"
 
 
-def _migrate(settings: Mapping[str, str]) -> None:
+def _program(command: Sequence[str], settings: Mapping[str, str]) -> str:
+    """What a Python program printed, run with these settings of ours and no others."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
-    command = [sys.executable, str(ROOT / "manage.py"), "migrate", "--verbosity=0"]
-    done = subprocess.run(command, env={**env, **settings}, cwd=ROOT, capture_output=True, text=True, check=False)
+    paths = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
+    env = {**env, "PYTHONPATH": paths, **settings}
+    done = subprocess.run([sys.executable, *command], env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -155,10 +205,16 @@ class WebProcess:
     def seed(self, *, adapters: bool = True) -> None:
         """Two tenants. Their adapters have no files: without them where the engine is a real one."""
         self.var.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "lorikeet_testing.seed", *([] if adapters else ["--without-adapters"])]
-        done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(done.stdout).items()}
+        options = [] if adapters else ["--without-adapters"]
+        server, _, database = self.installation.get("LORIKEET_DATABASE_URL", "").rpartition("/")
+        if not database:
+            folder, printed = _seeded_folder(*options)
+            shutil.copytree(folder.name, self.var, dirs_exist_ok=True)
+        elif server == _server_url().rpartition("/")[0]:
+            printed = _seeded_database(database, options)
+        else:  # a server of the test's own
+            printed = _program([*SEED, *options], {**self.installation, "LORIKEET_VAR_DIR": str(self.var)})
+        self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(printed).items()}
 
     def start(self) -> None:
         command = [sys.executable, "-m", "control_plane.serve", "--port", str(self.port), "--graceful-s", "2"]
