@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from lorikeet_testing.grids import grid
 
 from lora_engine.sampling import greedy_tokens, sample_with_torch
 from lora_kernels.sampling import BLOCK, SPLIT_SIZE, sample_tokens
@@ -90,8 +91,14 @@ def test_random_rows_beside_greedy_ones(vocab: int, dtype: torch.dtype) -> None:
     assert [tokens[row] for row in (0, 3, 5)] == [best[row] for row in (0, 3, 5)]
 
 
-@pytest.mark.parametrize("scale", [0.1, 3.0], ids=["flat", "peaked"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+FLAT, PEAKED = 0.1, 3.0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    grid(DTYPES, [FLAT, PEAKED], ordinary=lambda dtype, scale: (dtype == torch.float16) == (scale == FLAT)),
+    ids=str,
+)
 def test_truncated_rows(dtype: torch.dtype, scale: float) -> None:
     rnd, count, vocab = random.Random(3), 12, SPLIT_SIZE + 300
     logits = (torch.randn(count, vocab) * scale).to(dtype)  # in half precision with many equal logits
@@ -134,9 +141,14 @@ def test_a_row_depends_on_nothing_beside_it() -> None:
     assert [choose(logits[i : i + 1], rows[i : i + 1], truncated=True)[0] for i in range(4)] == together
 
 
-@pytest.mark.parametrize("truncated", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("vocab", [50, BLOCK, SPLIT_SIZE + 300])
+@pytest.mark.parametrize(
+    ("vocab", "dtype", "truncated"),
+    grid(
+        [50, BLOCK, SPLIT_SIZE + 300], DTYPES, [False, True],
+        ordinary=lambda vocab, dtype, truncated: dtype == torch.float32 or (vocab == 50 and truncated),
+    ),
+    ids=str,
+)  # fmt: skip
 def test_rows_choose_among_what_their_masks_allow(vocab: int, dtype: torch.dtype, truncated: bool) -> None:
     """The others choose as without masks, wherever they are; unused memory beside the masks counts for nothing."""
     rnd, count = random.Random(11), 12

@@ -29,6 +29,49 @@ def _patch_builtins_by_name() -> None:
     interpreter._patch_builtin = patch_builtin
 
 
+def _patch_the_language_once_a_launch() -> None:
+    """The interpreter does it anew for each call of a function from a kernel, though the launch has done it."""
+    from triton.runtime import interpreter
+
+    patch_lang, language = interpreter._patch_lang, (interpreter.tl, interpreter.tl.core)
+    patched: set[Any] = set()
+
+    @cache
+    def seen_by(function: Any) -> frozenset[Any]:
+        return frozenset(module for module in function.__globals__.values() if any(module is each for each in language))
+
+    def patch_unless_patched(function: Any) -> Any:
+        modules = seen_by(function)
+        if modules <= patched:
+            return interpreter._LangPatchScope()
+        scope = patch_lang(function)
+        patched.update(modules)
+        restore = scope.restore
+
+        def restored() -> None:
+            restore()
+            patched.difference_update(modules)
+
+        scope.restore = restored
+        return scope
+
+    interpreter._patch_lang = patch_unless_patched
+
+
+def _remember_the_types_of_numpy() -> None:
+    """The interpreter makes a table of them for each answer."""
+    from triton.runtime import interpreter
+
+    of_type, known = interpreter._get_np_dtype, {}
+
+    def np_dtype(given: Any) -> Any:
+        if given.name not in known:
+            known[given.name] = of_type(given)
+        return known[given.name]
+
+    interpreter._get_np_dtype = np_dtype
+
+
 def _convert_fp8_as_gpus_do() -> None:
     """The interpreter rounds 126.5 to 64 when it converts to E4M3: it forgets to carry into the exponent."""
     from triton.runtime import interpreter
@@ -50,4 +93,6 @@ def _convert_fp8_as_gpus_do() -> None:
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, and when a kernel is decorated
     _patch_builtins_by_name()
+    _patch_the_language_once_a_launch()
+    _remember_the_types_of_numpy()
     _convert_fp8_as_gpus_do()
