@@ -29,7 +29,7 @@ async function pages(page) {
   const session = await (await page.request.get(`${url}/api/session`)).json();
   const tenant = (process.env.CONSOLE_TENANT ?? session.tenants[0].slug);
   const adapters = await (await page.request.get(`${url}/api/tenants/${tenant}/adapters`)).json();
-  const names = ["", "playground", "adapters", "upload", "requests", "usage", "limits", "slo", "hosts", "keys", "members", "webhooks", "audit", "settings", "operator", "operator/tenants", `operator/tenants/${tenant}`, "operator/hosts", "operator/audit"];
+  const names = ["", "playground", "adapters", "upload", "batches", "requests", "usage", "limits", "slo", "hosts", "keys", "members", "webhooks", "audit", "settings", "operator", "operator/tenants", `operator/tenants/${tenant}`, "operator/hosts", "operator/audit"];
   const found = names.map((name) => [name.replaceAll("/", "-") || "overview", `/t/${tenant}/${name}`]);
   if (adapters[0]) found.push(["adapter", `/t/${tenant}/adapters/${adapters[0].name}`]);
   return found.filter(([name]) => !only || only.split(",").includes(name));

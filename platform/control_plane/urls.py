@@ -24,6 +24,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("overview", OverviewView.as_view(), name="overview"),
     path("", include("control_plane.adapters.urls")),
     path("", include("control_plane.audit.urls")),
+    path("", include("control_plane.batches.urls")),
     path("", include("control_plane.canaries.urls")),
     path("", include("control_plane.origins.urls")),
     path("", include("control_plane.placements.urls")),

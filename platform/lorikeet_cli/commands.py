@@ -15,7 +15,7 @@ from typing import Any
 from lorikeet_cli import profile, upload
 from lorikeet_cli.client import Client, log_in
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import ProgressBar, money, table
+from lorikeet_cli.output import ProgressBar, money, table, write
 from lorikeet_cli.profile import Profile
 
 
@@ -168,18 +168,52 @@ def create_key(asked: Namespace) -> None:
 
 def revoke_key(asked: Namespace) -> None:
     own = client()
-    wanted = asked.key.removeprefix("lk_").partition("_")[0]
+    found = find_key(own, asked.key)
+    own.tenant("DELETE", f"keys/{found['id']}")
+    say(f"Revoked {found['name']}.")
+
+
+def find_key(own: Client, name: str) -> Any:
+    """The active key of that name, or lk_<prefix>."""
+    wanted = name.removeprefix("lk_").partition("_")[0]
     found = [
         key
         for key in own.tenant("GET", "keys")
-        if not key["revoked_at"] and (key["prefix"] == wanted or key["name"] == asked.key)
+        if not key["revoked_at"] and (key["prefix"] == wanted or key["name"] == name)
     ]
     if len(found) != 1:
         raise CliError(
-            f"{len(found)} active keys are called {asked.key}.", "Give the part after lk_ as `lorikeet keys` shows it."
+            f"{len(found)} active keys are called {name}.", "Give the part after lk_ as `lorikeet keys` shows it."
         )
-    own.tenant("DELETE", f"keys/{found[0]['id']}")
-    say(f"Revoked {found[0]['name']}.")
+    return found[0]
+
+
+def origins(asked: Namespace) -> None:
+    for origin in client().tenant("GET", "origins")["origins"]:
+        print(origin)
+
+
+def allow_origin(asked: Namespace) -> None:
+    own = client()
+    _set_origins(own, {*_origins(own), asked.origin})
+    say(f"Pages of {asked.origin} may call inference with this tenant's keys.")
+
+
+def disallow_origin(asked: Namespace) -> None:
+    own = client()
+    allowed = _origins(own)
+    if asked.origin not in allowed:
+        raise CliError(f"{asked.origin} is not allowed.", "`lorikeet origins` lists those that are.")
+    _set_origins(own, allowed - {asked.origin})
+    say(f"Pages of {asked.origin} may no longer read answers.")
+
+
+def _origins(own: Client) -> set[str]:
+    return set(own.tenant("GET", "origins")["origins"])
+
+
+def _set_origins(own: Client, wanted: set[str]) -> None:
+    own.tenant("PUT", "origins", {"origins": sorted(wanted)})
 
 
 def usage(asked: Namespace) -> None:
@@ -220,15 +254,7 @@ def _statement(found: Any) -> None:
 
 
 def _write_csv(own: Client, asked: Namespace) -> None:
-    pages = own.stream(own.tenant_path("usage.csv"), days=asked.days, grain=asked.grain)
-    if asked.csv == "-":
-        for page in pages:
-            sys.stdout.buffer.write(page)
-        sys.stdout.flush()
-        return
-    with Path(asked.csv).open("wb") as file:
-        for page in pages:
-            file.write(page)
+    write(own.stream(own.tenant_path("usage.csv"), days=asked.days, grain=asked.grain), asked.csv)
 
 
 TAIL_PAGE = 100

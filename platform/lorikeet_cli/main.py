@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from lorikeet_cli import commands
+from lorikeet_cli import batches, commands
 from lorikeet_cli.errors import CliError
 
 Command = Callable[[argparse.Namespace], None]
@@ -48,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     confirm.add_argument("version", help="like support@v7")
     _keys(add("keys", commands.keys, "List, create and revoke API keys."))
     _usage(add("usage", commands.usage, "What was used, by adapter; or a statement, or CSV."))
+    _batches(add("batches", batches.listed, "List, send, follow and cancel batches of requests."))
+    _files(add("files", batches.files, "List, download and delete the files of batches."))
+    _origins(add("origins", commands.origins, "Which web pages may call inference with this tenant's keys."))
     tail = add("tail", commands.tail, "Show requests as they end.")
     tail.add_argument("--seconds", type=float, default=0, help="stop after so long")
     return top
@@ -71,6 +74,52 @@ def _keys(verb: argparse.ArgumentParser) -> None:
     revoke = actions.add_parser("revoke", help="end a key at once")
     revoke.add_argument("key", help="its name, or lk_<prefix>")
     revoke.set_defaults(run=commands.revoke_key)
+
+
+def _batches(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="the latest fifty, as without an action")
+    create = actions.add_parser("create", help="send a file of requests, one JSON object a line")
+    create.add_argument("path", help="like requests.jsonl")
+    create.add_argument("--endpoint", choices=batches.ENDPOINTS, default="chat/completions")
+    create.add_argument("--key", default="", help="whose requests they are: a key's name; not if logged in with a key")
+    create.add_argument("--wait", action="store_true", help="until it is over")
+    create.set_defaults(run=batches.create)
+    show = actions.add_parser("show", help="how far one is, and why it failed")
+    show.add_argument("batch", help="like batch_…")
+    show.set_defaults(run=batches.show)
+    cancel = actions.add_parser("cancel", help="what has run stays; the rest never runs")
+    cancel.add_argument("batch", help="like batch_…")
+    cancel.set_defaults(run=batches.cancel)
+    download = actions.add_parser("download", help="the results, as JSON lines")
+    download.add_argument("batch", help="like batch_…")
+    download.add_argument("--errors", action="store_true", help="the requests that failed instead")
+    download.add_argument("--to", default="-", metavar="FILE", help='"-" is standard output')
+    download.set_defaults(run=batches.download)
+
+
+def _files(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="the latest fifty, as without an action")
+    download = actions.add_parser("download", help="what is in one")
+    download.add_argument("file", help="like file-…")
+    download.add_argument("--to", default="-", metavar="FILE", help='"-" is standard output')
+    download.set_defaults(run=batches.download_file)
+    delete = actions.add_parser("delete", help="before it expires")
+    delete.add_argument("file", help="like file-…")
+    delete.set_defaults(run=batches.delete_file)
+
+
+def _origins(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="list them, as without an action")
+    for name, run, text in (
+        ("allow", commands.allow_origin, "let its pages read answers"),
+        ("remove", commands.disallow_origin, "no longer"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("origin", help="like https://app.example.org")
+        action.set_defaults(run=run)
 
 
 def _usage(verb: argparse.ArgumentParser) -> None:

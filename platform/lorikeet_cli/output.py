@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
 
 WIDTH = 28
 
@@ -35,6 +37,19 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.2f} GB"
+
+
+def write(pages: Iterable[bytes], path: str) -> None:
+    """To a file; "-" is standard output."""
+    if path == "-":
+        for page in pages:
+            sys.stdout.buffer.write(page)
+        sys.stdout.flush()
+        return
+    first = next(iterator := iter(pages), b"")  # a refusal leaves no empty file behind
+    with Path(path).open("wb") as file:
+        for page in chain([first], iterator):
+            file.write(page)
 
 
 class ProgressBar:

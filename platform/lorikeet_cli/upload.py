@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,23 @@ def files_of(path: Path) -> list[Path]:
 
 def send(client: Client, path: Path, name: str, description: str, progress: Progress) -> Any:
     """The upload as the server recorded it."""
-    boundary, files = uuid.uuid4().hex, files_of(path)
+    files = files_of(path)
     form = {"name": name, "description": description, "sha256": _digests(files)}
+    return send_form(client, "uploads", form, "files", files, progress)
+
+
+def send_form(
+    client: Client, address: str, form: Mapping[str, str], field: str, files: Sequence[Path], progress: Progress
+) -> Any:
+    """POST the form with the files below the tenant's address."""
+    boundary = uuid.uuid4().hex
     fields = b"".join(_field(boundary, key, value) for key, value in form.items())
-    parts = [_part(boundary, file) for file in files]
+    parts = [_part(boundary, field, file) for file in files]
     end = f"--{boundary}--\r\n".encode()
     length = len(fields) + sum(len(part.header) + part.size + 2 for part in parts) + len(end)
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     body = _body(fields, parts, end, length, progress)
-    with client.send("POST", client.tenant_path("uploads"), headers, body, length) as answer:
+    with client.send("POST", client.tenant_path(address), headers, body, length) as answer:
         return parsed(answer)
 
 
@@ -77,8 +85,8 @@ def _field(boundary: str, name: str, value: str) -> bytes:
     return f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
 
 
-def _part(boundary: str, file: Path) -> Part:
-    disposition = f'Content-Disposition: form-data; name="files"; filename="{file.name}"'
+def _part(boundary: str, field: str, file: Path) -> Part:
+    disposition = f'Content-Disposition: form-data; name="{field}"; filename="{file.name}"'
     header = f"--{boundary}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n"
     return Part(header.encode(), file, file.stat().st_size)
 

@@ -31,11 +31,16 @@ def content(count: int) -> bytes:
     return b"".join(json.dumps({"custom_id": f"r{n}", **line}).encode() + b"\n" for n in range(count))
 
 
+def create(acting: Principal, file: StoredFile) -> None:
+    assert acting.api_key is not None
+    actions.create_batch(acting=acting, api_key=acting.api_key, input_file=str(file), endpoint=ApiEndpoint.CHAT)
+
+
 def begun(org: Any, count: int = 3) -> Batch:
     acting = Principal.of_key(org.key()[0])
     data = content(count)
     file = files.upload_file(acting=acting, name="x.jsonl", content=[data], size=len(data))
-    actions.create_batch(acting=acting, input_file=str(file), endpoint=ApiEndpoint.CHAT, metadata=None)
+    create(acting, file)
     batch = actions.claim_next()
     assert batch is not None
     actions.validate(batch, lambda _: None)
@@ -139,9 +144,9 @@ def test_a_tenant_has_bounds(acme: Any, settings: Any) -> None:
     assert files.forget() == 1
     file = files.upload_file(acting=acting, name="c", content=[b"x"], size=1)
     for _ in range(actions.MOST_OPEN):
-        actions.create_batch(acting=acting, input_file=str(file), endpoint=ApiEndpoint.CHAT, metadata=None)
+        create(acting, file)
     with pytest.raises(LorikeetError) as many:
-        actions.create_batch(acting=acting, input_file=str(file), endpoint=ApiEndpoint.CHAT, metadata=None)
+        create(acting, file)
     assert many.value.code == "too_many_batches"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import stat
 import subprocess
@@ -126,3 +127,39 @@ def test_strangers(lorikeet: Run, access: Access) -> None:
     assert "lorikeet login" in lorikeet("usage", fails=True).stderr, "a wrong key is not kept"
     settings = {"LORIKEET_URL": access.url, "LORIKEET_TENANT": "acme", "LORIKEET_KEY": access.key}
     assert "total" in lorikeet("usage", **settings).stdout
+
+
+def test_batches_and_their_files(member: Run, lorikeet: Run, access: Access, tmp_path: Path) -> None:
+    body = {"model": "pirate", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    good, bad, results = tmp_path / "requests.jsonl", tmp_path / "bad.jsonl", tmp_path / "results.jsonl"
+    good.write_text(json.dumps(request))
+    bad.write_text('{"custom_id": "a"}')
+    assert "`key`" in member("batches", "create", str(good), fails=True).stderr
+    member("keys", "create", "for batches", "--scope", "infer")
+    done = member("batches", "create", str(good), "--key", "for batches", "--wait")
+    assert "completed: 1 of 1, as for batches" in done.stderr
+    batch = done.stdout.strip()
+    member("batches", "download", batch, "--to", str(results))
+    assert json.loads(results.read_text())["custom_id"] == "a"
+    assert batch in member("batches").stdout and "requests.jsonl" in member("files").stdout
+    assert "There is nothing left to cancel" in member("batches", "cancel", batch, fails=True).stderr
+    assert "no file of requests that failed" in member("batches", "download", batch, "--errors", fails=True).stderr
+    refused = member("batches", "create", str(bad), "--key", "for batches", "--wait", fails=True)
+    assert "line 1: method must be POST" in refused.stderr
+    file = member("files").stdout.splitlines()[1].split()[0]
+    assert member("files", "download", file).stdout == bad.read_text()
+    member("files", "delete", file)
+    assert file not in member("files").stdout
+    lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
+    assert lorikeet("batches", "create", str(good)).stdout.startswith("batch_")
+
+
+def test_origins(member: Run) -> None:
+    origin = "https://app.example.org"
+    member("origins", "allow", origin)
+    assert member("origins").stdout == f"{origin}\n"
+    assert "as browsers send it" in member("origins", "allow", "app.example.org/x", fails=True).stderr
+    member("origins", "remove", origin)
+    assert member("origins", "list").stdout == ""
+    assert "is not allowed" in member("origins", "remove", origin, fails=True).stderr

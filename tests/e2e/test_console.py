@@ -24,6 +24,7 @@ PAGES = {
     "adapter": "/adapters/pirate",
     "upload": "/upload",
     "playground": "/playground",
+    "batches": "/batches",
     "requests": "/requests",
     "usage": "/usage",
     "hosts": "/hosts",

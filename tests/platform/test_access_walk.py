@@ -161,6 +161,13 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"POST {_T}batches": lambda world: {
+        "endpoint": "/v1/chat/completions",
+        "key": str(world["key_id"]),
+        "file": SimpleUploadedFile("r.jsonl", b"{}"),
+    },
+    f"POST {_T}batches/<str:batch_id>/cancel": lambda world: {},
+    f"DELETE {_T}files/<str:file_id>": lambda world: {},
     f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
     f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
     f"DELETE {_T}transcripts": lambda world: {},
@@ -238,7 +245,7 @@ def test_a_change_leaves_a_row(
         path += "?confirm=acme"
     signed_out = address.declared.access == Access.PUBLIC and name != "DELETE api/session"
     client = APIClient() if signed_out else acme.client(Role.ADMIN if name.endswith("/membership") else Role.OWNER)
-    form = "multipart" if "files" in body else "json"
+    form = "multipart" if {"file", "files"} & body.keys() else "json"
     with committing(), connection.execute_wrapper(watch):
         answer = getattr(client, name.split()[0].lower())(path, body, format=form)
     assert answer.status_code < 400, answer.content

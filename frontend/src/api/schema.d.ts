@@ -722,6 +722,75 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/batches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Newest first; `search` by the input file's name. */
+        get: operations["list_tenant_batches"];
+        put?: never;
+        /** @description Send a file of requests and have them run, within a day, when nobody else's wait. */
+        post: operations["create_tenant_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/batches/{batch_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description How far it is. */
+        get: operations["read_tenant_batch"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/batches/{batch_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description What has run stays, and is in the output file; the rest never runs. */
+        post: operations["cancel_tenant_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/batches/{batch_id}/errors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Why a batch failed: the lines of its file that are no requests, a hundred at most. */
+        get: operations["list_batch_errors"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/export-schedules": {
         parameters: {
             query?: never;
@@ -801,6 +870,57 @@ export interface paths {
         };
         /** @description The file: CSV, compressed with gzip. */
         get: operations["download_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Newest first: what was sent, and what batches wrote. */
+        get: operations["list_tenant_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/files/{file_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Delete a file before it expires. */
+        delete: operations["delete_tenant_file"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/files/{file_id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What is in it. It may hold prompts and answers, so it takes who may ask for such. */
+        get: operations["download_file"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1959,6 +2079,35 @@ export interface components {
             digest: string;
             name: string;
         };
+        Batch: {
+            /** @description How many of the file's lines are no requests. */
+            readonly bad_lines: number;
+            readonly counts: components["schemas"]["RequestCounts"];
+            /** Format: date-time */
+            created_at: string;
+            endpoint: components["schemas"]["BatchEndpoint"];
+            error_file: components["schemas"]["StoredFile"] | null;
+            /**
+             * Format: date-time
+             * @description What has not run by then never will.
+             */
+            expires_at: string;
+            /** @description As /v1/batches names it. */
+            id: string;
+            /** @description Null = deleted since. */
+            input_file: components["schemas"]["StoredFile"] | null;
+            /** @description Whose requests they are. */
+            key: string;
+            output_file: components["schemas"]["StoredFile"] | null;
+            state: components["schemas"]["BatchState"];
+        };
+        /**
+         * @description * `/v1/chat/completions` - /v1/chat/completions
+         *     * `/v1/completions` - /v1/completions
+         *     * `/v1/embeddings` - /v1/embeddings
+         * @enum {string}
+         */
+        BatchEndpoint: "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings";
         BatchError: {
             code: string;
             line: number;
@@ -2010,6 +2159,18 @@ export interface components {
             failed: number;
             total: number;
         };
+        /**
+         * @description * `validating` - Validating
+         *     * `in_progress` - In Progress
+         *     * `finalizing` - Finalizing
+         *     * `completed` - Completed
+         *     * `failed` - Failed
+         *     * `expired` - Expired
+         *     * `cancelling` - Cancelling
+         *     * `cancelled` - Cancelled
+         * @enum {string}
+         */
+        BatchState: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
         /**
          * @description * `week` - Week
          *     * `month` - Month
@@ -2572,6 +2733,12 @@ export interface components {
             /** @enum {unknown|null} */
             status_details: null;
         };
+        /**
+         * @description * `batch` - Batch
+         *     * `batch_output` - Batch Output
+         * @enum {string}
+         */
+        FilePurpose: "batch" | "batch_output";
         ForgotPasswordRequest: {
             /** Format: email */
             email: string;
@@ -2835,6 +3002,13 @@ export interface components {
              */
             target?: number;
         };
+        LineError: {
+            code: string;
+            /** @description Of the file, from 1; 0 = of the file as a whole. */
+            line: number;
+            message: string;
+            param: string | null;
+        };
         LoginRequest: {
             /** Format: email */
             email: string;
@@ -2945,6 +3119,20 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             } | null;
+        };
+        /** @description The multipart form of a new batch. */
+        NewBatchRequest: {
+            endpoint: components["schemas"]["BatchEndpoint"];
+            /**
+             * Format: binary
+             * @description JSON lines, as POST /v1/files takes them.
+             */
+            file: string;
+            /**
+             * Format: uuid
+             * @description The API key whose requests they are; for a key: always itself.
+             */
+            key?: string;
         };
         /** @description `from` and `to`, or the last `days`. */
         NewExportRequest: {
@@ -3253,6 +3441,12 @@ export interface components {
             /** @description `cursor` of the next page; null at the end. */
             next_cursor: string | null;
             results: components["schemas"]["Refusal"][];
+        };
+        RequestCounts: {
+            completed: number;
+            failed: number;
+            /** @description 0 until every line has been checked. */
+            total: number;
         };
         RequestPage: {
             /** @description `cursor` of the next page; null at the end. */
@@ -3601,6 +3795,20 @@ export interface components {
             /** @description Of versions in use: what counts against the limit. */
             bytes: number;
             limit_bytes: number | null;
+        };
+        StoredFile: {
+            bytes: number;
+            /** Format: date-time */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description Deleted then.
+             */
+            expires_at: string;
+            /** @description As /v1/files names it. */
+            id: string;
+            name: string;
+            purpose: components["schemas"]["FilePurpose"];
         };
         StreamOptions: {
             /** @description By default false. */
@@ -6580,6 +6788,225 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    list_tenant_batches: {
+        parameters: {
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Batch"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    create_tenant_batch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": components["schemas"]["NewBatchRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Batch"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            415: components["responses"]["Error"];
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    read_tenant_batch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Batch"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    cancel_tenant_batch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Batch"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_batch_errors: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LineError"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
     list_export_schedules: {
         parameters: {
             query?: never;
@@ -6826,6 +7253,119 @@ export interface operations {
                 };
             };
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    list_tenant_files: {
+        parameters: {
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredFile"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    delete_tenant_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                file_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    download_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                file_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

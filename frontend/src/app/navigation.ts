@@ -1,4 +1,4 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, ChartNoAxesCombined, Gauge, HardDriveDownload, KeyRound, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
+import { Activity, Boxes, Building2, ChartNoAxesColumn, ChartNoAxesCombined, Gauge, HardDriveDownload, KeyRound, Layers, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {
@@ -6,6 +6,7 @@ export interface Destination {
     | "/t/$tenant"
     | "/t/$tenant/playground"
     | "/t/$tenant/adapters"
+    | "/t/$tenant/batches"
     | "/t/$tenant/requests"
     | "/t/$tenant/usage"
     | "/t/$tenant/limits"
@@ -33,6 +34,7 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
       { to: "/t/$tenant", label: "Overview", icon: LayoutDashboard },
       { to: "/t/$tenant/playground", label: "Playground", icon: MessagesSquare },
       { to: "/t/$tenant/adapters", label: "Adapters", icon: Boxes },
+      { to: "/t/$tenant/batches", label: "Batches", icon: Layers },
     ],
   },
   {

@@ -102,6 +102,12 @@ const upload = createRoute({
   component: lazyRouteComponent(() => import("@/features/uploads/upload-page"), "UploadPage"),
 });
 
+const batches = createRoute({
+  getParentRoute: () => tenant,
+  path: "batches",
+  component: lazyRouteComponent(() => import("@/features/batches/batches-page"), "BatchesPage"),
+});
+
 const requests = createRoute({
   getParentRoute: () => tenant,
   path: "requests",
@@ -203,7 +209,7 @@ const tree = root.addChildren([
   forgotPassword,
   resetPassword,
   invitation,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorTenants, operatorTenant, operatorHosts, operatorAudit]),
+  tenant.addChildren([overview, playground, adapters, adapter, upload, batches, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorTenants, operatorTenant, operatorHosts, operatorAudit]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

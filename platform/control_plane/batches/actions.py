@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import Count, Q, QuerySet
@@ -21,8 +21,10 @@ from control_plane.audit import actions as audit
 from control_plane.batches import files
 from control_plane.batches.models import OPEN, Batch, BatchLine, BatchState, Purpose
 from control_plane.config import current
-from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.jobs import claims, turns
+from control_plane.keys.models import ApiKey
+from control_plane.keys.queries import get_key
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 from control_plane.usage.actions import Ended, record_events
@@ -50,10 +52,14 @@ class BatchNotFoundError(NotFoundError):
 
 
 def create_batch(
-    *, acting: Principal, input_file: str, endpoint: ApiEndpoint, metadata: Mapping[str, str] | None
+    *,
+    acting: Principal,
+    api_key: ApiKey,
+    input_file: str,
+    endpoint: ApiEndpoint,
+    metadata: Mapping[str, str] | None = None,
 ) -> Batch:
-    """Raises FileNotFound (404), LorikeetError (429)."""
-    assert acting.api_key is not None
+    """Requests of `api_key`, by its limits. Raises FileNotFound (404), LorikeetError (429)."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         own = Batch.objects.for_tenant(tenant)
@@ -65,7 +71,7 @@ def create_batch(
         now = timezone.now()
         batch = own.create(
             tenant=tenant,
-            api_key=acting.api_key,
+            api_key=api_key,
             endpoint=endpoint,
             input_file=file,
             file_names={"input": str(file)},
@@ -75,6 +81,36 @@ def create_batch(
         )
         audit.record(acting.actor, "batch.create", batch, tenant=tenant, endpoint=endpoint, file=str(file))
     return batch
+
+
+def upload_batch(
+    *, acting: Principal, key_id: UUID | None, endpoint: ApiEndpoint, name: str, content: Iterable[bytes], size: int
+) -> Batch:
+    """A file and the batch that reads it, or neither. Raises LorikeetError (403, 404, 409, 413, 429)."""
+    api_key = _key_for(acting, key_id)
+    with transaction.atomic():
+        file = files.upload_file(acting=acting, name=name, content=content, size=size)
+        return create_batch(acting=acting, api_key=api_key, input_file=str(file), endpoint=endpoint)
+
+
+def _key_for(acting: Principal, key_id: UUID | None) -> ApiKey:
+    """A key's batches are its own; who may make keys may have one run as any of them."""
+    if acting.api_key is not None:
+        if key_id not in (None, acting.api_key.pk):
+            raise ForbiddenError(
+                "An API key sends requests of its own only.", "Leave `key` out.", code="key_not_own"
+            )  # fmt: skip
+        return acting.api_key
+    acting.require(Capability.WRITE_KEYS)
+    if key_id is None:
+        raise LorikeetError("key_required", "Whose requests they are is not said.", "Name a key in `key`.", param="key")
+    key = get_key(acting.tenant, key_id)
+    if not key.usable_at() or not Principal.of_key(key).may(Capability.INFER):
+        raise LorikeetError(
+            "key_not_usable", f"{key.name} is revoked, has expired or may not infer.", "Choose another key.",
+            param="key", status=409,
+        )  # fmt: skip
+    return key
 
 
 def get_batch(tenant: Tenant, name: str) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -14,10 +14,12 @@ from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.batches.models import OPEN, Batch, FilePart, Purpose, StoredFile
 from control_plane.config import current
+from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.tenants.models import Tenant
 
 PART_BYTES = 1 << 20
+LONGEST_NAME = 255
 
 
 class FileNotFound(NotFoundError):
@@ -31,7 +33,11 @@ class FileNotFound(NotFoundError):
 
 
 def upload_file(*, acting: Principal, name: str, content: Iterable[bytes], size: int) -> StoredFile:
-    """Raises LorikeetError (413, 429)."""
+    """Raises LorikeetError (400, 413, 429)."""
+    if not name.isprintable():
+        raise LorikeetError(
+            "bad_file_name", "The file's name holds characters that are in no name.", "Rename it.", param="file"
+        )
     if size > current().batch_file_max_bytes:
         raise too_large()
     with transaction.atomic():
@@ -45,7 +51,7 @@ def upload_file(*, acting: Principal, name: str, content: Iterable[bytes], size:
                 param="file",
                 status=429,
             )
-        file = store(tenant, name, Purpose.BATCH, content)
+        file = store(tenant, name[-LONGEST_NAME:], Purpose.BATCH, content)
         audit.record(acting.actor, "file.create", file, tenant=tenant, name=name, bytes=file.bytes)
     return file
 
@@ -106,6 +112,14 @@ def part(file: StoredFile, number: int) -> bytes:
     """b"" behind the last."""
     data = FilePart.objects.filter(file=file, number=number).values_list("data", flat=True).first()
     return bytes(data) if data is not None else b""
+
+
+async def parts_of(file: StoredFile) -> AsyncIterator[bytes]:
+    """One in memory at a time, each by a query of its own."""
+    number = 0
+    while data := await run_db(part, file, number):
+        number += 1
+        yield data
 
 
 def lines(file: StoredFile) -> Iterator[bytes]:

@@ -16,6 +16,12 @@ from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
 from control_plane.usage.models import ApiEndpoint
 
+ENDPOINTS = {
+    f"/v1/{kind.replace('.', '/')}": kind
+    for kind in (ApiEndpoint.CHAT, ApiEndpoint.COMPLETIONS, ApiEndpoint.EMBEDDINGS)
+}
+"""Whose requests may be in a batch, by address."""
+
 
 class Purpose(models.TextChoices):
     BATCH = "batch"
@@ -109,6 +115,11 @@ class Batch(Claimable):
 
     def __str__(self) -> str:
         return f"batch_{self.id.hex}"
+
+    @property
+    def url(self) -> str:
+        """Where its requests could have been sent one by one."""
+        return next(url for url, kind in ENDPOINTS.items() if kind == self.endpoint)
 
 
 class BatchLine(models.Model):

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from control_plane.config import current
@@ -23,11 +24,40 @@ from control_plane.http.errors import error_body, headers_of
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 from control_plane.storage_errors import telling_storage_errors
+from control_plane.tenants.roles import Capability
 from control_plane.unavailable import telling_unavailable
 
 logger = logging.getLogger(__name__)
 
-UPLOAD_PATH = re.compile(r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/?$")
+
+@dataclass(frozen=True)
+class Upload:
+    """An address that takes files."""
+
+    path: re.Pattern[str]
+    needs: Capability
+    most: Callable[[], int]
+    """Bytes of its files."""
+    fix: str
+
+
+def _below_tenant(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/{name}/?$")
+
+
+ADAPTERS = Upload(
+    _below_tenant("uploads"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().upload_max_bytes,
+    "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES.",
+)
+BATCHES = Upload(
+    _below_tenant("batches"),
+    Capability.INFER,
+    lambda: current().batch_file_max_bytes,
+    "Send the requests as several files.",
+)
+UPLOADS = (ADAPTERS, BATCHES)
 MULTIPART_OVERHEAD = 1 << 20
 BODY_MAX_BYTES = 64 << 10
 """Of what is no upload: the largest that any form or call of the API needs is far below, whoever sends it."""
@@ -37,46 +67,55 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class BodyTooLargeError(LorikeetError):
-    def __init__(self, limit: int, *, upload: bool) -> None:
-        fix = (
-            "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES."
-            if upload
-            else "Send a smaller body."
-        )
+    def __init__(self, limit: int, fix: str = "Send a smaller body.") -> None:
         message = f"The body is larger than the {limit} bytes that are taken here."
         super().__init__("body_too_large", message, fix, status=413)
+        self.limit = limit
 
 
 class BodyGuard:
     """ASGI middleware around Django's handler."""
 
     def __init__(
-        self, app: AsgiApp, authorize_upload: Callable[[Scope, str], object], require_room: Callable[[int], None]
+        self,
+        app: AsgiApp,
+        authorize_upload: Callable[[Scope, str, Capability], object],
+        require_room: Callable[[int], None],
     ) -> None:
-        """Both raise LorikeetError: for a caller who may not upload to the tenant of that short name, and where the
-        disk has no room for so many bytes."""
+        """Both raise LorikeetError: for a caller who lacks that capability in the tenant of that short name, and where
+        the disk has no room for so many bytes."""
         self.app, self._authorize_upload, self._require_room = app, authorize_upload, require_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = accept_or_make(headers.get(b"x-request-id", b"").decode("latin-1"))
         set_request_id(request_id)
-        upload = UPLOAD_PATH.match(scope["path"]) if scope["method"] == "POST" else None
-        limit = current().upload_max_bytes + MULTIPART_OVERHEAD if upload else BODY_MAX_BYTES
+        upload, tenant = _upload_at(scope)
+        limit = upload.most() + MULTIPART_OVERHEAD if upload else BODY_MAX_BYTES
+        too_large = BodyTooLargeError(limit, upload.fix) if upload else BodyTooLargeError(limit)
         declared = declared_length(headers)
         try:
             if upload:
                 with telling_unavailable():
-                    await run_db(self._authorize_upload, scope, upload["tenant"])
+                    await run_db(self._authorize_upload, scope, tenant, upload.needs)
             if declared is not None and declared > limit:
-                raise BodyTooLargeError(limit, upload=bool(upload))
+                raise too_large
             with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
                 if upload:
                     await asyncio.to_thread(self._require_room, declared or 0)
-                await self.app(scope, _counted(receive, limit, None if upload else held), send)
+                await self.app(scope, _counted(receive, too_large, None if upload else held), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
             await send_refusal(send, error, request_id, close=close)
+
+
+def _upload_at(scope: Scope) -> tuple[Upload | None, str]:
+    """And the short name of its tenant."""
+    if scope["method"] == "POST":
+        for upload in UPLOADS:
+            if found := upload.path.match(scope["path"]):
+                return upload, found["tenant"]
+    return None, ""
 
 
 def declared_length(headers: dict[bytes, bytes]) -> int | None:
@@ -89,8 +128,8 @@ def _holder(scope: Scope) -> str:
     return network_of(client[0]) if client else ""
 
 
-def _counted(receive: Receive, limit: int, held: HeldBody | None) -> Receive:
-    """`receive` that raises BodyTooLargeError when more than `limit` bytes came, whatever was declared.
+def _counted(receive: Receive, too_large: BodyTooLargeError, held: HeldBody | None) -> Receive:
+    """`receive` that raises `too_large` when more than its limit came, whatever was declared.
 
     An upload goes to the disk, and counts for nothing in memory: `held` is None.
     """
@@ -101,8 +140,8 @@ def _counted(receive: Receive, limit: int, held: HeldBody | None) -> Receive:
         message = await receive()
         count = len(message.get("body", b""))
         seen += count
-        if seen > limit:
-            raise BodyTooLargeError(limit, upload=held is None)
+        if seen > too_large.limit:
+            raise too_large
         if held is not None:
             held.grow(count)
         return message

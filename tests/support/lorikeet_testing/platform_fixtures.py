@@ -37,6 +37,8 @@ from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
 from control_plane.adapters.uploads.spool import SpooledFile
+from control_plane.batches.actions import upload_batch
+from control_plane.batches.files import upload_file
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.models import EngineHost
@@ -51,6 +53,7 @@ from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 from control_plane.transcripts.actions import Taken, set_recording, store
 from control_plane.usage.counters import Counts
+from control_plane.usage.models import ApiEndpoint
 from control_plane.usage.sums import last_days
 from control_plane.webhooks.actions import WebhookSettings, create_endpoint, send_test
 from lora_engine.wire import engine_pb2 as pb
@@ -332,7 +335,15 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
     set_recording(acting=acme.principal(), enabled=True, days=7)
     text: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
     store([Taken(request_id="req_1", tenant_id=acme.tenant.pk, created_at=datetime.now(UTC), **text)])
+    content = b'{"custom_id": "r1"}\n'
+    batch = upload_batch(
+        acting=acme.principal(), key_id=key.pk, endpoint=ApiEndpoint.CHAT, name="requests.jsonl", content=[content],
+        size=len(content),
+    )  # fmt: skip
+    own_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
     return {
+        "batch_id": str(batch),
+        "file_id": str(own_file),
         "name": "support",
         "request_id": "req_1",
         "number": 1,

@@ -7,6 +7,7 @@ import { Card, CardHeader } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
 import { useSession, useTenant } from "@/features/session/queries";
 import { AccountCard } from "./account-card";
+import { OriginsCard } from "./origins-card";
 import { RecordingCard } from "./recording-card";
 
 interface Choice<T> {
@@ -42,6 +43,7 @@ export function SettingsPage() {
         </Card>
         <AccountCard />
         <RecordingCard />
+        <OriginsCard />
         <Endpoints />
         <Shortcuts />
       </div>

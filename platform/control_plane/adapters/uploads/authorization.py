@@ -24,8 +24,8 @@ from control_plane.tenants.roles import Capability
 _BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
 
 
-def authorize_upload(scope: Scope, slug: str) -> Principal:
-    """The caller, who may upload. Raises the error that the upload view would raise, from the headers alone."""
+def authorize_upload(scope: Scope, slug: str, needs: Capability = Capability.WRITE_ADAPTERS) -> Principal:
+    """The caller, who may. Raises the error that the upload view would raise, from the headers alone."""
     request = _request_without_body(scope)
     token = bearer_token(request)
     principal = authenticate_key(token) if token is not None else None
@@ -35,7 +35,7 @@ def authorize_upload(scope: Scope, slug: str) -> Principal:
     if user is not None:
         _check_csrf(request)
     caller = enter(slug, user=user, key_principal=principal)
-    caller.require(Capability.WRITE_ADAPTERS)
+    caller.require(needs)
     prove(scope, tenant_holder(caller.tenant.pk))
     return caller
 

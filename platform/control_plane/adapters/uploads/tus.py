@@ -31,6 +31,7 @@ from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.body_guard import (
+    ADAPTERS,
     DRAIN_BYTES,
     MULTIPART_OVERHEAD,
     BodyTooLargeError,
@@ -161,7 +162,7 @@ async def _create(call: Call) -> None:
     tus_headers.refuse_unserved(call.headers)
     length, limit = tus_headers.number(call.headers, "Upload-Length"), current().upload_max_bytes + MULTIPART_OVERHEAD
     if length > limit:
-        raise BodyTooLargeError(limit, upload=True)
+        raise BodyTooLargeError(limit, ADAPTERS.fix)
     if length == 0:
         raise TusError("empty_upload", "An upload of no bytes is no adapter.", "Send the archive's size.")
     with_body = "content-type" in call.headers and call.headers.get("content-length") != "0"

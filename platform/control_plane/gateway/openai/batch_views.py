@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -16,21 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control_plane.access.principal import Principal
 from control_plane.batches import actions, files
-from control_plane.batches.models import Batch, StoredFile
+from control_plane.batches.models import ENDPOINTS, Batch, StoredFile
 from control_plane.db import run_db
-from control_plane.gateway.batch_runner import READERS
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.parameters import from_validation, read_json
 from control_plane.gateway.openai.serving import endpoint
 from control_plane.storage_errors import telling_storage_errors
 from control_plane.tenants.models import Tenant
-from control_plane.usage.models import ApiEndpoint
 
 Json = dict[str, Any]
 MOST_LISTED = 100
-LONGEST_NAME = 255
-ENDPOINTS = {f"/v1/{kind.replace('.', '/')}": ApiEndpoint(kind) for kind in READERS}
 
 
 class NewBatch(BaseModel):
@@ -69,17 +64,10 @@ async def file(request: HttpRequest, name: str) -> HttpResponseBase:
 @endpoint("GET")
 async def file_content(request: HttpRequest, name: str) -> HttpResponseBase:
     found = await run_db(files.get_file, caller_of(request).tenant, name)
-    response = StreamingHttpResponse(_parts(found), content_type="application/octet-stream")
+    response = StreamingHttpResponse(files.parts_of(found), content_type="application/octet-stream")
     response["Content-Length"] = str(found.bytes)
     response["Cache-Control"] = "no-store"
     return response
-
-
-async def _parts(found: StoredFile) -> AsyncIterator[bytes]:
-    number = 0
-    while data := await run_db(files.part, found, number):
-        number += 1
-        yield data
 
 
 async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBase:
@@ -89,13 +77,9 @@ async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBas
             raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
         if sent is None:
             raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
-        name = (sent.name or "file.jsonl")[-LONGEST_NAME:]
-        if not name.isprintable():
-            raise invalid("The file's name holds characters that are in no name.", "Rename it.", "file")
+        name, content, size = sent.name or "file.jsonl", sent.chunks(), sent.size or 0
         try:
-            made = await run_db(
-                files.upload_file, acting=principal, name=name, content=sent.chunks(), size=sent.size or 0
-            )
+            made = await run_db(files.upload_file, acting=principal, name=name, content=content, size=size)
         finally:
             await asyncio.to_thread(sent.close)
     return JsonResponse(file_json(made))
@@ -141,8 +125,10 @@ def _read_batch(request: HttpRequest) -> NewBatch:
 
 
 def _create(principal: Principal, asked: NewBatch) -> Json:
+    assert principal.api_key is not None
     made = actions.create_batch(
         acting=principal,
+        api_key=principal.api_key,
         input_file=asked.input_file_id,
         endpoint=ENDPOINTS[asked.endpoint],
         metadata=asked.metadata,
@@ -203,7 +189,7 @@ def batch_json(row: Batch) -> Json:
     return {
         "id": str(row),
         "object": "batch",
-        "endpoint": next(url for url, kind in ENDPOINTS.items() if kind == row.endpoint),
+        "endpoint": row.url,
         "errors": {"object": "list", "data": row.errors} if row.errors else None,
         "input_file_id": names.get("input"),
         "completion_window": "24h",

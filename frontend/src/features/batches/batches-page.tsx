@@ -1,0 +1,231 @@
+import { useQuery } from "@tanstack/react-query";
+import { ChevronRight, Download, Layers, Plus } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Batch, StoredFile } from "@/api/types";
+import { Page } from "@/app/page";
+import { Status, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { CopyButton } from "@/components/code-block";
+import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { RelativeTime } from "@/components/relative-time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { bytes, fullTime, number, percent } from "@/lib/format";
+import { FilesCard } from "./files-card";
+import { NewBatch } from "./new-batch";
+import { batchErrorsQuery, batchesQuery, contentPath, isOpen, ROWS, useBatchActions } from "./queries";
+
+const STATES: Record<Batch["state"], { tone: Tone; label: string; live?: boolean }> = {
+  validating: { tone: "blue", label: "Checking lines", live: true },
+  in_progress: { tone: "blue", label: "Running", live: true },
+  finalizing: { tone: "blue", label: "Writing results", live: true },
+  completed: { tone: "green", label: "Completed" },
+  failed: { tone: "danger", label: "Failed" },
+  expired: { tone: "amber", label: "Expired" },
+  cancelling: { tone: "amber", label: "Cancelling", live: true },
+  cancelled: { tone: "neutral", label: "Cancelled" },
+};
+
+export function BatchesPage() {
+  const [page, setPage] = useState(0);
+  const { data, error, refetch } = useQuery(batchesQuery(useTenant(), page));
+  const [adding, setAdding] = useState(false);
+  const may = useCan("keys.write");
+  const add = may && (
+    <Button variant="primary" onClick={() => setAdding(true)} data-testid="new-batch">
+      <Plus /> New batch
+    </Button>
+  );
+  return (
+    <Page
+      title="Batches"
+      note="Files of requests that run at their own price when the GPUs have nothing else to do, within a day."
+      actions={data?.total ? add : null}
+    >
+      <div className="grid gap-4">
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && (
+          <Card>
+            <SkeletonRows rows={3} />
+          </Card>
+        )}
+        {data && <Batches data={data} add={add} page={page} onPage={setPage} />}
+        <FilesCard />
+      </div>
+      {adding && <NewBatch onClose={() => setAdding(false)} />}
+    </Page>
+  );
+}
+
+interface BatchesProps {
+  data: { batches: Batch[]; total: number };
+  add: ReactNode;
+  page: number;
+  onPage: (page: number) => void;
+}
+
+function Batches({ data: { batches, total }, add, page, onPage }: BatchesProps) {
+  return (
+    <Card>
+      {total === 0 && (
+        <Empty icon={<Layers />} title="No batches yet" action={add}>
+          Thousands of requests that may wait, in one file: sent here, by the <code>lorikeet batches</code> command, or with any OpenAI client.
+        </Empty>
+      )}
+      <ul className="divide-y" aria-label="Batches">
+        {batches.map((batch) => (
+          <Row key={batch.id} batch={batch} />
+        ))}
+      </ul>
+      <Pager page={page} size={ROWS} total={total} onPage={onPage} />
+    </Card>
+  );
+}
+
+function Row({ batch }: { batch: Batch }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <li>
+      <button
+        type="button"
+        aria-expanded={open}
+        onClick={() => setOpen(!open)}
+        className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60"
+      >
+        <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
+        <span className="min-w-0 flex-1 basis-40 truncate font-medium">{batch.input_file?.name ?? "deleted file"}</span>
+        <Status {...STATES[batch.state]} />
+        <Progress batch={batch} />
+        <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
+          <RelativeTime at={batch.created_at} />
+        </span>
+      </button>
+      {open && <Detail batch={batch} />}
+    </li>
+  );
+}
+
+function Progress({ batch: { state, counts, bad_lines } }: { batch: Batch }) {
+  if (state === "failed") return <span className="w-44 text-xs text-danger-text">{bad_lines === 1 ? "1 line is no request" : `${number(bad_lines)} lines are no requests`}</span>;
+  const done = counts.completed + counts.failed;
+  return (
+    <span className="w-44">
+      <span className="tnum flex justify-between text-xs text-ink-2">
+        <span>
+          {number(done)} of {number(counts.total)}
+        </span>
+        {counts.failed > 0 && <span className="text-danger-text">{number(counts.failed)} failed</span>}
+      </span>
+      <span aria-hidden className="mt-1 flex h-1 overflow-hidden rounded-full bg-fill-2">
+        <span className="bg-accent" style={{ width: share(counts.completed, counts.total) }} />
+        <span className="bg-danger" style={{ width: share(counts.failed, counts.total) }} />
+      </span>
+    </span>
+  );
+}
+
+const share = (part: number, total: number) => (total > 0 ? percent(part, total) : "0%");
+
+function Detail({ batch }: { batch: Batch }) {
+  const may = useCan("infer");
+  return (
+    <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 text-sm">
+      <dl className="grid gap-x-6 gap-y-1.5 sm:grid-cols-[auto_1fr]">
+        <Fact label="Batch">
+          <code className="font-mono text-xs break-all">{batch.id}</code> <CopyButton text={batch.id} label="Copy the batch’s id" />
+        </Fact>
+        <Fact label="Endpoint">
+          <code className="font-mono text-xs">{batch.endpoint}</code>
+        </Fact>
+        <Fact label="Runs as">{batch.key}</Fact>
+        <Fact label={isOpen(batch) ? "Expires" : "Sent"}>{fullTime(isOpen(batch) ? batch.expires_at : batch.created_at)}</Fact>
+      </dl>
+      {batch.bad_lines > 0 && <LineErrors batch={batch.id} />}
+      <div className="flex flex-wrap gap-2">
+        {may && <Downloads batch={batch} />}
+        {may && isOpen(batch) && batch.state !== "cancelling" && <Cancel batch={batch} />}
+        {!may && <p className="text-xs text-ink-3">Developers of the tenant can download and cancel it.</p>}
+      </div>
+    </div>
+  );
+}
+
+function Fact({ label, children }: { label: string; children: ReactNode }) {
+  return (
+    <>
+      <dt className="text-ink-3">{label}</dt>
+      <dd className="flex min-w-0 items-center gap-1">{children}</dd>
+    </>
+  );
+}
+
+function Downloads({ batch }: { batch: Batch }) {
+  const files: [label: string, file: StoredFile | null][] = [
+    ["Results", batch.output_file],
+    ["Errors", batch.error_file],
+    ["Requests", batch.input_file],
+  ];
+  return files.map(([label, file]) => file && <DownloadLink key={label} label={label} file={file} />);
+}
+
+function DownloadLink({ label, file }: { label: string; file: StoredFile }) {
+  return (
+    <Button asChild size="sm">
+      <a href={contentPath(useTenant(), file.id)} download={file.name}>
+        <Download /> {label} <span className="text-ink-3">{bytes(file.bytes)}</span>
+      </a>
+    </Button>
+  );
+}
+
+function LineErrors({ batch }: { batch: string }) {
+  const { data, error, refetch } = useQuery(batchErrorsQuery(useTenant(), batch));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (!data) return <SkeletonRows rows={1} />;
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+    <ol aria-label="Lines that are no requests" tabIndex={0} className="scroll-quiet grid max-h-56 gap-1.5 overflow-y-auto rounded-lg border bg-surface p-3 text-xs">
+      {data.map(({ line, message, param }) => (
+        <li key={`${line}.${param}`} className="flex gap-3">
+          <span className="tnum w-16 shrink-0 text-ink-3">{line ? `line ${number(line)}` : "file"}</span>
+          <span className="min-w-0 break-words text-danger-text">{message}</span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Cancel({ batch }: { batch: Batch }) {
+  const [asking, setAsking] = useState(false);
+  const { cancel } = useBatchActions(useTenant());
+  const confirm = () =>
+    cancel.mutate(batch.id, {
+      onSuccess: () => {
+        toast.good("The batch is being cancelled");
+        setAsking(false);
+      },
+    });
+  return (
+    <>
+      <Button size="sm" variant="danger" onClick={() => setAsking(true)}>
+        Cancel batch
+      </Button>
+      <Confirm
+        open={asking}
+        onOpenChange={setAsking}
+        title="Cancel this batch?"
+        description="What has run stays, is billed, and is in the results. The other requests never run, and are listed in the file of errors."
+        action="Cancel batch"
+        busy={cancel.isPending}
+        onConfirm={confirm}
+      >
+        {cancel.error && <ErrorNotice error={asApiError(cancel.error)} className="mt-3" />}
+      </Confirm>
+    </>
+  );
+}

@@ -1,0 +1,96 @@
+import { useQuery } from "@tanstack/react-query";
+import { Download, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { StoredFile } from "@/api/types";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { useCan, useTenant } from "@/features/session/queries";
+import { bytes, fullTime } from "@/lib/format";
+import { contentPath, filesQuery, ROWS, useBatchActions } from "./queries";
+
+const PURPOSES: Record<StoredFile["purpose"], string> = { batch: "Requests", batch_output: "Results" };
+
+export function FilesCard() {
+  const [page, setPage] = useState(0);
+  const { data, error, refetch } = useQuery(filesQuery(useTenant(), page));
+  return (
+    <Card>
+      <CardHeader title="Files" note="They hold prompts and answers, and are deleted when they expire" />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files are kept.</p>}
+      {data && data.total > 0 && (
+        <>
+          <Files files={data.files} />
+          <Pager page={page} size={ROWS} total={data.total} onPage={setPage} />
+        </>
+      )}
+    </Card>
+  );
+}
+
+function Files({ files }: { files: StoredFile[] }) {
+  const may = useCan("infer");
+  return (
+    <Table label="Files">
+      <thead>
+        <tr>
+          <Th>Name</Th>
+          <Th>Holds</Th>
+          <Th className="text-right">Size</Th>
+          <Th>Deleted on</Th>
+          <Th>
+            <span className="sr-only">Actions</span>
+          </Th>
+        </tr>
+      </thead>
+      <tbody>
+        {files.map((file) => (
+          <Tr key={file.id}>
+            <Td className="max-w-72 truncate font-medium" title={file.name}>
+              {file.name}
+            </Td>
+            <Td>{PURPOSES[file.purpose]}</Td>
+            <Td className="tnum text-right">{bytes(file.bytes)}</Td>
+            <Td>{fullTime(file.expires_at)}</Td>
+            <Td className="text-right">{may && <Actions file={file} />}</Td>
+          </Tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
+
+function Actions({ file }: { file: StoredFile }) {
+  const tenant = useTenant();
+  const [asking, setAsking] = useState(false);
+  const { removeFile } = useBatchActions(tenant);
+  return (
+    <span className="flex justify-end gap-1">
+      <Button asChild size="icon" variant="ghost">
+        <a href={contentPath(tenant, file.id)} download={file.name} aria-label={`Download ${file.name}`}>
+          <Download />
+        </a>
+      </Button>
+      <Button size="icon" variant="ghost" aria-label={`Delete ${file.name}`} onClick={() => setAsking(true)}>
+        <Trash2 />
+      </Button>
+      <Confirm
+        open={asking}
+        onOpenChange={setAsking}
+        title={`Delete ${file.name}?`}
+        description="It cannot be brought back. A file that a running batch reads stays until the batch is over."
+        action="Delete file"
+        busy={removeFile.isPending}
+        onConfirm={() => removeFile.mutate(file.id, { onSuccess: () => setAsking(false) })}
+      >
+        {removeFile.error && <ErrorNotice error={asApiError(removeFile.error)} className="mt-3" />}
+      </Confirm>
+    </span>
+  );
+}

@@ -1,0 +1,90 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { ApiKey, BatchEndpoint } from "@/api/types";
+import { Button } from "@/components/button";
+import { CodeBlock } from "@/components/code-block";
+import { Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { keysQuery } from "@/features/keys/queries";
+import { useTenant } from "@/features/session/queries";
+import { useBatchActions } from "./queries";
+
+const ENDPOINTS: [endpoint: BatchEndpoint, label: string][] = [
+  ["/v1/chat/completions", "Chat completions"],
+  ["/v1/completions", "Completions"],
+  ["/v1/embeddings", "Embeddings"],
+];
+const EXAMPLE = `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
+ "body": {"model": "support", "messages": [{"role": "user", "content": "Hello"}]}}`;
+
+const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
+
+export function NewBatch({ onClose }: { onClose: () => void }) {
+  const tenant = useTenant();
+  const { create } = useBatchActions(tenant);
+  const keys = useQuery(keysQuery(tenant));
+  const usable = keys.data?.filter(mayInfer);
+  const [file, setFile] = useState<File>();
+  const [endpoint, setEndpoint] = useState<BatchEndpoint>("/v1/chat/completions");
+  const [chosen, setKey] = useState("");
+  const key = chosen || usable?.[0]?.id;
+  const error = create.error ?? keys.error;
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="New batch" description="Requests that run within a day, when nobody else’s wait.">
+      <form
+        className="grid grid-cols-[minmax(0,1fr)] gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (file && key) create.mutate({ file, endpoint, key }, { onSuccess: onClose });
+        }}
+      >
+        {error && <ErrorNotice error={asApiError(error)} />}
+        {usable?.length === 0 && (
+          <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
+            A batch runs as an API key, and no active key may infer.{" "}
+            <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
+              Make one
+            </Link>
+          </p>
+        )}
+        <Field label="File" hint="JSON lines, one request each, with its own custom_id.">
+          {(control) => (
+            <Input {...control} type="file" accept=".jsonl,.ndjson,.json,.txt" className="py-1.5" onChange={(event) => setFile(event.target.files?.[0])} data-testid="batch-file" />
+          )}
+        </Field>
+        <CodeBlock code={EXAMPLE.replaceAll("/v1/chat/completions", endpoint)} label="A line (written here in two)" />
+        <Field label="Endpoint" hint="Of every request in the file.">
+          {(control) => (
+            <Select {...control} value={endpoint} onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}>
+              {ENDPOINTS.map(([value, label]) => (
+                <option key={value} value={value}>
+                  {label}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
+          {(control) => (
+            <Select {...control} value={key} disabled={!usable?.length} onChange={(event) => setKey(event.target.value)} data-testid="batch-key">
+              {usable?.map(({ id, name, prefix }) => (
+                <option key={id} value={id}>
+                  {name} (lk_{prefix}_…)
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={create.isPending} disabled={!file || !key} data-testid="batch-submit">
+            Start batch
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

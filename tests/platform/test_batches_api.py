@@ -1,0 +1,81 @@
+"""Batches as the console and the command line see them: whose requests they are, and who may have them run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from lorikeet_testing.clients import keyed
+
+from control_plane.batches import actions
+from control_plane.batches.models import Batch
+from control_plane.keys.actions import revoke_key
+
+pytestmark = pytest.mark.django_db
+
+
+def send(client: Any, org: Any, key: Any = None, content: bytes = b"{}\n") -> Any:
+    form = {"endpoint": "/v1/chat/completions", "file": SimpleUploadedFile("requests.jsonl", content)}
+    return client.post(org.path("batches"), form | ({"key": str(key)} if key else {}), format="multipart")
+
+
+def code(answer: Any) -> str:
+    return str(answer.json()["error"]["code"])
+
+
+def test_a_batch_from_the_console(acme: Any) -> None:
+    key, _ = acme.key()
+    made = send(acme.client(), acme, key.pk)
+    assert made.status_code == 201
+    batch = made.json()
+    assert (batch["state"], batch["key"], batch["counts"]) == (
+        "validating",
+        key.name,
+        {"total": 0, "completed": 0, "failed": 0},
+    )
+    [listed] = acme.client().get(acme.path("batches"), {"search": "requests"}).json()
+    assert listed == acme.client().get(acme.path(f"batches/{batch['id']}")).json() == batch
+    content = acme.client().get(acme.path(f"files/{batch['input_file']['id']}/content"))
+    assert content["Content-Disposition"] == 'attachment; filename="requests.jsonl"'
+    assert content["Content-Type"] == "application/octet-stream"
+    cancelled = acme.client().post(acme.path(f"batches/{batch['id']}/cancel"))
+    assert cancelled.json()["state"] == "cancelling"
+
+
+def test_lines_that_are_no_requests_are_named(acme: Any) -> None:
+    key, _ = acme.key()
+    name = send(acme.client(), acme, key.pk).json()["id"]
+    batch = actions.claim_next()
+    assert batch is not None
+    actions.validate(batch, lambda _: None)
+    assert acme.client().get(acme.path(f"batches/{name}")).json()["bad_lines"] == 1
+    [error] = acme.client().get(acme.path(f"batches/{name}/errors")).json()
+    assert (error["line"], error["param"]) == (1, "custom_id")
+
+
+def test_a_key_runs_batches_of_its_own_only(acme: Any, globex: Any) -> None:
+    other, _ = acme.key()
+    own, secret = acme.key()
+    assert send(keyed(secret), acme).json()["key"] == own.name
+    assert send(keyed(secret), acme, own.pk).status_code == 201
+    assert code(send(keyed(secret), acme, other.pk)) == "key_not_own"
+    foreign, _ = globex.key()
+    assert code(send(acme.client(), acme, foreign.pk)) == "key_not_found"
+    assert code(send(acme.client(), acme)) == "key_required"
+    assert Batch.objects.for_tenant(acme.tenant).count() == 2
+
+
+def test_a_key_that_may_not_infer_runs_none(acme: Any) -> None:
+    reading, _ = acme.key(scopes=["view"])
+    revoked, _ = acme.key()
+    revoke_key(acting=acme.principal(), key=revoked)
+    for key in (reading, revoked):
+        assert code(send(acme.client(), acme, key.pk)) == "key_not_usable"
+
+
+def test_a_batch_that_is_refused_leaves_no_file(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "MOST_OPEN", 0)
+    key, _ = acme.key()
+    assert code(send(acme.client(), acme, key.pk)) == "too_many_batches"
+    assert acme.client().get(acme.path("files")).json() == []
