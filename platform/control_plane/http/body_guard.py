@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Upload:
+class UploadAddress:
     """An address that takes files."""
 
     path: re.Pattern[str]
@@ -45,13 +45,13 @@ def _below_tenant(name: str) -> re.Pattern[str]:
     return re.compile(rf"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/{name}/?$")
 
 
-ADAPTERS = Upload(
+ADAPTERS = UploadAddress(
     _below_tenant("uploads"),
     Capability.WRITE_ADAPTERS,
     lambda: current().upload_max_bytes,
     "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES.",
 )
-BATCHES = Upload(
+BATCHES = UploadAddress(
     _below_tenant("batches"),
     Capability.INFER,
     lambda: current().batch_file_max_bytes,
@@ -109,7 +109,7 @@ class BodyGuard:
             await send_refusal(send, error, request_id, close=close)
 
 
-def _upload_at(scope: Scope) -> tuple[Upload | None, str]:
+def _upload_at(scope: Scope) -> tuple[UploadAddress | None, str]:
     """And the short name of its tenant."""
     if scope["method"] == "POST":
         for upload in UPLOADS:
