@@ -119,8 +119,10 @@ export const version: Version = {
   created_by: "ada@example.org",
   error: null,
   overflowed_at: null,
+  verdict: null,
   kept_until: null,
   report: validReport,
+  effect: null,
   placements: [placement],
 };
 

@@ -189,6 +189,10 @@ class Engine:
     def device_adapters(self) -> list[DeviceAdapter]:
         return self.core.device_tier.report()
 
+    def weight_norms(self, layer: int) -> list[float]:
+        """Squared norms of a layer's matrices as this rank has them, by target group."""
+        return self.loaded.model.weights.layers[layer].norms()
+
     def describe(self) -> dict[str, str | int]:
         """Settings and sizes, for the host's description and the start-up log."""
         geometry = self.pool.geometry

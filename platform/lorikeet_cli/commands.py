@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lorikeet_cli import profile, upload
+from lorikeet_cli import effect, profile, upload
 from lorikeet_cli.client import Client, log_in
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import ProgressBar, money, table, write
@@ -77,10 +77,17 @@ def adapters(asked: Namespace) -> None:
         aliases = [(alias["version"], alias["name"]) for alias in found["aliases"]]
         names = {each: ", ".join(name for version, name in aliases if version == each) for each, _ in aliases}
         rows = [
-            [f"v{each['number']}", each["state"], names.get(each["number"], ""), each["rank"], each["bytes"]]
+            [
+                f"v{each['number']}",
+                each["state"],
+                names.get(each["number"], ""),
+                each["rank"],
+                each["bytes"],
+                (each["verdict"] or "not tried yet").replace("_", " "),
+            ]
             for each in found["versions"]
         ]
-        print(table(["version", "state", "aliases", "rank", "bytes"], rows))
+        print(table(["version", "state", "aliases", "rank", "bytes", "effect"], rows))
         return
     rows = [
         [each["name"], each["status"], f"v{each['live_version']}" if each["live_version"] else "–", each["bytes"] or 0]
@@ -117,7 +124,7 @@ def _follow(own: Client, sent: Any, asked: Namespace) -> None:
     accepted = upload.decided(own, sent, say)
     adapter, number = accepted["adapter"], accepted["version"]
     say(f"accepted as {adapter}@v{number}" + (" (the same content was there)" if accepted["reused_version"] else ""))
-    upload.ready(own, adapter, number, say)
+    say(effect.told(upload.ready(own, adapter, number, say)["effect"]))
     print(f"{adapter}@v{number}")
 
 

@@ -13,6 +13,7 @@ from control_plane.unavailable import redis_unavailable
 # What beat does not ask for again and again, and who finds that it is missing.
 FOUND_BY = {
     "fleet.drop_unwanted": "fleet.reconcile drops what a host reports and nobody wants",
+    "fleet.probe_missing": "fleet.reconcile asks again while there are versions that nobody has tried",
     "fleet.apply_service": "fleet.reconcile asks again for every host that was not told",
     # Nobody waits for these without knowing: who invites sees the link and may invite again, which replaces it; who
     # forgot a password asks again. A mail that came hours later would only puzzle.

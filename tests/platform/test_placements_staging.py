@@ -18,8 +18,12 @@ from lorikeet_testing.seed import add_version
 
 from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
+from control_plane.adapters import queries
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
+from control_plane.adapters.payloads import adapter_json, plain
+from control_plane.adapters.serializers import VersionSerializer
+from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.errors import NotFoundError
 from control_plane.fleet import actions as fleet_actions
@@ -37,6 +41,7 @@ from control_plane.usage import request_ids
 from control_plane.usage.models import ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import recover_usage
 from lora_engine.wire import engine_pb2 as pb
+from lorikeet_cli.effect import told as told_by_cli
 
 pytestmark = pytest.mark.django_db
 
@@ -544,3 +549,75 @@ def test_what_would_be_callable_nowhere_is_counted(host: EngineHost, version: Ad
     )
     Placement.objects.create(version=version, host=second, phase=StagingPhase.READY, boot_id="b")
     assert [shown["only_here"] for shown in hosts_for_operator()] == [0, 0]
+
+
+def staged_and_shown(version: AdapterVersion) -> Any:
+    actions.place_version(version)
+    stage_all()
+    version.refresh_from_db()
+    assert version.state == VersionState.READY
+    return plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
+
+
+def test_staging_tries_a_version(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
+    shown = staged_and_shown(version)
+    assert (shown["verdict"], shown["effect"]["verdict"]) == ("acts", "acts")
+    assert (shown["effect"]["tokens"], shown["effect"]["differing_tokens"]) == (2, 1)
+    assert shown["effect"]["prompts"][0]["adapter_tokens"] == ["Arr", " am"]
+    assert shown["effect"]["layer_changes"] == [0.125, 0.0]
+    assert shown["effect"]["host"] == "local"
+    assert told_by_cli(shown["effect"]) == "it acts: 1 of 2 tokens differ from the base model's"
+    assert AuditEvent.objects.get(action="version.probe").detail["verdict"] == "acts"
+    assert Alias.objects.filter(version=version).exists()
+    stage_all()
+    actions.stage_again(version)
+    stage_all()
+    assert engine.probe_calls == [version.digest]  # once is enough: content never changes
+
+
+@pytest.mark.parametrize(
+    ("verdict", "becomes_live", "told"),
+    [(pb.AdapterEffect.CHANGES_NOTHING, True, "CHANGES NOTHING"), (pb.AdapterEffect.OVERFLOWS, False, "OVERFLOWS")],
+)
+def test_what_does_not_act_is_flagged_before_it_is_live(
+    host: EngineHost,
+    version: AdapterVersion,
+    engine: FakeEngine,
+    verdict: pb.AdapterEffect.Verdict,
+    becomes_live: bool,
+    told: str,
+) -> None:
+    engine.behaviour.verdicts[version.digest] = verdict
+    shown = staged_and_shown(version)
+    assert shown["verdict"] == pb.AdapterEffect.Verdict.Name(verdict).lower()
+    assert told in told_by_cli(shown["effect"])
+    assert adapter_json(version.adapter)["versions"][0]["verdict"] == shown["verdict"]
+    assert Alias.objects.filter(version=version).exists() is becomes_live
+
+
+def test_a_busy_host_delays_nothing_and_is_asked_again(
+    host: EngineHost,
+    version: AdapterVersion,
+    engine: FakeEngine,
+    queue: Any,
+    committing: Any,
+) -> None:
+    engine.behaviour.busy_for_probes = True
+    shown = staged_and_shown(version)
+    assert (shown["verdict"], shown["effect"]) == (None, None)
+    assert "not tried yet" in told_by_cli(None)
+    tasks.probe_missing("local")
+    version.refresh_from_db()
+    assert version.verdict is None
+    queue.calls.clear()
+    with committing():
+        tasks.reconcile()
+    assert ("fleet.probe_missing", ("local",)) in queue.calls
+    engine.behaviour.busy_for_probes = False
+    tasks.probe_missing("local")
+    version.refresh_from_db()
+    assert version.verdict == "acts"
+    queue.calls.clear()
+    with committing():
+        tasks.reconcile()
+    assert "fleet.probe_missing" not in [task for task, _ in queue.calls]

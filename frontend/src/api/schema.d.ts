@@ -3351,6 +3351,18 @@ export interface components {
             output_per_million: number;
             storage_per_gb_month: number;
         };
+        /** @description The same prompt, continued by the base model and with the version. Changes are of log-probabilities. */
+        ProbedPrompt: {
+            adapter_tokens: string[];
+            base_tokens: string[];
+            /** @description Whether the model's numbers stayed finite with the version. */
+            finite: boolean;
+            /** Format: double */
+            largest_change: number;
+            /** Format: double */
+            mean_change: number;
+            prompt: string;
+        };
         /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
         Problem: {
             code: string;
@@ -4242,6 +4254,13 @@ export interface components {
             problem_count: number;
             problems: components["schemas"]["ValidationProblem"][];
         };
+        /**
+         * @description * `acts` - Acts
+         *     * `changes_nothing` - Changes Nothing
+         *     * `overflows` - Overflows
+         * @enum {string}
+         */
+        VerdictEnum: "acts" | "changes_nothing" | "overflows";
         Version: {
             adapter: string;
             readonly aliases: string[];
@@ -4254,6 +4273,7 @@ export interface components {
             created_by?: string | null;
             digest: string;
             dtype: string;
+            effect: components["schemas"]["VersionEffect"] | null;
             error: components["schemas"]["Problem"] | null;
             /**
              * Format: date-time
@@ -4274,6 +4294,34 @@ export interface components {
             report: components["schemas"]["ValidationReport"];
             state: components["schemas"]["VersionState"];
             targets: string[];
+            /**
+             * @description Whether it acts; null until a host has tried it.
+             *
+             *     * `acts` - Acts
+             *     * `changes_nothing` - Changes Nothing
+             *     * `overflows` - Overflows
+             */
+            verdict: (components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"]) | null;
+        };
+        /** @description What a version did to a few prompts when the first host tried it, before it was ready. */
+        VersionEffect: {
+            /** Format: date-time */
+            at: string;
+            /** @description How many of them are not the base model's. */
+            differing_tokens: number;
+            elapsed_ms: number;
+            host: string;
+            /**
+             * Format: double
+             * @description Of a log-probability, on all prompts.
+             */
+            largest_change: number;
+            /** @description Of each layer: the norm of what the version adds to its matrices, by the norm of those. */
+            layer_changes: number[];
+            prompts: components["schemas"]["ProbedPrompt"][];
+            /** @description How many were generated with the version. */
+            tokens: number;
+            verdict: components["schemas"]["VerdictEnum"];
         };
         /**
          * @description * `validated` - Validated
@@ -4322,6 +4370,14 @@ export interface components {
             rank: number;
             state: components["schemas"]["VersionState"];
             targets: string[];
+            /**
+             * @description Whether it acts; null until a host has tried it.
+             *
+             *     * `acts` - Acts
+             *     * `changes_nothing` - Changes Nothing
+             *     * `overflows` - Overflows
+             */
+            verdict: (components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"]) | null;
         };
         WantedService: {
             service: components["schemas"]["HostService"];

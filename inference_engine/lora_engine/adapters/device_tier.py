@@ -13,7 +13,7 @@ import torch
 from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocator, PagePool, RestoreCosts
 
 from .device_copies import Arrival, DeviceCopies, InlineCopies
-from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, pool_rows_per_row
+from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class AdapterSlot(Evictable):
         if not slots or pool_rows is None:
             return None
         ranks = [slot.rank for slot in slots]
-        a = _rows(pool_rows, slots[0].a_row, sum(ranks), slots[0].in_features)
+        a = module_rows(pool_rows, slots[0].a_row, sum(ranks), slots[0].in_features)
         ends = list(itertools.accumulate(ranks))
         targets = tuple(
             TargetWeights(
@@ -115,7 +115,7 @@ class AdapterSlot(Evictable):
                 end,
                 self._offsets[slot.target],
                 self._offsets[slot.target] + slot.out_features,
-                _rows(pool_rows, slot.b_row, slot.rank, slot.out_features),
+                module_rows(pool_rows, slot.b_row, slot.rank, slot.out_features),
                 slot.scale,
             )
             for slot, end in zip(slots, ends, strict=True)
@@ -340,12 +340,6 @@ class DeviceTier:
         if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
             self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
         return self._table.take()
-
-
-def _rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
-    """``[count, features]`` view of rows that start at ``pool_row``."""
-    per_row = pool_rows_per_row(features, pool_rows.shape[1])
-    return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]
 
 
 __all__ = ["AdapterSlot", "DeviceAdapter", "DeviceTier", "GroupWeights", "OutOfPages", "TargetWeights", "group_offsets"]

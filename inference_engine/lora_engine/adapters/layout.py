@@ -127,6 +127,12 @@ def pool_rows_per_row(features: int, kv_dim: int) -> int:
     return -(-features // kv_dim)
 
 
+def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
+    """``[count, features]`` view of rows that start at ``pool_row``; ``pool_rows`` is ``[pool rows, kv_dim]``."""
+    per_row = pool_rows_per_row(features, pool_rows.shape[1])
+    return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]
+
+
 def _plan_layer(
     modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes
 ) -> tuple[tuple[ModuleSlot, ...], int]:
@@ -157,9 +163,7 @@ def _shard(rows: torch.Tensor, targets: TargetShapes) -> torch.Tensor:
 
 def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
     count, features = rows.shape
-    per_row = pool_rows_per_row(features, pool_rows.shape[1])
-    block = pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])
-    block[:, :features] = rows.to(pool_rows.dtype)
+    module_rows(pool_rows, pool_row, count, features).copy_(rows)
 
 
 def _tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:

@@ -18,6 +18,7 @@ from lora_engine.peft_format import (
     inspect_adapter,
 )
 
+from .delta_norms import Norms, delta_norms
 from .errors import StageError
 from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
@@ -36,6 +37,9 @@ class Packer(Protocol):
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         """Read the weights. Takes time and memory; call it off the step thread. Raises ``StageError``, ``OSError``."""
+
+    def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
+        """Of each layer, the squared norms of what it adds to the base's matrices. Takes time, as ``pack`` does."""
 
 
 class PoolPacker:
@@ -75,3 +79,6 @@ class PoolPacker:
             return pack_adapter(digest, manifest, weights, self._geometry, self._targets, self._dtype, self._memory)
         except FormatError as error:  # it was right a moment ago, when it was inspected
             raise StageError(error.code, error.message, error.fix) from None
+
+    def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
+        return delta_norms(packed, self._geometry.kv_dim)

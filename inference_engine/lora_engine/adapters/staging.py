@@ -19,6 +19,7 @@ from enum import Enum
 
 from lora_engine.request import RequestError
 
+from .delta_norms import Norms
 from .disk_tier import DiskTier
 from .download import Artifact
 from .errors import StageError
@@ -188,6 +189,14 @@ class AdapterTiers:
         async with aclosing(self._job(artifact).watch()) as events:
             async for event in events:
                 yield event
+
+    def delta_norms(self, digest: str) -> list[Norms] | None:
+        """Of each layer, how much the adapter adds to the base's matrices; None if it is not in host memory.
+
+        Takes time: call it beside the event loop.
+        """
+        packed = self.arena.get(digest)
+        return None if packed is None else self._packer.delta_norms(packed)
 
     def drop(self, digest: str) -> bool:
         """Forget an adapter in host memory and on disk, as soon as no request holds it. True if it was here."""

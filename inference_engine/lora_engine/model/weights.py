@@ -46,8 +46,23 @@ class LayerWeights:
         """The matrices that are."""
         return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
 
+    def norms(self) -> list[float]:
+        """Squared Frobenius norms, in the order of ``MATRICES``. Waits for the device once."""
+        return torch.stack([_squared_norm(getattr(self, name)) for name in MATRICES]).tolist()
+
 
 MATRICES = ("qkv", "o", "gate_up", "down")
+_NORM_ROWS = 1024  # of a matrix in FP8, a multiple of a block's, are made float32 at a time
+
+
+def _squared_norm(matrix: Matrix) -> torch.Tensor:
+    if isinstance(matrix, torch.Tensor):
+        norm: torch.Tensor = torch.linalg.vector_norm(matrix, dtype=torch.float32)
+        return norm.square()
+    rows = matrix.shape[0]
+    blocks = (rows_of(matrix, start, min(start + _NORM_ROWS, rows)) for start in range(0, rows, _NORM_ROWS))
+    norms = [torch.linalg.vector_norm(block.dequantised(torch.float32)) for block in blocks if block is not None]
+    return torch.stack(norms).square().sum()
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from lora_engine.text import Tokenizer
 from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
 
+from .adapter_probes import PROBING, AdapterProbes
 from .chat import ChatFormat, read_into
 from .engine_loop import EngineLike, EngineLoop
 from .journal import UsageJournal
@@ -133,6 +134,7 @@ class EngineHost:
             lambda output: self._on_loop(self._on_output, output),
             lambda reason: self._on_loop(self._on_failure, reason),
         )
+        self._probes = AdapterProbes(self._engine, tiers, tokenizer, chat_format, grammars)
         self._snapshot: Snapshot | None = None
         tiers.on_change = self._engine.wake
 
@@ -317,6 +319,7 @@ class EngineHost:
     def _on_output(self, output: StepOutput) -> None:
         """One step's output, grouped into one message per session."""
         tokens = 0
+        output = self._probes.without_own(output)
         for delta in output.deltas:
             tokens += len(delta.token_ids)
             live = self._live.get(delta.request_id)
@@ -388,6 +391,22 @@ class EngineHost:
                 self.metrics.stages.add(1, result=event.phase.value)
             yield stage_message(event)
 
+    async def probe(self, digest: str, patience_s: float) -> pb.ProbeAdapterReply:
+        """What an adapter does, tried in the background; who waits for it longer than that is told so."""
+        if self.draining or not self._tiers.knows(digest):
+            return pb.ProbeAdapterReply(error=error_message(self._not_probed(digest)))
+        try:
+            return pb.ProbeAdapterReply(effect=await self._probes.probe(digest, patience_s))
+        except RequestError as error:
+            return pb.ProbeAdapterReply(error=error_message(error))
+
+    def _not_probed(self, digest: str) -> RequestError:
+        if self.draining:
+            return RequestError("draining", "This host is draining and tries no adapters.", "Ask another host.",
+                                retry_after_ms=1000)  # fmt: skip
+        return RequestError("adapter_not_found", f"The adapter {digest[:80]} is not on this host.", "Stage it first.",
+                            retry_after_ms=1000)  # fmt: skip
+
     async def drop(self, digest: str) -> bool:
         """Forget an adapter in every tier, as soon as no request uses it."""
         below = self._tiers.drop(digest)
@@ -426,7 +445,7 @@ class EngineHost:
             adapters=self._adapter_tiers(snapshot.on_device),
             host_arena_bytes_used=self._tiers.arena.used,
             unacknowledged_usage=len(self.journal),
-            tenants=[tenant_message(share) for share in snapshot.queue.tenants],
+            tenants=[tenant_message(share) for share in snapshot.queue.tenants if share.tenant != PROBING],
             refused_early=snapshot.queue.refused,
             forecast=accuracy_message(snapshot.queue.accuracy),
             merging=pb.Merging(

@@ -56,6 +56,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))
 
+    async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
+        return await self._host.probe(request.digest, request.patience_ms / 1000)
+
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
         self._host.drain(undo=request.undo)
         status = await self._host.status()

@@ -634,6 +634,60 @@ class DropAdapterReply(_message.Message):
     was_resident: bool
     def __init__(self, was_resident: bool = ...) -> None: ...
 
+class ProbeAdapterRequest(_message.Message):
+    __slots__ = ("digest", "patience_ms")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    patience_ms: int
+    def __init__(self, digest: _Optional[str] = ..., patience_ms: _Optional[int] = ...) -> None: ...
+
+class ProbeAdapterReply(_message.Message):
+    __slots__ = ("effect", "error")
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    effect: AdapterEffect
+    error: EngineError
+    def __init__(self, effect: _Optional[_Union[AdapterEffect, _Mapping]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
+
+class AdapterEffect(_message.Message):
+    __slots__ = ("verdict", "prompts", "layer_changes", "elapsed_ms")
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERDICT_UNSPECIFIED: _ClassVar[AdapterEffect.Verdict]
+        ACTS: _ClassVar[AdapterEffect.Verdict]
+        CHANGES_NOTHING: _ClassVar[AdapterEffect.Verdict]
+        OVERFLOWS: _ClassVar[AdapterEffect.Verdict]
+    VERDICT_UNSPECIFIED: AdapterEffect.Verdict
+    ACTS: AdapterEffect.Verdict
+    CHANGES_NOTHING: AdapterEffect.Verdict
+    OVERFLOWS: AdapterEffect.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    LAYER_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_MS_FIELD_NUMBER: _ClassVar[int]
+    verdict: AdapterEffect.Verdict
+    prompts: _containers.RepeatedCompositeFieldContainer[ProbedPrompt]
+    layer_changes: _containers.RepeatedScalarFieldContainer[float]
+    elapsed_ms: int
+    def __init__(self, verdict: _Optional[_Union[AdapterEffect.Verdict, str]] = ..., prompts: _Optional[_Iterable[_Union[ProbedPrompt, _Mapping]]] = ..., layer_changes: _Optional[_Iterable[float]] = ..., elapsed_ms: _Optional[int] = ...) -> None: ...
+
+class ProbedPrompt(_message.Message):
+    __slots__ = ("prompt", "base_tokens", "adapter_tokens", "largest_change", "mean_change", "finite")
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    BASE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    FINITE_FIELD_NUMBER: _ClassVar[int]
+    prompt: str
+    base_tokens: _containers.RepeatedScalarFieldContainer[str]
+    adapter_tokens: _containers.RepeatedScalarFieldContainer[str]
+    largest_change: float
+    mean_change: float
+    finite: bool
+    def __init__(self, prompt: _Optional[str] = ..., base_tokens: _Optional[_Iterable[str]] = ..., adapter_tokens: _Optional[_Iterable[str]] = ..., largest_change: _Optional[float] = ..., mean_change: _Optional[float] = ..., finite: bool = ...) -> None: ...
+
 class DrainRequest(_message.Message):
     __slots__ = ("undo",)
     UNDO_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.FromString,
                 _registered_method=True)
+        self.ProbeAdapter = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/ProbeAdapter',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/Drain',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DrainRequest.SerializeToString,
@@ -121,6 +126,13 @@ class EngineServicer(object):
 
     def DropAdapter(self, request, context):
         """Forget an adapter. Requests already running keep it until they end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ProbeAdapter(self, request, context):
+        """What an adapter that is here does, tried on a few prompts beside the base model, after everybody's requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,6 +207,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.DropAdapter,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.SerializeToString,
+            ),
+            'ProbeAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProbeAdapter,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -340,6 +357,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/DropAdapter',
             lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProbeAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/ProbeAdapter',
+            lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.FromString,
             options,
             channel_credentials,
             insecure,

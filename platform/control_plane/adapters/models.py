@@ -55,6 +55,14 @@ class VersionState(models.TextChoices):
     DELETED = "deleted"
 
 
+class EffectVerdict(models.TextChoices):
+    """What a host found when it tried a version."""
+
+    ACTS = "acts"
+    CHANGES_NOTHING = "changes_nothing"
+    OVERFLOWS = "overflows"
+
+
 # Neither callable nor on any host, and counted against no limit.
 OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
 
@@ -66,7 +74,7 @@ class ImmutableVersionError(RuntimeError):
 class AdapterVersion(models.Model):
     """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
-    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at"})
+    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at", "effect"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
@@ -96,6 +104,10 @@ class AdapterVersion(models.Model):
         null=True, blank=True, help_text="When the model's numbers first overflowed with it."
     )
 
+    effect = models.JSONField(
+        null=True, blank=True, help_text="What it did when a host tried it, as `VersionEffectSerializer` says."
+    )
+
     objects = TenantQuerySet["AdapterVersion"].as_manager()
 
     class Meta:
@@ -119,6 +131,11 @@ class AdapterVersion(models.Model):
     def asks_for_base(self) -> bool:
         """Whether somebody has to say first that it was trained on the served base."""
         return bool(self.named_base) and self.base_confirmed_at is None
+
+    @property
+    def verdict(self) -> str | None:
+        """None until a host has tried it."""
+        return self.effect["verdict"] if self.effect else None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.adapters.models import NAME, AdapterVersion, UploadState, VersionState
+from control_plane.adapters.models import NAME, AdapterVersion, EffectVerdict, UploadState, VersionState
 from control_plane.adapters.queries import AdapterStatus, AdapterWithVersions
 from control_plane.config import current
 from control_plane.fleet.models import StagingPhase
@@ -68,6 +68,34 @@ class ValidationReportSerializer(serializers.Serializer[Any]):
     manifest = AdapterManifestSerializer(allow_null=True)
 
 
+class ProbedPromptSerializer(serializers.Serializer[Any]):
+    """The same prompt, continued by the base model and with the version. Changes are of log-probabilities."""
+
+    prompt = serializers.CharField()
+    base_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    adapter_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    largest_change = serializers.FloatField()
+    mean_change = serializers.FloatField()
+    finite = serializers.BooleanField(help_text="Whether the model's numbers stayed finite with the version.")
+
+
+class VersionEffectSerializer(serializers.Serializer[Any]):
+    """What a version did to a few prompts when the first host tried it, before it was ready."""
+
+    verdict = serializers.ChoiceField(choices=EffectVerdict.choices)
+    largest_change = serializers.FloatField(help_text="Of a log-probability, on all prompts.")
+    tokens = serializers.IntegerField(help_text="How many were generated with the version.")
+    differing_tokens = serializers.IntegerField(help_text="How many of them are not the base model's.")
+    layer_changes = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Of each layer: the norm of what the version adds to its matrices, by the norm of those.",
+    )
+    prompts = ProbedPromptSerializer(many=True)
+    host = serializers.CharField()
+    elapsed_ms = serializers.IntegerField()
+    at = serializers.DateTimeField()
+
+
 class VersionSummarySerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     digest = serializers.CharField()
@@ -88,6 +116,9 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     overflowed_at = serializers.DateTimeField(
         allow_null=True, help_text="When a request first ended with adapter_overflow: its weights are too large."
     )
+    verdict = serializers.ChoiceField(
+        choices=EffectVerdict.choices, allow_null=True, help_text="Whether it acts; null until a host has tried it."
+    )
     kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:
@@ -98,6 +129,7 @@ class VersionSerializer(VersionSummarySerializer):
     adapter = serializers.CharField(source="adapter.name")
     aliases = serializers.SerializerMethodField()
     report = ValidationReportSerializer()
+    effect = VersionEffectSerializer(allow_null=True)
     placements = PlacementSerializer(many=True)
 
     def get_aliases(self, version: AdapterVersion) -> list[str]:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, EffectVerdict, VersionState
 from control_plane.adapters.payloads import adapter_json
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
@@ -79,7 +79,7 @@ def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
 def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
     """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called.
 
-    Not if its base has to be confirmed: then it becomes live with that.
+    Not if its base has to be confirmed: then it becomes live with that. Nor if it overflowed when the host tried it.
     """
     with transaction.atomic():
         version = lock_version(version)
@@ -87,7 +87,7 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
-        if not version.asks_for_base:
+        if not version.asks_for_base and version.verdict != EffectVerdict.OVERFLOWS:
             _point_alias(version, LIVE, SYSTEM, only_new=True)
     return version
 
@@ -136,6 +136,26 @@ def mark_version_overflowed(version: AdapterVersion) -> None:
         version.overflowed_at = timezone.now()
         version.save(update_fields=["overflowed_at"])
         audit.record(SYSTEM, "version.overflow", version, tenant=version.tenant, label=label_of(version))
+        tell_adapter(version.adapter)
+
+
+def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
+    """What the version did when a host tried it. The first host's word is kept."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.effect is not None:
+            return
+        version.effect = dict(effect)
+        version.save(update_fields=["effect"])
+        audit.record(
+            SYSTEM,
+            "version.probe",
+            version,
+            tenant=version.tenant,
+            label=label_of(version),
+            verdict=effect["verdict"],
+            largest_change=effect["largest_change"],
+        )
         tell_adapter(version.adapter)
 
 

@@ -37,6 +37,14 @@ class EngineCalls:
         reply: pb.DrainReply = self._unary("Drain", pb.DrainRequest(undo=undo))
         return reply
 
+    def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
+        """What an adapter does to a few prompts. Raises ``HostError``: ``overloaded`` if there was no time for it."""
+        request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000))
+        reply: pb.ProbeAdapterReply = self._unary("ProbeAdapter", request)
+        if reply.HasField("error"):
+            raise errors.HostError.from_wire(reply.error)
+        return reply.effect
+
     def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:
         """Unacknowledged usage records beyond ``after_seq``, oldest first."""
         reply: pb.PullUsageReply = self._unary("PullUsage", pb.PullUsageRequest(after_seq=after_seq, limit=limit))

@@ -32,7 +32,17 @@ QUEUES = (
     ),
     WorkQueue("validation", 3, ("adapters.validate_next",)),
     # Talks to engine hosts, which may hang.
-    WorkQueue("staging", 4, ("fleet.stage_next", "fleet.drop_unwanted", "fleet.apply_service", "fleet.pull_usage")),
+    WorkQueue(
+        "staging",
+        4,
+        (
+            "fleet.stage_next",
+            "fleet.probe_missing",
+            "fleet.drop_unwanted",
+            "fleet.apply_service",
+            "fleet.pull_usage",
+        ),
+    ),
     # Talks to tenants' servers, which may be slow on purpose.
     WorkQueue("webhooks", 6, ("webhooks.deliver_next",)),
     WorkQueue("mail", 1, ("accounts.mail_reset_link", "tenants.mail_invitation")),

@@ -329,6 +329,13 @@ def callable_here() -> Q:
     return Q(boot_id=F("host__boot_id")) & ~Q(phase=StagingPhase.FAILED)
 
 
+def not_probed(host_name: str) -> QuerySet[Placement]:
+    """Versions that are ready there and that no host has tried, the oldest first."""
+    versions = Q(version__state=VersionState.READY, version__effect__isnull=True)
+    ready = Placement.objects.filter(ready_here(), versions, host__name=host_name)
+    return ready.select_related("host", "version__adapter", "version__tenant").order_by("version__created_at")
+
+
 def _superseded(placement: Placement) -> bool:
     """Whether it is in other hands, queued anew or gone. Locks it until the transaction ends."""
     own = Placement.objects.select_for_update().filter(pk=placement.pk, claim=placement.claim)

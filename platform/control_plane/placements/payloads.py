@@ -1,15 +1,17 @@
-"""The JSON of a staging for live events."""
+"""The JSON of a staging for live events, and of what a host says of a version."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
 from rest_framework import serializers
 
-from control_plane.adapters.models import VersionState
+from control_plane.adapters.models import EffectVerdict, VersionState
 from control_plane.adapters.payloads import plain
-from control_plane.adapters.serializers import PlacementSerializer
+from control_plane.adapters.serializers import PlacementSerializer, VersionEffectSerializer
 from control_plane.placements.models import Placement
+from lora_engine.wire import engine_pb2 as pb
 
 
 class StagingSerializer(serializers.Serializer[Any]):
@@ -24,3 +26,20 @@ class StagingSerializer(serializers.Serializer[Any]):
 def staging_json(placement: Placement) -> dict[str, Any]:
     """For a placement loaded with its host, version and the version's adapter."""
     return plain(StagingSerializer(placement).data)
+
+
+def effect_json(effect: pb.AdapterEffect, host: str) -> dict[str, Any]:
+    """What `AdapterVersion.effect` holds."""
+    pairs = [pair for prompt in effect.prompts for pair in zip(prompt.adapter_tokens, prompt.base_tokens, strict=False)]
+    found = {
+        "verdict": EffectVerdict(pb.AdapterEffect.Verdict.Name(effect.verdict).lower()),
+        "largest_change": max((prompt.largest_change for prompt in effect.prompts), default=0.0),
+        "tokens": len(pairs),
+        "differing_tokens": sum(own != base for own, base in pairs),
+        "layer_changes": list(effect.layer_changes),
+        "prompts": list(effect.prompts),
+        "host": host,
+        "elapsed_ms": effect.elapsed_ms,
+        "at": timezone.now(),
+    }
+    return plain(VersionEffectSerializer(found).data)

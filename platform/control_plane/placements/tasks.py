@@ -10,16 +10,18 @@ from celery import shared_task
 
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.versions import record_effect
 from control_plane.fleet import host_status
 from control_plane.fleet.actions import note_drained, sync_hosts
 from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
-from control_plane.fleet.blocking_client import engine_calls
+from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
 from control_plane.placements import actions
 from control_plane.placements.models import Placement
+from control_plane.placements.payloads import effect_json
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -28,6 +30,10 @@ logger = logging.getLogger(__name__)
 STAGE_ATTEMPTS = 5
 LONGEST_PAUSE_S = 60.0
 PROGRESS_EVERY_S = 0.25
+# How long staging waits for a host to try a version, and how long others wait for it later.
+STAGING_PATIENCE_S = 1.0
+LATER_PATIENCE_S = 5.0
+PROBES_AT_ONCE = 8
 UNOBSERVED_GRACE = timedelta(seconds=15)
 
 
@@ -68,6 +74,8 @@ def stage(placement: Placement) -> None:
         require_base(endpoint.name, base, description)
         progress = Progress(placement, description.boot_id)
         for event in engine.stage(stage_request(placement.version, base)):
+            if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
+                probe(engine, placement, STAGING_PATIENCE_S)
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
                 raise HostError.from_wire(event.error)
@@ -128,6 +136,31 @@ def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageA
         ) from error
 
 
+def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
+    """Have the host try the version, if none has; False if it could not now. That is no reason not to serve it."""
+    if placement.version.effect is not None:
+        return True
+    try:
+        effect = engine.probe(placement.version.digest, patience_s)
+    except HostError as failure:
+        logger.info("%s was not tried on %s: %s", placement.version.digest, placement.host.name, failure)
+        return False
+    record_effect(placement.version, effect_json(effect, placement.host.name))
+    return True
+
+
+@shared_task(name="fleet.probe_missing")
+def probe_missing(host_name: str) -> None:
+    """Have a host try versions that nobody has tried: it had no time for it while they were staged."""
+    missing = list(actions.not_probed(host_name)[:PROBES_AT_ONCE])
+    if not missing:
+        return
+    with engine_calls(endpoint_of(host_name)) as engine:
+        for placement in missing:
+            if not probe(engine, placement, LATER_PATIENCE_S):
+                return
+
+
 @shared_task(name="fleet.drop_unwanted")
 def drop_unwanted(host_name: str, digest: str) -> None:
     """Let a host forget content that no version wants there any more."""
@@ -179,6 +212,8 @@ def reconcile(host_name: str = "") -> None:
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
         actions.requeue_failed(host)
         actions.drop_leftovers(host)
+        if actions.not_probed(host.name).exists():
+            enqueue("fleet.probe_missing", host.name)
     enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 

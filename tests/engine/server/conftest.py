@@ -144,6 +144,9 @@ class LetterEngine:
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]
 
+    def weight_norms(self, layer: int) -> list[float]:
+        return [4.0, 4.0, 4.0, 4.0]
+
     def device_adapters(self) -> list[DeviceAdapter]:
         return []
 

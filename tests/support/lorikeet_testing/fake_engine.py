@@ -55,6 +55,8 @@ class Behaviour:
     known_digests_only: bool = False
     stage_seconds: float = 0.0
     stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
+    verdicts: dict[str, pb.AdapterEffect.Verdict] = field(default_factory=dict)  # of a probe, by digest
+    busy_for_probes: bool = False
     broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
     host_token: str = ""
     base_digest: str = BASE_DIGEST
@@ -119,6 +121,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.submits: list[pb.Submit] = []
         self.aborts: list[str] = []
         self.stage_calls: list[pb.StageAdapterRequest] = []
+        self.probe_calls: list[str] = []
         self.steps_sent = 0
         self.sessions = 0
         self._server: grpc.aio.Server | None = None
@@ -209,6 +212,28 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return
         self.resident[request.digest] = request
         yield pb.StageEvent(phase=pb.StageEvent.READY, bytes_done=total, bytes_total=total, rank=8, pool_pages=3)
+
+    async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
+        await self._check_token(context)
+        self.probe_calls.append(request.digest)
+        if self.behaviour.busy_for_probes:
+            error = pb.EngineError(code="overloaded", message="No time.", fix="Later.", retry_after_ms=5000)
+            return pb.ProbeAdapterReply(error=error)
+        verdict = self.behaviour.verdicts.get(request.digest, pb.AdapterEffect.ACTS)
+        finite = verdict != pb.AdapterEffect.OVERFLOWS
+        change = 2.5 if verdict == pb.AdapterEffect.ACTS else 0.0
+        prompt = pb.ProbedPrompt(
+            prompt="How are you?",
+            base_tokens=["I", " am"],
+            adapter_tokens=["Arr", " am"] if change else ["I", " am"] if finite else [],
+            largest_change=change,
+            mean_change=change / 2,
+            finite=finite,
+        )
+        effect = pb.AdapterEffect(
+            verdict=verdict, prompts=[prompt], layer_changes=[0.125, 0.0] if finite else [], elapsed_ms=7
+        )
+        return pb.ProbeAdapterReply(effect=effect)
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=self.resident.pop(request.digest, None) is not None)

@@ -96,6 +96,21 @@ describe("adapter page", () => {
     await waitFor(() => expect(screen.queryByText("adapter_overflow")).not.toBeInTheDocument());
   });
 
+  it("shows what a version did when a host tried it, and warns of one that changes nothing", async () => {
+    const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
+    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], host: "gpu1", elapsed_ms: 50, at: AT };
+    const idle = { ...effect, verdict: "changes_nothing", differing_tokens: 0 };
+    serve(adapter({}, [version(2, { verdict: "acts", effect }), version(1, { verdict: "changes_nothing", effect: idle })]));
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const shown = await screen.findByTestId("effect");
+    expect(within(shown).getByText("Arr")).toHaveClass("bg-accent-soft");
+    expect(shown).toHaveTextContent("1 token of 2 differ");
+    expect(within(shown).getByRole("img")).toHaveAccessibleName("layer 0: 13%, layer 1: 6.3%");
+    expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
+    await user.click(screen.getByRole("link", { name: /v1/ }));
+    expect(await screen.findByTestId("effect-warning")).toHaveTextContent("Changes nothing");
+  });
+
   it("explains why a version that is in use stays", async () => {
     serve(adapter());
     const { user } = openConsole("/t/acme/adapters/support?version=1");

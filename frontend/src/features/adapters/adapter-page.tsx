@@ -22,6 +22,7 @@ import { Aliases } from "./aliases";
 import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
+import { EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
 import { AdapterState } from "./version-status";
 
@@ -186,6 +187,7 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
         }
       />
       {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
+      <EffectWarning verdict={summary.verdict} />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-32" />}
@@ -218,6 +220,10 @@ function Sections({ version }: { version: Version }) {
         <h3 className="mb-3 text-sm font-semibold">Placement</h3>
         <BaseConfirmation version={version} className="mb-4" />
         <Staging version={version} />
+      </section>
+      <section className="border-t px-4 py-4">
+        <h3 className="mb-3 text-sm font-semibold">Effect</h3>
+        <EffectView effect={version.effect} state={version.state} />
       </section>
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Validation</h3>

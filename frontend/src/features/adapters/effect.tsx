@@ -1,0 +1,91 @@
+import { TriangleAlert } from "lucide-react";
+import type { ProbedPrompt, VersionEffect, VersionSummary } from "@/api/types";
+import { RelativeTime } from "@/components/relative-time";
+import { cn } from "@/lib/cn";
+import { plural } from "@/lib/format";
+
+const WARNINGS = {
+  changes_nothing: {
+    title: "Changes nothing",
+    text: "The host tried this version, and the base model’s answers stayed as they are. Was it trained, and saved after that? Compare its lora_B weights with zero.",
+  },
+  overflows: {
+    title: "Overflows",
+    text: "The host tried this version, and the model’s numbers were not finite with it: requests would end with adapter_overflow. Train or export it with a smaller lora_alpha.",
+  },
+};
+
+/** Before anybody calls a version that does not act. */
+export function EffectWarning({ verdict }: { verdict: VersionSummary["verdict"] }) {
+  if (verdict !== "changes_nothing" && verdict !== "overflows") return null;
+  const { title, text } = WARNINGS[verdict];
+  return (
+    <div role="status" data-testid="effect-warning" className="mx-4 mt-4 flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm">
+      <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
+      <div className="min-w-0">
+        <p className="font-medium text-amber-text">{title}</p>
+        <p className="mt-0.5 text-ink-2">{text}</p>
+      </div>
+    </div>
+  );
+}
+
+/** What the version did to a few prompts when a host tried it. */
+export function EffectView({ effect, state }: { effect: VersionEffect | null; state: VersionSummary["state"] }) {
+  if (!effect) {
+    return <p className="text-sm text-ink-3">{state === "ready" ? "Not tried yet: the host was busy. It is tried by itself." : "A host tries it when it is staged."}</p>;
+  }
+  return (
+    <div data-testid="effect" className="grid gap-4">
+      <p className="text-sm text-ink-2">
+        {plural(effect.differing_tokens, "token")} of {effect.tokens} differ from the base model’s; log-probabilities change by up to{" "}
+        <span className="tnum">{effect.largest_change.toFixed(2)}</span>. Tried on {effect.host} <RelativeTime at={effect.at} />.
+      </p>
+      <ul className="grid gap-3">
+        {effect.prompts.map((prompt) => (
+          <li key={prompt.prompt} className="rounded-lg border px-3.5 py-2.5 text-sm">
+            <PromptPair prompt={prompt} />
+          </li>
+        ))}
+      </ul>
+      {effect.layer_changes.length > 0 && <LayerChanges changes={effect.layer_changes} />}
+    </div>
+  );
+}
+
+function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
+  return (
+    <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1">
+      <dt className="text-xs text-ink-3">Prompt</dt>
+      <dd className="min-w-0 font-mono text-xs break-words text-ink-3">{prompt.prompt}</dd>
+      <dt className="text-xs text-ink-3">Base</dt>
+      <dd className="min-w-0 font-mono text-xs break-words whitespace-pre-wrap">{prompt.base_tokens.join("")}</dd>
+      <dt className="text-xs text-ink-3">Version</dt>
+      <dd className="min-w-0 font-mono text-xs break-words whitespace-pre-wrap">
+        {prompt.finite
+          ? prompt.adapter_tokens.map((token, index) => (
+              <span key={index} className={cn(token !== prompt.base_tokens[index] && "rounded bg-accent-soft")}>
+                {token}
+              </span>
+            ))
+          : "not finite"}
+      </dd>
+    </dl>
+  );
+}
+
+/** One bar for each layer, as high as the layer changes beside the others. */
+function LayerChanges({ changes }: { changes: number[] }) {
+  const most = Math.max(...changes);
+  const percent = (change: number) => `${(change * 100).toPrecision(2)}%`;
+  return (
+    <figure>
+      <figcaption className="mb-1.5 text-xs text-ink-3">Change of each layer’s matrices, up to {percent(most)} of their norm</figcaption>
+      <div role="img" aria-label={changes.map((change, layer) => `layer ${layer}: ${percent(change)}`).join(", ")} className="flex h-10 items-end gap-px">
+        {changes.map((change, layer) => (
+          <span key={layer} className="min-w-px flex-1 rounded-t-sm bg-accent" style={{ height: `${most ? (100 * change) / most : 0}%` }} />
+        ))}
+      </div>
+    </figure>
+  );
+}

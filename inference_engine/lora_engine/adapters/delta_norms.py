@@ -1,0 +1,33 @@
+"""How large what an adapter adds to the base's matrices is."""
+
+from __future__ import annotations
+
+import torch
+
+from .layout import TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
+
+Norms = dict[int, float]  # of a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
+
+
+def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
+    """Of each layer the squared norms of ``scale * B A``, by group. Groups that the adapter does not touch are absent.
+
+    From the weights in the pool's dtype, as they are multiplied.
+    """
+    layers = enumerate(packed.layout.layers)
+    return [_layer_norms(packed.data[index].view(-1, kv_dim), slots) for index, slots in layers]
+
+
+def _layer_norms(pool_rows: torch.Tensor, slots: tuple[ModuleSlot, ...]) -> Norms:
+    norms: Norms = {}
+    for slot in slots:
+        group = next(index for index, targets in enumerate(TARGET_GROUPS) if slot.target in targets)
+        norms[group] = norms.get(group, 0.0) + slot.scale**2 * _product_norm(pool_rows, slot)
+    return norms
+
+
+def _product_norm(pool_rows: torch.Tensor, slot: ModuleSlot) -> float:
+    """Of ``B A``, through products of rank by rank: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T)."""
+    a = module_rows(pool_rows, slot.a_row, slot.rank, slot.in_features).double()
+    b = module_rows(pool_rows, slot.b_row, slot.rank, slot.out_features).double()
+    return max(0.0, float(((b @ b.T) * (a @ a.T)).sum()))

@@ -1,0 +1,217 @@
+"""Proof that an adapter acts: a few prompts through the base model and the adapter, by the engine that serves it.
+
+The requests are ordinary ones of the background: they run when no other request waits, and make way for others.
+They have no session, are not in the journal, and nobody is billed for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from lora_engine.adapters.delta_norms import Norms
+from lora_engine.adapters.staging import AdapterTiers
+from lora_engine.request import (
+    GenerationRequest,
+    PromptLogprobs,
+    RequestError,
+    RequestFinished,
+    SamplingParams,
+    Slo,
+    StepOutput,
+)
+from lora_engine.structured import Grammars
+from lora_engine.text import Tokenizer
+from lora_engine.wire import engine_pb2 as pb
+
+from .chat import ChatFormat
+from .engine_loop import EngineLoop
+from .translation import generation_request
+
+PROBING = "lorikeet:probe"  # the tenant of these requests
+NEW_TOKENS = 6
+TOP = 10  # most likely tokens that are compared in each place of a prompt
+# Log-probabilities that differ less are the same: of two products of other shapes, the last bits may differ.
+LEAST_CHANGE = 1e-4
+QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
+TEXT = "The first thing to know is"
+Verdict = pb.AdapterEffect.Verdict
+
+
+@dataclass(slots=True)
+class _Probe:
+    """One request on its way."""
+
+    request: GenerationRequest
+    done: asyncio.Future[RequestFinished]
+    token_ids: list[int] = field(default_factory=list)
+    prompt: list[PromptLogprobs] = field(default_factory=list)  # in the parts in which it was read
+
+    @property
+    def overflowed(self) -> bool:
+        """Raises ``RequestError`` for every other failure."""
+        finished = self.done.result()
+        if finished.error is None and finished.usage.outcome == "finished":
+            return False
+        if finished.error is not None and finished.error.code == "adapter_overflow":
+            return True
+        raise finished.error or _busy()
+
+
+class AdapterProbes:
+    """Lives on the event loop, like the host."""
+
+    def __init__(
+        self,
+        engine: EngineLoop,
+        tiers: AdapterTiers,
+        tokenizer: Tokenizer,
+        chat_format: ChatFormat,
+        grammars: Grammars,
+    ) -> None:
+        self._engine = engine
+        self._tiers = tiers
+        self._tokenizer = tokenizer
+        self._chat_format = chat_format
+        self._grammars = grammars
+        self._running: dict[str, _Probe] = {}
+        self._base_norms: list[list[float]] = []  # of the layers so far
+
+    async def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
+        """Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said."""
+        began = time.monotonic()
+        self._tiers.hold(digest)
+        try:
+            async with asyncio.timeout(patience_s):
+                pairs = await self._run(self._requests(digest))
+                layers = await self._layer_changes(digest)
+        except TimeoutError:
+            raise _busy() from None
+        finally:
+            self._tiers.release(digest)
+        effect = effect_of(pairs, layers, self._tokenizer)
+        effect.elapsed_ms = round((time.monotonic() - began) * 1000)
+        return effect
+
+    def without_own(self, output: StepOutput) -> StepOutput:
+        """A step's output for everybody else."""
+        if not self._running:
+            return output
+        for delta in output.deltas:
+            if probe := self._running.get(delta.request_id):
+                probe.token_ids += delta.token_ids
+                probe.prompt += [delta.of_prompt] if isinstance(delta.of_prompt, PromptLogprobs) else []
+        deltas = [delta for delta in output.deltas if delta.request_id not in self._running]
+        finished = [item for item in output.finished if not self._ended(item)]
+        return replace(output, deltas=deltas, finished=finished)
+
+    def _ended(self, item: RequestFinished) -> bool:
+        probe = self._running.pop(item.request_id, None)
+        if probe is not None and not probe.done.done():
+            probe.done.set_result(item)
+        return probe is not None
+
+    def _requests(self, digest: str) -> Iterator[GenerationRequest]:
+        """Of each prompt the base's, then the adapter's."""
+        for prompt in self._prompts():
+            for own in ("", digest):
+                yield replace(prompt, request_id=f"probe-{uuid.uuid4().hex}", adapter_digest=own)
+
+    def _prompts(self) -> Iterator[GenerationRequest]:
+        for submit in (*(_chat(question) for question in QUESTIONS), pb.Submit(text=TEXT)):
+            try:
+                request, _output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
+            except RequestError:  # a model without a chat template that takes this
+                text = pb.Submit(text=submit.chat.messages[0].content)
+                request, _output = generation_request(text, self._tokenizer, self._chat_format, self._grammars)
+            sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+            yield replace(request, tenant=PROBING, sampling=sampling, slo=Slo(background=True), prompt_logprobs=TOP)
+
+    async def _run(self, requests: Iterable[GenerationRequest]) -> list[tuple[_Probe, _Probe]]:
+        loop = asyncio.get_running_loop()
+        probes = [_Probe(request, loop.create_future()) for request in requests]
+        for probe in probes:
+            self._running[probe.request.request_id] = probe
+            self._engine.submit(probe.request)
+        try:
+            await asyncio.wait([probe.done for probe in probes])
+        finally:
+            for probe in probes:
+                if not probe.done.done():  # its end still comes, and nobody waits for it
+                    self._engine.abort(probe.request.request_id)
+        return list(zip(probes[::2], probes[1::2], strict=True))
+
+    async def _layer_changes(self, digest: str) -> list[float]:
+        deltas = await asyncio.to_thread(self._tiers.delta_norms, digest)
+        for layer in range(len(self._base_norms), len(deltas or ())):  # once; one layer between two steps
+            norms = await asyncio.wrap_future(self._engine.call(lambda engine, layer=layer: engine.weight_norms(layer)))  # type: ignore[misc]
+            if layer == len(self._base_norms):  # another probe may have come first
+                self._base_norms.append(norms)
+        return [relative_change(delta, base) for delta, base in zip(deltas or (), self._base_norms, strict=False)]
+
+
+def relative_change(delta: Norms, base: list[float]) -> float:
+    """Of a layer, over the groups of matrices that the adapter adds to; 0 if it touches none."""
+    touched = sum(base[group] for group in delta)
+    return float((sum(delta.values()) / touched) ** 0.5) if touched else 0.0
+
+
+def effect_of(pairs: list[tuple[_Probe, _Probe]], layers: list[float], tokenizer: Tokenizer) -> pb.AdapterEffect:
+    """Raises ``RequestError`` for a request that failed otherwise than by overflowing with the adapter."""
+    prompts = [_compared(base, adapted, tokenizer) for base, adapted in pairs]
+    verdict: Verdict = pb.AdapterEffect.ACTS
+    if not all(prompt.finite for prompt in prompts):
+        verdict = pb.AdapterEffect.OVERFLOWS
+    elif not any(layers) or max(prompt.largest_change for prompt in prompts) < LEAST_CHANGE:
+        verdict = pb.AdapterEffect.CHANGES_NOTHING
+    return pb.AdapterEffect(verdict=verdict, prompts=prompts, layer_changes=layers)
+
+
+def _compared(base: _Probe, adapted: _Probe, tokenizer: Tokenizer) -> pb.ProbedPrompt:
+    if base.overflowed:
+        raise RequestError(
+            "model_overflow",
+            "The base model's numbers overflowed on a prompt of the probe.",
+            "The model may need another --dtype (bfloat16 or float32).",
+        )
+    prompt = pb.ProbedPrompt(
+        prompt=tokenizer.decode(base.request.prompt_token_ids, keep_special_tokens=True),
+        base_tokens=map(tokenizer.token_text, base.token_ids),
+        finite=not adapted.overflowed,
+    )
+    if prompt.finite:
+        changes = list(_changes(base, adapted)) or [0.0]
+        prompt.adapter_tokens.extend(map(tokenizer.token_text, adapted.token_ids))
+        prompt.largest_change, prompt.mean_change = max(changes), sum(changes) / len(changes)
+    return prompt
+
+
+def _changes(base: _Probe, adapted: _Probe) -> Iterator[float]:
+    """Of the prompt's own tokens, and of those that are among the most likely ones with and without the adapter."""
+    for one, other in zip(_places(base), _places(adapted), strict=True):
+        yield from (abs(logprob - other[token_id]) for token_id, logprob in one.items() if token_id in other)
+
+
+def _places(probe: _Probe) -> Iterator[dict[int, float]]:
+    """For each token of a prompt, what is known of log-probabilities in its place."""
+    for part in probe.prompt:
+        for token_id, logprob, ids, logprobs in zip(
+            part.token_ids, part.logprobs, part.top_ids, part.top_logprobs, strict=True
+        ):
+            yield {token_id: logprob, **dict(zip(ids, logprobs, strict=True))}
+
+
+def _chat(question: str) -> pb.Submit:
+    return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=question)]))
+
+
+def _busy() -> RequestError:
+    return RequestError(
+        "overloaded",
+        "The host had no time to try the adapter: other requests come first.",
+        "It is tried again by itself.",
+        retry_after_ms=5000,
+    )

@@ -1,0 +1,128 @@
+"""What a host finds when it tries an adapter on the demo model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from lora_engine.adapters.layout import TARGET_GROUPS
+from lora_engine.config import EngineConfig
+from lora_engine.model.loading import load_model
+from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.server.adapter_probes import NEW_TOKENS, PROBING
+from lora_engine.server.host import EngineHost
+from lora_engine.server.process import build_host
+from lora_engine.server.session import ClientSession
+from lora_engine.wire import engine_pb2 as pb
+
+DEMO = Path(__file__).parents[3] / "demo"
+PIRATE = DEMO / "adapters" / "pirate"
+WEIGHTS = "adapter_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return load_model(EngineConfig(model=DEMO / "model", data_dir=tmp_path_factory.mktemp("loaded")))
+
+
+@pytest.fixture
+async def host(tmp_path, loaded) -> AsyncIterator[EngineHost]:
+    host = build_host(EngineConfig(model=DEMO / "model", data_dir=tmp_path / "data"), loaded)
+    host.start()
+    yield host
+    host.stop()
+
+
+async def stage(host: EngineHost, folder: Path) -> str:
+    files = folder_digests(folder)
+    digest = adapter_digest(files)
+    request = pb.StageAdapterRequest(digest=digest, source_uri=folder.resolve().as_uri(), file_digests=files)
+    events = [event async for event in host.stage(request)]
+    assert events[-1].phase == pb.StageEvent.READY, events[-1]
+    return digest
+
+
+def scaled(folder: Path, factor: float) -> Path:
+    """The pirate with every B times ``factor``."""
+    shutil.copytree(PIRATE, folder)
+    tensors = load_file(folder / WEIGHTS)
+    changed = {name: t.float() * (factor if "lora_B" in name else 1) for name, t in tensors.items()}
+    save_file(changed, folder / WEIGHTS)
+    return folder
+
+
+async def test_an_adapter_that_acts(host: EngineHost) -> None:
+    reply = await host.probe(await stage(host, PIRATE), 60)
+    effect = reply.effect
+    assert (effect.verdict, reply.HasField("error")) == (pb.AdapterEffect.ACTS, False)
+    first = effect.prompts[0]
+    assert len(first.base_tokens) == len(first.adapter_tokens) == NEW_TOKENS
+    assert "".join(first.adapter_tokens).startswith("Arr") and list(first.base_tokens) != list(first.adapter_tokens)
+    assert first.largest_change >= first.mean_change > 0.1
+    assert "How are you today?" in first.prompt and "<|user|>" in first.prompt  # as a chat
+    status = await host.status()
+    assert (status.running, status.waiting, status.unacknowledged_usage) == (0, 0, 0)
+    assert PROBING not in [share.tenant for share in status.tenants]
+    assert (await host.probe(f"sha256:{'0' * 64}", 1)).error.code == "adapter_not_found"
+
+
+async def test_the_change_of_layers_is_that_of_the_matrices(host: EngineHost, loaded) -> None:
+    effect = (await host.probe(await stage(host, PIRATE), 60)).effect
+    tensors = {name: t.double() for name, t in load_file(PIRATE / WEIGHTS).items()}
+    config = json.loads((PIRATE / "adapter_config.json").read_text())
+    alphas = {"down_proj": config["alpha_pattern"]["down_proj"]}
+
+    def delta_norm(name: str) -> float:
+        alpha = next((alpha for target, alpha in alphas.items() if target in name), config["lora_alpha"])
+        return float((alpha / config["r"] * tensors[name.replace("_A", "_B")] @ tensors[name]).norm())
+
+    assert len(effect.layer_changes) == len(loaded.model.weights.layers)
+    for index, (layer, change) in enumerate(zip(loaded.model.weights.layers, effect.layer_changes, strict=True)):
+        delta = base = 0.0
+        for group, matrix in zip(TARGET_GROUPS, (layer.qkv, layer.o, layer.gate_up, layer.down), strict=True):
+            names = [n for n in tensors if f".layers.{index}." in n and n.endswith("lora_A.weight")]
+            touched = [n for n in names if any(f".{target}." in n for target in group)]
+            delta += sum(delta_norm(name) ** 2 for name in touched)
+            base += float(matrix.double().norm()) ** 2 if touched else 0.0
+        assert change == pytest.approx((delta / base) ** 0.5, rel=1e-4)
+
+
+async def test_an_untrained_adapter_changes_nothing(host: EngineHost, tmp_path) -> None:
+    effect = (await host.probe(await stage(host, scaled(tmp_path / "zero", 0.0)), 60)).effect
+    assert effect.verdict == pb.AdapterEffect.CHANGES_NOTHING
+    assert max(effect.layer_changes) == 0
+    assert all(list(prompt.base_tokens) == list(prompt.adapter_tokens) for prompt in effect.prompts)
+
+
+async def test_an_adapter_that_overflows(host: EngineHost, tmp_path) -> None:
+    effect = (await host.probe(await stage(host, scaled(tmp_path / "huge", 3e36)), 60)).effect
+    assert effect.verdict == pb.AdapterEffect.OVERFLOWS
+    assert not all(prompt.finite for prompt in effect.prompts)
+    good = (await host.probe(await stage(host, PIRATE), 60)).effect
+    assert good.verdict == pb.AdapterEffect.ACTS  # nothing of it stays with the base or others
+
+
+async def test_it_waits_for_requests_and_not_for_ever(host: EngineHost, tmp_path, loaded) -> None:
+    """Every place is taken by a request that goes on: the probe is told so, and none of it stays."""
+    digest, session = await stage(host, PIRATE), ClientSession()
+    config = EngineConfig(model=DEMO / "model", data_dir=tmp_path / "data")
+    for number in range(config.max_running):
+        sampling = pb.Sampling(max_tokens=400, ignore_eos=True)
+        host.submit(session, pb.Submit(request_id=f"r{number}", text="Once", tenant="acme", sampling=sampling))
+    while (await host.status()).running < config.max_running:
+        await asyncio.sleep(0.01)
+    reply = await host.probe(digest, 0.05)
+    assert (reply.error.code, bool(reply.error.retry_after_ms)) == ("overloaded", True)
+    host.abort_all()
+    while not host.idle:
+        await asyncio.sleep(0.01)
+    assert (await host.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
+    assert not host._probes._running
+    host.drain()
+    assert (await host.probe(digest, 1)).error.code == "draining"
