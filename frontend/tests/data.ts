@@ -1,4 +1,5 @@
 import type {
+  SeriesReport,
   Adapter,
   AdapterSummary,
   ApiKey,
@@ -55,6 +56,29 @@ export const usage: UsageReport = {
   by_adapter: [],
   by_key: [],
   latency: { first_token: { p50_ms: null, p95_ms: null, p99_ms: null }, inter_token: { p50_ms: null, p95_ms: null, p99_ms: null } },
+};
+
+const noTotals = {
+  ...usage.totals,
+  outcomes: { finished: 0, aborted: 0, failed: 0, refused: 0 },
+  mean_queue_ms: null,
+  mean_adapter_load_ms: null,
+  latency: usage.latency,
+};
+
+export const series: SeriesReport = {
+  since: AT,
+  until: AT,
+  step_s: 60,
+  as_of: AT,
+  currency: "USD",
+  totals: noTotals,
+  points: [],
+  by_adapter: [],
+  by_key: [],
+  by_version: [],
+  by_tenant: [],
+  by_host: [],
 };
 
 export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [] };

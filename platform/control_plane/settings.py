@@ -246,6 +246,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget-transcripts": {"task": "transcripts.forget", "schedule": 3600.0, "options": {"expires": 3600}},
     "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},
     "forget-abandoned": {"task": "usage.forget_abandoned", "schedule": 86_400.0},
+    "forget-series": {"task": "usage.forget_series", "schedule": 3600.0, "options": {"expires": 3600}},
     "clear-deleted": {"task": "administration.clear_deleted", "schedule": 300.0, "options": {"expires": 300}},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }

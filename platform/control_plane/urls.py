@@ -15,6 +15,7 @@ from control_plane.prices import urls as prices
 from control_plane.quotas import urls as quotas
 from control_plane.reports import urls as reports
 from control_plane.slo import urls as slo
+from control_plane.usage import urls as usage
 
 handler400 = "control_plane.http.errors.bad_request"
 handler404 = "control_plane.http.errors.not_found"
@@ -49,6 +50,7 @@ operator_urls: list[URLPattern | URLResolver] = [
     *quotas.operator_urlpatterns,
     *reports.operator_urlpatterns,
     *slo.operator_urlpatterns,
+    *usage.operator_urlpatterns,
 ]
 
 # Django's metadata of a page, the answer to OPTIONS, has no template.

@@ -8,7 +8,15 @@ from django.db import models
 
 from control_plane.config import REPOSITORY
 from control_plane.usage.counters import COUNTERS, REPORTED, SHOWN, SUMMED
-from control_plane.usage.models import DailyTotals, DailyUsage, HourlyUsage, OverallTotals, UsageEvent
+from control_plane.usage.models import (
+    DailyTotals,
+    DailyUsage,
+    HourlyUsage,
+    HourSums,
+    MinuteSums,
+    OverallTotals,
+    UsageEvent,
+)
 from lora_engine.wire import engine_pb2 as pb
 
 
@@ -31,6 +39,7 @@ def test_the_ledger_has_each_and_no_other() -> None:
 
 def test_rollups_have_those_that_are_summed() -> None:
     assert all(numbers(model) == set(SUMMED) for model in (HourlyUsage, DailyUsage, DailyTotals, OverallTotals))
+    assert all(numbers(model) == {*SUMMED, "start"} for model in (MinuteSums, HourSums))
 
 
 def test_the_api_has_those_that_are_shown() -> None:

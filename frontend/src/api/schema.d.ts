@@ -159,6 +159,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The same of all tenants, of one, or of a host with the tenants on it. */
+        get: operations["read_operator_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/staging": {
         parameters: {
             query?: never;
@@ -1286,6 +1303,23 @@ export interface paths {
         };
         /** @description Prompt and answer of one request, if they were kept. */
         get: operations["read_transcript"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Traffic, errors, tokens, cost and latency over time: of the tenant, an adapter, or on a host. */
+        get: operations["read_series"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3276,6 +3310,13 @@ export interface components {
             finished: number;
             refused: number;
         };
+        /** @description Requests by how they ended in an engine. */
+        Outcomes: {
+            aborted: number;
+            failed: number;
+            finished: number;
+            refused: number;
+        };
         Overview: {
             adapters: components["schemas"]["AdapterCounts"];
             hosts: components["schemas"]["Host"][];
@@ -3632,6 +3673,96 @@ export interface components {
         RotateApiKeyRequest: {
             /** @description Seconds for which the old secret is still accepted. By default 86400. */
             grace_s?: number;
+        };
+        SeriesPart: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            /** @description Of answered requests, without batches. */
+            latency: components["schemas"]["Latency"];
+            /** Format: double */
+            mean_adapter_load_ms: number | null;
+            /** Format: double */
+            mean_queue_ms: number | null;
+            /** @description Null = the base model, or members in the console. */
+            name?: string | null;
+            outcomes: components["schemas"]["Outcomes"];
+            /** @description Of a key. */
+            prefix?: string | null;
+            prompt_tokens: number;
+            requests: number;
+            /** @description Empty for adapters. */
+            requests_by_step: number[];
+            tenant?: string | null;
+            version?: number | null;
+        };
+        SeriesPoint: {
+            /**
+             * Format: date-time
+             * @description Where the step begins.
+             */
+            at: string;
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            /** @description Of answered requests, without batches. */
+            latency: components["schemas"]["Latency"];
+            /** Format: double */
+            mean_adapter_load_ms: number | null;
+            /** Format: double */
+            mean_queue_ms: number | null;
+            outcomes: components["schemas"]["Outcomes"];
+            prompt_tokens: number;
+            requests: number;
+        };
+        /** @description Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests. */
+        SeriesReport: {
+            /** Format: date-time */
+            as_of: string | null;
+            /** @description Of a tenant. */
+            by_adapter: components["schemas"]["SeriesPart"][];
+            /** @description Of a tenant, or of all. */
+            by_host: components["schemas"]["SeriesPart"][];
+            /** @description Of a tenant. */
+            by_key: components["schemas"]["SeriesPart"][];
+            /** @description For operators. */
+            by_tenant: components["schemas"]["SeriesPart"][];
+            /** @description Of an adapter. */
+            by_version: components["schemas"]["SeriesPart"][];
+            currency: string | null;
+            points: components["schemas"]["SeriesPoint"][];
+            /** Format: date-time */
+            since: string;
+            step_s: number;
+            totals: components["schemas"]["SeriesTotals"];
+            /**
+             * Format: date-time
+             * @description Where the last step ends; it may not be over.
+             */
+            until: string;
+        };
+        SeriesTotals: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            /** @description Of answered requests, without batches. */
+            latency: components["schemas"]["Latency"];
+            /** Format: double */
+            mean_adapter_load_ms: number | null;
+            /** Format: double */
+            mean_queue_ms: number | null;
+            outcomes: components["schemas"]["Outcomes"];
+            prompt_tokens: number;
+            requests: number;
         };
         Session: {
             authenticated: boolean;
@@ -4912,6 +5043,67 @@ export interface operations {
             400: components["responses"]["Error"];
             401: components["responses"]["Error"];
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    read_operator_series: {
+        parameters: {
+            query?: {
+                /** @description Its name, whole. */
+                host?: string;
+                /**
+                 * @description * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                since?: string;
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                /** @description Its slug. */
+                tenant?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeriesReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8569,6 +8761,71 @@ export interface operations {
                 };
             };
             400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    read_series: {
+        parameters: {
+            query?: {
+                /** @description Its name, whole: its versions side by side. */
+                adapter?: string;
+                /** @description Its name, whole. */
+                host?: string;
+                /**
+                 * @description * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                since?: string;
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                until?: string;
+                /** @description Of the adapter. */
+                version?: number;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeriesReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: {

@@ -1,14 +1,18 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, type RouterHistory } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
-import { readStagingSearch, readTenantsSearch } from "@/features/operator/search";
+import { readStagingSearch, readTenantsSearch, type StagingSearch } from "@/features/operator/search";
 import { readKeysSearch } from "@/features/keys/search";
 import { readRequestsSearch } from "@/features/requests/search";
+import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { lastTenant } from "./preferences";
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+// Pages with charts hand their time range to each other.
+const rangeKept = { middlewares: [retainSearchParams<RangeSearch>(["range", "since", "until"])] };
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet });
 
@@ -89,9 +93,11 @@ const adapters = createRoute({
 const adapter = createRoute({
   getParentRoute: () => tenant,
   path: "adapters/$name",
-  validateSearch: (search: Record<string, unknown>): { version?: number } => ({
+  validateSearch: (search: Record<string, unknown>): RangeSearch & { version?: number } => ({
+    ...readRangeSearch(search),
     version: Number.isInteger(search.version) ? Number(search.version) : undefined,
   }),
+  search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/adapters/adapter-page"), "AdapterPage"),
 });
 
@@ -118,6 +124,8 @@ const requests = createRoute({
 const usage = createRoute({
   getParentRoute: () => tenant,
   path: "usage",
+  validateSearch: readRangeSearch,
+  search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
 });
 
@@ -130,12 +138,16 @@ const limits = createRoute({
 const slo = createRoute({
   getParentRoute: () => tenant,
   path: "slo",
+  validateSearch: readRangeSearch,
+  search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/slo/slo-page"), "SloPage"),
 });
 
 const hosts = createRoute({
   getParentRoute: () => tenant,
   path: "hosts",
+  validateSearch: readRangeSearch,
+  search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/hosts/hosts-page"), "HostsPage"),
 });
 
@@ -193,7 +205,8 @@ const operatorTenant = createRoute({
 const operatorHosts = createRoute({
   getParentRoute: () => tenant,
   path: "operator/hosts",
-  validateSearch: readStagingSearch,
+  validateSearch: (search: Record<string, unknown>): StagingSearch & RangeSearch => ({ ...readStagingSearch(search), ...readRangeSearch(search) }),
+  search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/operator/hosts-page"), "OperatorHostsPage"),
 });
 

@@ -12,7 +12,7 @@ export function CardHeader({ title, note, actions }: { title: ReactNode; note?: 
         <h2 className="text-sm font-semibold">{title}</h2>
         {note && <p className="text-xs text-ink-3">{note}</p>}
       </div>
-      {actions && <div className="-mr-1.5 flex items-center gap-2">{actions}</div>}
+      {actions && <div className="-mr-1.5 flex flex-wrap items-center gap-2">{actions}</div>}
     </div>
   );
 }

@@ -56,6 +56,7 @@ QUEUES = (
             "administration.clear_deleted",
             "usage.measure_storage",
             "usage.forget_abandoned",
+            "usage.forget_series",
             "reports.tend_exports",
             "accounts.clear_sessions",
             "transcripts.forget",

@@ -242,6 +242,117 @@ class OverallLatency(models.Model):
         return f"{self.start} {self.metric} {self.bucket}"
 
 
+class SeriesKind(models.TextChoices):
+    """What a time series is of. Each request is in one series of each kind."""
+
+    TENANT = "tenant"
+    VERSION = "version"
+    KEY = "key"
+    TENANT_HOST = "tenant_host"
+    HOST = "host"
+
+
+class TimeSeries(models.Model):
+    """Whose minutes and hours are added up: a tenant's, an adapter version's, a key's, a tenant's on a host, a host's.
+
+    Of a version, no adapter = the base model; of a key, no key = members in the console.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=16, choices=SeriesKind.choices)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    host = models.CharField(max_length=64, blank=True, default="", db_default="")
+    # A unique constraint over the columns would take two rows without a key for different.
+    identity = models.CharField(max_length=200, unique=True)
+
+    objects = TenantQuerySet["TimeSeries"].as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant", "kind"], name="usage_series_of_tenant"),
+            models.Index(fields=["kind", "host"], name="usage_series_of_host"),
+        ]
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class SeriesSums(Sums):
+    """What is added up of a series in one minute or hour."""
+
+    id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False)
+    start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start} {self.outcome}"
+
+
+class MinuteSums(SeriesSums):
+    """Kept for `time_series.MINUTES_KEPT`."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_minute_once")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_series_minutes")]
+
+
+class HourSums(SeriesSums):
+    """Kept for `time_series.HOURS_KEPT`."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_hour_once")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_series_hours")]
+
+
+class SeriesLatency(models.Model):
+    """How many of a series' requests of one minute or hour fell into one bucket of `histogram.BOUNDS_US`."""
+
+    id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False)
+    start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
+    metric = models.CharField(max_length=16, choices=Metric.choices)
+    bucket = models.PositiveSmallIntegerField()
+    requests = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start} {self.metric} {self.bucket}"
+
+
+class MinuteLatency(SeriesLatency):
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["series", "start", "metric", "bucket"], name="usage_series_minute_latency_once"
+            )
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_latency_minutes")]
+
+
+class HourLatency(SeriesLatency):
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["series", "start", "metric", "bucket"], name="usage_series_hour_latency_once"
+            )
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_latency_hours")]
+
+
 class Watermark(models.Model):
     """One row: every ledger row up to `event_id` is in the tenants' rollups, and none above it."""
 
@@ -249,6 +360,7 @@ class Watermark(models.Model):
     overall_event_id = models.BigIntegerField(
         default=0, db_default=0, help_text="The same of all tenants' days; behind, they are not to be read."
     )
+    series_event_id = models.BigIntegerField(default=0, db_default=0, help_text="The same of the time series.")
     checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
 
     def __str__(self) -> str:

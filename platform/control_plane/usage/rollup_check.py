@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import TruncDate, TruncHour
+from django.utils import timezone
 
 from control_plane.usage.aggregation import latency_counts
 from control_plane.usage.counters import SUMMED
@@ -17,16 +18,24 @@ from control_plane.usage.models import (
     DailyLatency,
     DailyTotals,
     DailyUsage,
+    HourLatency,
     HourlyUsage,
+    HourSums,
+    MinuteLatency,
+    MinuteSums,
     OverallLatency,
     OverallTotals,
+    SeriesKind,
+    TimeSeries,
     UsageEvent,
     Watermark,
 )
 from control_plane.usage.sums import batch_column
+from control_plane.usage.time_series import GRAINS, counts_of, of_kind, sums_of
 
 Key = tuple[Any, ...]
 _OF_ALL = ("start", "metric", "bucket")
+_OF_SERIES = ("identity", *_OF_ALL)
 
 
 def differences() -> list[str]:
@@ -49,7 +58,34 @@ def differences() -> list[str]:
     found += _compared("latency of", _counted(latencies), _counted(shown))
     overall = _counted(row[1:] for row in latencies)
     found += _compared("latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests")))
+    return found + _series_differences()
+
+
+def _series_differences() -> list[str]:
+    """The same of the minutes and hours that are kept."""
+    now, found = timezone.now(), []
+    mark = Watermark.objects.values_list("series_event_id", flat=True).first() or 0
+    ledger = UsageEvent.objects.filter(id__lte=mark).order_by()
+    columns = ("identity", "start", "outcome", "batch", "requests", *(f"sum_{name}" for name in SUMMED))
+    for kind in SeriesKind:
+        for grain in GRAINS:
+            rows = of_kind(ledger, kind, grain.first(now))
+            kept = {"series__kind": kind, "start__gte": grain.first(now)}
+            noun = grain.sums._meta.verbose_name
+            right = {row[:4]: row[4:] for row in sums_of(rows, grain.step).values_list(*columns)}
+            found += _compared(f"{noun} of", right, _shown(grain.sums._default_manager.filter(**kept)))
+            latencies = [
+                row for part in counts_of(rows, grain.step) for row in part.values_list(*_OF_SERIES, "requests")
+            ]
+            shown = grain.latency._default_manager.filter(**kept).values_list("series__identity", *_OF_ALL, "requests")
+            noun = grain.latency._meta.verbose_name
+            found += _compared(f"{noun} of", _counted(latencies), _counted(shown))
     return found
+
+
+def _shown(rows: QuerySet[Any]) -> dict[Key, tuple[int, ...]]:
+    columns = ("series__identity", "start", "outcome", "batch", "requests", *SUMMED)
+    return {row[:4]: row[4:] for row in rows.values_list(*columns)}
 
 
 def _compared(noun: str, right: Mapping[Key, object], shown: Mapping[Key, object]) -> list[str]:
@@ -80,4 +116,6 @@ def forget_rollups() -> None:
         Watermark.objects.select_for_update().get_or_create(pk=1)
         for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, OverallTotals, OverallLatency):
             model.objects.all().delete()
-        Watermark.objects.update(event_id=0, overall_event_id=0, checked_at=None)
+        for series in (HourSums, HourLatency, MinuteSums, MinuteLatency, TimeSeries):
+            series._default_manager.all().delete()
+        Watermark.objects.update(event_id=0, overall_event_id=0, series_event_id=0, checked_at=None)

@@ -5,6 +5,7 @@ from rest_framework import serializers
 
 from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import ApiEndpoint, Outcome
+from control_plane.usage.series import RANGES
 from control_plane.usage.sums import COUNTED
 
 HELP = {"device_us": "Share of the devices' time, in microseconds."}
@@ -116,3 +117,72 @@ class UsageReportSerializer(serializers.Serializer[Any]):
     by_adapter = AdapterUsageSerializer(many=True)
     by_key = KeyUsageSerializer(many=True)
     latency = LatencySerializer()
+
+
+class OutcomesSerializer(serializers.Serializer[Any]):
+    """Requests by how they ended in an engine."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {outcome: serializers.IntegerField() for outcome in Outcome.values}
+
+
+class SeriesTotalsSerializer(UsageTotalsSerializer):
+    outcomes = OutcomesSerializer()
+    mean_queue_ms = serializers.FloatField(allow_null=True)
+    mean_adapter_load_ms = serializers.FloatField(allow_null=True)
+    latency = LatencySerializer(help_text="Of answered requests, without batches.")
+
+
+class SeriesPointSerializer(SeriesTotalsSerializer):
+    at = serializers.DateTimeField(help_text="Where the step begins.")
+
+
+class SeriesPartSerializer(SeriesTotalsSerializer):
+    name = serializers.CharField(
+        required=False, allow_null=True, help_text="Null = the base model, or members in the console."
+    )
+    prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
+    version = serializers.IntegerField(required=False, allow_null=True)
+    tenant = serializers.CharField(required=False, allow_null=True)
+    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text="Empty for adapters.")
+
+
+class SeriesReportSerializer(serializers.Serializer[Any]):
+    """Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Where the last step ends; it may not be over.")
+    step_s = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    currency = serializers.CharField(allow_null=True)
+    totals = SeriesTotalsSerializer()
+    points = SeriesPointSerializer(many=True)
+    by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant.")
+    by_key = SeriesPartSerializer(many=True, help_text="Of a tenant.")
+    by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
+    by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")
+    by_host = SeriesPartSerializer(many=True, help_text="Of a tenant, or of all.")
+
+
+class TimeRangeSerializer(serializers.Serializer[Any]):
+    """`since` and `until`, or `range` before `until`, or before now."""
+
+    range = serializers.ChoiceField(choices=list(RANGES), required=False, default="1h")
+    since = serializers.DateTimeField(required=False, default=None)
+    until = serializers.DateTimeField(required=False, default=None)
+    step = serializers.IntegerField(
+        min_value=60, max_value=86_400, required=False, default=None, help_text="Seconds; fitting, if left out."
+    )
+
+
+class TenantSeriesQuerySerializer(TimeRangeSerializer):
+    adapter = _text(64, "Its name, whole: its versions side by side.")
+    version = serializers.IntegerField(
+        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+    )
+    host = _text(64, "Its name, whole.")
+
+
+class OperatorSeriesQuerySerializer(TimeRangeSerializer):
+    tenant = _text(64, "Its slug.")
+    host = _text(64, "Its name, whole.")

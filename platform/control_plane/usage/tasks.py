@@ -9,7 +9,7 @@ from celery import shared_task
 from control_plane.fleet.endpoint import endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState
-from control_plane.usage import actions, aggregation, storage
+from control_plane.usage import actions, aggregation, storage, time_series
 from control_plane.usage.recovery import recover_usage
 
 logger = logging.getLogger(__name__)
@@ -41,3 +41,9 @@ def pull_usage() -> None:
 def forget_abandoned() -> None:
     """Delete abandoned attempts that are too old for any journal to report."""
     actions.forget_abandoned_attempts()
+
+
+@shared_task(name="usage.forget_series")
+def forget_series() -> None:
+    """Delete minutes and hours that are older than they are kept."""
+    time_series.forget()

@@ -7,12 +7,22 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
+from control_plane.adapters.queries import get_adapter
+from control_plane.errors import LorikeetError
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
 from control_plane.http.serializers import ErrorResponseSerializer, validated
-from control_plane.usage import queries
+from control_plane.usage import queries, series
 from control_plane.usage.queries import RequestFilters
-from control_plane.usage.serializers import RequestFiltersSerializer, RequestPageSerializer, UsageReportSerializer
+from control_plane.usage.serializers import (
+    OperatorSeriesQuerySerializer,
+    RequestFiltersSerializer,
+    RequestPageSerializer,
+    SeriesReportSerializer,
+    TenantSeriesQuerySerializer,
+    UsageReportSerializer,
+)
 
 MOST_DAYS = 366
 
@@ -47,3 +57,46 @@ class RequestsView(TenantView):
         filters = RequestFilters(**validated(RequestFiltersSerializer, asked))
         page = queries.recent_requests(self.principal.tenant, **validated(PageQuery, asked), filters=filters)
         return Response(RequestPageSerializer(page).data)
+
+
+class SeriesView(TenantView):
+    @extend_schema(
+        operation_id="read_series",
+        parameters=[TenantSeriesQuerySerializer],
+        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Traffic, errors, tokens, cost and latency over time: of the tenant, an adapter, or on a host."""
+        asked = validated(TenantSeriesQuerySerializer, request.query_params.dict())
+        within, own = _window(asked), self.principal.tenant
+        if asked["adapter"] and asked["host"]:
+            raise LorikeetError(
+                "bad_request", "Series are kept by adapter or by host.", "Leave one of both out.", param="host"
+            )
+        if asked["adapter"]:
+            adapter = get_adapter(own, asked["adapter"]).adapter
+            found = series.of_adapter(own, adapter.pk, asked["version"], within)
+        elif asked["host"]:
+            found = series.of_tenant_on_host(own, asked["host"], within)
+        else:
+            found = series.of_tenant(own, within)
+        return Response(SeriesReportSerializer(found).data)
+
+
+class OperatorSeriesView(OperatorView):
+    @extend_schema(
+        operation_id="read_operator_series",
+        parameters=[OperatorSeriesQuerySerializer],
+        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The same of all tenants, of one, or of a host with the tenants on it."""
+        asked = validated(OperatorSeriesQuerySerializer, request.query_params.dict())
+        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
+        return Response(SeriesReportSerializer(series.of_everybody(_window(asked), tenant, asked["host"])).data)
+
+
+def _window(asked: dict[str, object]) -> series.Window:
+    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
 import { EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
+import { Traffic } from "./traffic";
 import { AdapterState } from "./version-status";
 
 export function AdapterPage() {
@@ -114,6 +115,7 @@ function Content({ adapter }: { adapter: Adapter }) {
       <div className="grid min-w-0 gap-5">
         <Aliases adapter={adapter} />
         <VersionCard adapter={adapter} summary={selected} />
+        <Traffic name={adapter.name} />
         <CallIt adapter={adapter} version={selected} />
       </div>
     </div>

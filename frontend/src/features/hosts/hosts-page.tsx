@@ -10,18 +10,21 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
+import { TimeRangeControl, useTimeRange } from "@/components/time-range";
+import { HostTraffic } from "./host-traffic";
 import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
+  const range = useTimeRange("1h");
   return (
-    <Page title="Hosts & GPUs" note="Every engine process, and how its one memory pool is divided between conversations and adapters.">
+    <Page title="Hosts & GPUs" note="Every engine process, and how its one memory pool is divided between conversations and adapters." actions={<TimeRangeControl range={range} />}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Skeleton className="h-80 w-full" />}
       {data?.length === 0 && <NoHosts />}
-      <div className="grid gap-5">{data?.map((host) => <HostCard key={host.name} host={host} />)}</div>
+      <div className="grid gap-5">{data?.map((host) => <HostCard key={host.name} host={host} range={range} />)}</div>
     </Page>
   );
 }
@@ -41,7 +44,7 @@ function NoHosts() {
   );
 }
 
-function HostCard({ host }: { host: Host }) {
+function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTimeRange> }) {
   return (
     <Card aria-label={`Host ${host.name}`}>
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
@@ -66,6 +69,7 @@ function HostCard({ host }: { host: Host }) {
         <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
+      <HostTraffic host={host.name} range={range} />
       <Residents adapters={host.adapters} />
       {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
     </Card>

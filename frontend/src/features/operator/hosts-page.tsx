@@ -17,6 +17,7 @@ import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { bytes, fullTime, number, percent, plural } from "@/lib/format";
+import { HostLoad } from "./host-load";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { PHASES, type StagingSearch } from "./search";
 
@@ -24,9 +25,10 @@ const route = getRouteApi("/t/$tenant/operator/hosts");
 
 export function OperatorHostsPage() {
   return (
-    <Page title="Hosts & staging" note="Take hosts out and back, and see what is on its way to any of them.">
+    <Page title="Hosts & staging" note="Take hosts out and back, and see what they did and what is on its way to any of them.">
       <div className="grid gap-5">
         <Hosts />
+        <HostLoad />
         <Staging />
       </div>
     </Page>

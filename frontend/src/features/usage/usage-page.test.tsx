@@ -11,12 +11,19 @@ import { server } from "../../../tests/server";
 const tenant = "/api/tenants/acme";
 const totals = { requests: 3, prompt_tokens: 2_000_000, cached_prompt_tokens: 0, completion_tokens: 500_000, device_us: 90_000_000, cost_micros: 700_000 };
 
+const asked: string[] = [];
+
 function serve() {
-  const row = { ...totals, adapter: "support" };
+  asked.length = 0;
+  const all = { ...data.series.totals, ...totals };
+  const part = { ...all, requests_by_step: [] };
+  const at = (minutes: number) => new Date(Date.parse("2026-05-04T10:00:00Z") + minutes * 60_000).toISOString();
   server.use(
-    http.get(`${tenant}/usage`, () =>
-      HttpResponse.json({ ...data.usage, totals, by_adapter: [row], by_key: [{ ...totals, key: null, prefix: null }], by_day: [{ ...totals, date: "2026-05-04" }] }),
-    ),
+    http.get(`${tenant}/series`, ({ request }) => {
+      asked.push(new URL(request.url).search);
+      const points = Array.from({ length: 10 }, (_, index) => ({ ...data.series.totals, at: at(index), requests: index === 3 ? 3 : 0, prompt_tokens: index === 3 ? 2_000_000 : 0 }));
+      return HttpResponse.json({ ...data.series, totals: all, points, by_adapter: [{ ...part, name: "support" }], by_key: [{ ...part, name: null, prefix: null }] });
+    }),
     http.get(`${tenant}/statement`, ({ request }) =>
       HttpResponse.json({
         month: new URL(request.url).searchParams.get("month"),
@@ -44,6 +51,23 @@ describe("usage", () => {
     expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
     expect(screen.getByText("so far")).toBeVisible();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);
+  });
+
+  it("reads steps by keyboard, zooms, and keeps the range in the address", async () => {
+    serve();
+    const { user, router } = openConsole("/t/acme/usage?range=1h");
+    const chart = await screen.findByRole("slider", { name: /^Tokens/ });
+    expect(asked[0]).toBe("?range=1h");
+    chart.focus();
+    await user.keyboard("{Home}{ArrowRight}{ArrowRight}{ArrowRight}");
+    expect(chart).toHaveAttribute("aria-valuetext", expect.stringContaining("prompt 2M, completion 0"));
+    await user.keyboard("+");
+    expect(await screen.findByTestId("zoom-out")).toBeVisible();
+    expect(router.state.location.search).toEqual({ range: "1h", since: "2026-05-04T10:01:00.000Z", until: "2026-05-04T10:06:00.000Z" });
+    await user.click(screen.getByTestId("zoom-out"));
+    expect(router.state.location.search).toEqual({ range: "1h" });
+    await user.click(screen.getByRole("link", { name: "Hosts & GPUs" }));
+    expect(router.state.location.search).toEqual({ range: "1h" });
   });
 
   it("hides the operator's page from others", async () => {

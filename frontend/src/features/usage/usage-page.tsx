@@ -1,44 +1,41 @@
 import { useQuery } from "@tanstack/react-query";
 import { ChartNoAxesColumn, Download } from "lucide-react";
-import { lazy, type ReactNode, Suspense, useState } from "react";
+import { lazy, type ReactNode, Suspense } from "react";
 import { asApiError } from "@/api/errors";
-import type { UsageReport } from "@/api/types";
+import type { SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
-import { SegmentedControl } from "@/components/segmented-control";
+import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
+import { daysOf, stepName } from "@/lib/time-range";
+import { useNow } from "@/lib/use-now";
 import { Breakdown } from "./breakdown";
 import { ExportsCard } from "./exports-card";
 import { LatencyTable } from "./latency";
-import { usageQuery } from "./queries";
+import { seriesQuery } from "./series";
 import { StatementCard } from "./statement-card";
 
-const DayChart = lazy(async () => ({ default: (await import("./day-chart")).DayChart }));
-
-const RANGES = [
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "90", label: "90 days" },
-] as const;
+const SeriesCharts = lazy(async () => ({ default: (await import("./series-charts")).SeriesCharts }));
 
 export function UsagePage() {
   const tenant = useTenant();
-  const [range, setRange] = useState<"7" | "30" | "90">("30");
-  const { data, error, refetch } = useQuery(usageQuery(tenant, Number(range)));
+  const range = useTimeRange("30d");
+  const now = useNow(60_000);
+  const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked));
   return (
     <Page
       title="Usage"
-      note="Tokens as the engine counted them, by day (UTC), adapter and key."
+      note="Tokens as the engine counted them, over time, by adapter and key."
       actions={
         <>
-          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
+          <TimeRangeControl range={range} />
           <Button asChild>
-            <a href={`/api/tenants/${tenant}/usage.csv?days=${range}`} download>
+            <a href={`/api/tenants/${tenant}/usage.csv?days=${daysOf(range.asked, now)}`} download>
               <Download /> Download CSV
             </a>
           </Button>
@@ -48,7 +45,7 @@ export function UsagePage() {
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} />)}
+        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
         <StatementCard />
         <ExportsCard />
       </div>
@@ -66,8 +63,14 @@ function NoUsage() {
   );
 }
 
-function Report({ report }: { report: UsageReport }) {
-  const { totals, currency, by_day: days } = report;
+interface ReportProps {
+  report: SeriesReport;
+  onZoom: (since: number, until: number) => void;
+  onZoomOut: () => void;
+}
+
+function Report({ report, onZoom, onZoomOut }: ReportProps) {
+  const { totals, currency } = report;
   const total = totals.prompt_tokens + totals.completion_tokens;
   return (
     <div className="grid gap-5">
@@ -78,30 +81,28 @@ function Report({ report }: { report: UsageReport }) {
         <Stat label="Cost" value={money(totals.cost_micros, currency)} note={currency ? "without storage" : "no prices set"} />
       </Stats>
       <Card>
-        <CardHeader title="By day" actions={<Freshness at={report.as_of} />} />
-        <div className="p-4">
-          <Suspense fallback={<Skeleton className="h-60 w-full" />}>
-            <DayChart days={days} />
-          </Suspense>
-        </div>
+        <CardHeader title="Over time" note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`} actions={<Freshness at={report.as_of} />} />
+        <Suspense fallback={<Skeleton className="m-4 h-96" />}>
+          <SeriesCharts report={report} onZoom={onZoom} onZoomOut={onZoomOut} />
+        </Suspense>
       </Card>
       <Breakdown
         title="By adapter"
         noun="Adapter"
         totals={totals}
         currency={currency}
-        rows={report.by_adapter.map((row) => ({ ...row, id: row.adapter ?? "", label: row.adapter ?? <Quiet>base model</Quiet> }))}
+        rows={report.by_adapter.map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>base model</Quiet> }))}
       />
       <Breakdown
         title="By key"
         noun="API key"
         totals={totals}
         currency={currency}
-        rows={report.by_key.map((row) => ({ ...row, id: row.prefix ?? "", label: row.key ?? <Quiet>console</Quiet> }))}
+        rows={report.by_key.map((row) => ({ ...row, id: row.prefix ?? "", label: row.name ?? <Quiet>console</Quiet> }))}
       />
       <Card>
         <CardHeader title="Latency" note="Of answered requests" />
-        <LatencyTable latency={report.latency} />
+        <LatencyTable latency={totals.latency} />
       </Card>
     </div>
   );

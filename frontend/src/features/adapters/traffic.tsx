@@ -1,0 +1,85 @@
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
+import { asApiError } from "@/api/errors";
+import type { SeriesPart, SeriesReport } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { TimeRangeControl, useTimeRange } from "@/components/time-range";
+import { useTenant } from "@/features/session/queries";
+import { seriesQuery } from "@/features/usage/series";
+import { deviceTime, milliseconds, money, number, percent } from "@/lib/format";
+
+const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+
+/** An adapter's requests over time, and its versions side by side. */
+export function Traffic({ name }: { name: string }) {
+  const range = useTimeRange("1d");
+  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked, { adapter: name }));
+  return (
+    <Card aria-label="Traffic">
+      <CardHeader title="Traffic" note="Of all versions. Drag over a chart to zoom." actions={<TimeRangeControl range={range} />} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-80" />}
+      {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request called this adapter in this time.</p>}
+      {data && data.totals.requests > 0 && (
+        <>
+          <Suspense fallback={<Skeleton className="m-4 h-80" />}>
+            <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+          </Suspense>
+          <VersionsTable report={data} />
+        </>
+      )}
+    </Card>
+  );
+}
+
+const time = (value: number | null) => (value === null ? "–" : milliseconds(value));
+
+function VersionsTable({ report }: { report: SeriesReport }) {
+  const { by_version: versions, totals, currency } = report;
+  return (
+    <div className="border-t">
+      <Table label="Versions side by side">
+        <thead>
+          <tr>
+            <Th>Version</Th>
+            <Th className="text-right">Requests</Th>
+            <Th className="text-right">Failed</Th>
+            <Th className="text-right">First token</Th>
+            <Th className="text-right">P95</Th>
+            <Th className="text-right">Inter-token P95</Th>
+            <Th className="text-right">Tokens</Th>
+            <Th className="text-right">GPU time</Th>
+            {currency && <Th className="text-right">Cost</Th>}
+          </tr>
+        </thead>
+        <tbody>
+          {versions.map((row) => (
+            <VersionRow key={row.version} row={row} whole={totals.requests} currency={currency} />
+          ))}
+        </tbody>
+      </Table>
+    </div>
+  );
+}
+
+function VersionRow({ row, whole, currency }: { row: SeriesPart; whole: number; currency: string | null }) {
+  const failed = row.outcomes.failed + row.outcomes.refused;
+  const { first_token: first, inter_token: inter } = row.latency;
+  return (
+    <Tr>
+      <Td className="tnum font-medium">v{row.version}</Td>
+      <Td className="tnum text-right">
+        {number(row.requests)} <span className="text-xs text-ink-3">{percent(row.requests, whole)}</span>
+      </Td>
+      <Td className={failed ? "tnum text-right text-danger-text" : "tnum text-right"}>{failed ? `${number(failed)} (${percent(failed, row.requests)})` : "0"}</Td>
+      <Td className="tnum text-right">{time(first.p50_ms)}</Td>
+      <Td className="tnum text-right">{time(first.p95_ms)}</Td>
+      <Td className="tnum text-right">{time(inter.p95_ms)}</Td>
+      <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
+      <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+      {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
+    </Tr>
+  );
+}

@@ -1,0 +1,37 @@
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
+import { asApiError } from "@/api/errors";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import type { useTimeRange } from "@/components/time-range";
+import { useTenant } from "@/features/session/queries";
+import { operatorSeriesQuery, seriesQuery } from "@/features/usage/series";
+
+const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+
+interface HostTrafficProps {
+  host: string;
+  range: ReturnType<typeof useTimeRange>;
+  /** Everybody's requests; a tenant sees its own. */
+  everybody?: boolean;
+}
+
+/** What ended on a host over time. */
+export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
+  const tenant = useTenant();
+  const own = useQuery({ ...seriesQuery(tenant, range.asked, { host }), enabled: !everybody });
+  const all = useQuery({ ...operatorSeriesQuery(range.asked, { host }), enabled: everybody === true });
+  const { data, error, refetch } = everybody ? all : own;
+  return (
+    <div className="border-t">
+      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{everybody ? "Everybody’s requests here" : "Your requests here"}</h3>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-44" />}
+      {data && data.totals.requests === 0 && <p className="px-4 pt-1 pb-3 text-sm text-ink-3">None in this time.</p>}
+      {data && data.totals.requests > 0 && (
+        <Suspense fallback={<Skeleton className="m-4 h-44" />}>
+          <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} show={["tokens", "first_token"]} />
+        </Suspense>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,86 @@
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { SeriesPart } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { Select } from "@/components/field";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { TimeRangeControl, useTimeRange } from "@/components/time-range";
+import { operatorSeriesQuery } from "@/features/usage/series";
+import { deviceTime, milliseconds, number, percent } from "@/lib/format";
+
+const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+
+/** What all hosts, or one, did over time, and for whom. */
+export function HostLoad() {
+  const range = useTimeRange("1h");
+  const [host, setHost] = useState("");
+  const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
+  const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
+  const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
+  return (
+    <Card aria-label="Load">
+      <CardHeader
+        title="Load"
+        note="Requests by when they came in. Drag over a chart to zoom."
+        actions={
+          <>
+            <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)} className="w-36 shrink-0">
+              <option value="">All hosts</option>
+              {names.map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+            </Select>
+            <TimeRangeControl range={range} />
+          </>
+        }
+      />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-80" />}
+      {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>}
+      {data && data.totals.requests > 0 && (
+        <>
+          <Suspense fallback={<Skeleton className="m-4 h-80" />}>
+            <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+          </Suspense>
+          {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
+          <Parts title="By tenant" noun="Tenant" rows={data.by_tenant} whole={data.totals.device_us} />
+        </>
+      )}
+    </Card>
+  );
+}
+
+function Parts({ title, noun, rows, whole }: { title: string; noun: string; rows: SeriesPart[]; whole: number }) {
+  return (
+    <div className="border-t">
+      <Table label={`Load ${title.toLowerCase()}`}>
+        <thead>
+          <tr>
+            <Th>{noun}</Th>
+            <Th className="text-right">Requests</Th>
+            <Th className="text-right">Failed</Th>
+            <Th className="text-right">Tokens</Th>
+            <Th className="text-right">GPU time</Th>
+            <Th className="text-right">Share</Th>
+            <Th className="text-right">First token P95</Th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <Tr key={row.tenant ?? row.name}>
+              <Td className="max-w-64 truncate font-medium">{row.name}</Td>
+              <Td className="tnum text-right">{number(row.requests)}</Td>
+              <Td className="tnum text-right">{number(row.outcomes.failed + row.outcomes.refused)}</Td>
+              <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
+              <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+              <Td className="tnum text-right">{percent(row.device_us, whole)}</Td>
+              <Td className="tnum text-right">{row.latency.first_token.p95_ms === null ? "–" : milliseconds(row.latency.first_token.p95_ms)}</Td>
+            </Tr>
+          ))}
+        </tbody>
+      </Table>
+    </div>
+  );
+}

@@ -1,0 +1,24 @@
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { api, unwrap } from "@/api/client";
+import { type AskedRange, refreshEvery } from "@/lib/time-range";
+
+interface Of {
+  adapter?: string;
+  host?: string;
+}
+
+export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
+  queryOptions({
+    queryKey: ["t", tenant, "series", of, range],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/series", { params: { path: { tenant }, query: { ...range, ...of } } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });
+
+export const operatorSeriesQuery = (range: AskedRange, of: { host?: string; tenant?: string } = {}) =>
+  queryOptions({
+    queryKey: ["operator", "series", of, range],
+    queryFn: () => unwrap(api.GET("/api/operator/series", { params: { query: { ...range, ...of } } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });

@@ -1,0 +1,57 @@
+/** The stretch of time that charts show: in the address, shared by the pages that have charts. */
+
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+export const RANGES = ["15m", "1h", "6h", "1d", "7d", "30d", "90d"] as const;
+export type Range = (typeof RANGES)[number];
+
+export interface RangeSearch {
+  /** Before now. */
+  range?: Range;
+  /** Both, after dragging over a chart. */
+  since?: string;
+  until?: string;
+}
+
+const time = (value: unknown) => (Number.isNaN(Date.parse(text(value) ?? "")) ? undefined : text(value));
+
+export function readRangeSearch(search: Record<string, unknown>): RangeSearch {
+  const [since, until] = [time(search.since), time(search.until)];
+  const zoomed = since !== undefined && until !== undefined && since < until;
+  return { range: RANGES.find((one) => one === search.range), since: zoomed ? since : undefined, until: zoomed ? until : undefined };
+}
+
+/** As the server takes it. */
+export type AskedRange = { range: Range } | { since: string; until: string };
+
+export const asked = ({ range, since, until }: RangeSearch, otherwise: Range): AskedRange => (since && until ? { since, until } : { range: range ?? otherwise });
+
+const MINUTES: Record<Range, number> = { "15m": 15, "1h": 60, "6h": 360, "1d": 1440, "7d": 10_080, "30d": 43_200, "90d": 129_600 };
+
+/** Whole days that hold the range, for what is kept by the day. */
+export function daysOf(range: AskedRange, now: number): number {
+  if ("range" in range) return Math.max(1, Math.ceil(MINUTES[range.range] / 1440));
+  return Math.min(366, Math.max(1, Math.ceil((now - Date.parse(range.since)) / 86_400_000)));
+}
+
+/** How often to ask again: what ended long ago stays as it is. */
+export const refreshEvery = (range: AskedRange): number | false => ("range" in range ? (MINUTES[range.range] <= 360 ? 10_000 : 60_000) : false);
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const dayAndClock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const utcDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** Where a step begins: whole days are UTC's, all else is the reader's clock. */
+export function stepLabel(at: number, stepS: number, spanS: number): string {
+  if (stepS >= 86_400) return utcDay.format(at);
+  return (spanS > 86_400 ? dayAndClock : clock).format(at);
+}
+
+export const between = (since: string, until: string) => `${dayAndClock.format(Date.parse(since))} – ${dayAndClock.format(Date.parse(until))}`;
+
+/** 60 = a minute, 7200 = 2 hours. */
+export function stepName(stepS: number): string {
+  if (stepS >= 86_400) return "a day (UTC)";
+  const [count, unit] = stepS >= 3600 ? [stepS / 3600, "hour"] : [stepS / 60, "minute"];
+  return count === 1 ? (unit === "hour" ? "an hour" : "a minute") : `${count} ${unit}s`;
+}

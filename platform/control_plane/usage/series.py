@@ -1,0 +1,274 @@
+"""Reading time series: of a tenant, an adapter, a key or a host, over a stretch of time, in steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.db.models import F, Q, QuerySet, Sum
+from django.utils import timezone
+
+from control_plane.errors import LorikeetError
+from control_plane.prices.models import PriceVersion
+from control_plane.prices.periods import periods, price_on
+from control_plane.tenants.models import Tenant
+from control_plane.usage.counters import SUMMED
+from control_plane.usage.models import Metric, Outcome, SeriesKind, TimeSeries
+from control_plane.usage.sums import COUNTED, UsageSums, as_of, cost_of, percentiles
+from control_plane.usage.time_series import HOURS, MINUTES, Resolution, minute_of, time_of
+
+RANGES = {
+    "15m": 15, "1h": 60, "3h": 180, "6h": 360, "12h": 720, "1d": 1440, "2d": 2880, "7d": 10_080, "30d": 43_200,
+    "90d": 129_600,
+}  # fmt: skip
+"""Minutes."""
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
+"""Minutes. Each divides a day, so that a step has one price."""
+KEPT, IN_MINUTES = timedelta(days=90), timedelta(days=2)
+WANTED_POINTS = 100
+MOST_POINTS = 1500
+_DAY = 1440
+MOST_PARTS = 100
+Buckets = dict[int, int]
+Latencies = dict[Metric, Buckets]
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `first` until before `end` in steps, all in minutes since 1970; both are at the edge of a step."""
+
+    first: int
+    end: int
+    step: int
+    resolution: Resolution
+
+    def starts(self) -> range:
+        return range(self.first, self.end, self.step)
+
+    def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        inside = rows.filter(start__gte=self.first, start__lt=self.end).order_by()
+        annotated: QuerySet[Any] = inside.annotate(at=F("start") / self.step * self.step)
+        return annotated
+
+
+def window(span: str | None, since: datetime | None, until: datetime | None, step_s: int | None = None) -> Window:
+    """Raises LorikeetError (bad_time_range)."""
+    now = timezone.now()
+    until = min(until or now, now)
+    since = since or until - timedelta(minutes=RANGES[span or "1h"])
+    first, end = minute_of(since), minute_of(until) + 1
+    if end <= first or since >= until:
+        raise _bad_range("`since` is not before `until`.", "since")
+    if first < minute_of(now - KEPT) - 1:
+        raise _bad_range("Time series go back 90 days.", "since")
+    grain = MINUTES if first >= minute_of(now - IN_MINUTES) - 1 else HOURS
+    step = _step(end - first, grain, step_s)
+    made = Window(first // step * step, -(-end // step) * step, step, grain)
+    if len(made.starts()) > MOST_POINTS:
+        raise _bad_range(f"That would be more than {MOST_POINTS} points.", "step")
+    return made
+
+
+def _step(minutes: int, grain: Resolution, step_s: int | None) -> int:
+    if step_s is None:
+        fitting = (step for step in STEPS if step >= grain.step and minutes / step <= WANTED_POINTS)
+        return next(fitting, STEPS[-1])
+    if step_s % 60 or step_s // 60 not in STEPS:
+        raise _bad_range(f"A step is one of {', '.join(str(step * 60) for step in STEPS)} seconds.", "step")
+    if step_s // 60 < grain.step:
+        raise _bad_range("Minutes are kept for two days; before that, a step is an hour or longer.", "step")
+    return step_s // 60
+
+
+def _bad_range(message: str, param: str) -> LorikeetError:
+    return LorikeetError("bad_time_range", message, "Ask for another range or step.", param=param)
+
+
+@dataclass
+class Step:
+    """What happened in one step, or in all of them."""
+
+    sums: UsageSums = field(default_factory=UsageSums)
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Outcome.values, 0))
+    queue_ms: int = 0
+    adapter_load_ms: int = 0
+    latencies: Latencies = field(default_factory=lambda: {metric: {} for metric in Metric})
+
+    def add(self, other: Step) -> None:
+        self.sums += other.sums
+        self.queue_ms += other.queue_ms
+        self.adapter_load_ms += other.adapter_load_ms
+        for outcome, requests in other.outcomes.items():
+            self.outcomes[outcome] += requests
+        for metric, buckets in other.latencies.items():
+            for bucket, requests in buckets.items():
+                self.count(metric, bucket, requests)
+
+    def count(self, metric: Metric, bucket: int, requests: int) -> None:
+        buckets = self.latencies[metric]
+        buckets[bucket] = buckets.get(bucket, 0) + requests
+
+    def json(self) -> dict[str, Any]:
+        requests = self.sums.requests
+        return {
+            **self.sums.json(),
+            "outcomes": self.outcomes,
+            "mean_queue_ms": self.queue_ms / requests if requests else None,
+            "mean_adapter_load_ms": self.adapter_load_ms / requests if requests else None,
+            "latency": {metric.value: percentiles(buckets) for metric, buckets in self.latencies.items()},
+        }
+
+
+class Prices:
+    """What holds on the days of a window."""
+
+    def __init__(self, asked: Window) -> None:
+        stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
+        self.currency = stretches[-1].price.currency if stretches[-1].price else None
+        self._versions: list[PriceVersion] = [one.price for one in stretches if one.price]
+        self._by_day: dict[date, PriceVersion | None] = {}
+
+    def on(self, minute: int) -> PriceVersion | None:
+        day = time_of(minute).date()
+        if day not in self._by_day:
+            self._by_day[day] = price_on(day, self._versions)
+        return self._by_day[day]
+
+
+Key = tuple[Any, ...]
+
+
+def read(series: QuerySet[TimeSeries], asked: Window, prices: Prices, by: Sequence[str] = ()) -> dict[Key, Step]:
+    """The series added up for each combination of the columns `by`: "at" is the step, others begin with "series__"."""
+    found: defaultdict[Key, Step] = defaultdict(Step)
+    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=series))
+    # By day too, since a day has one price.
+    day = F("start") / _DAY
+    grouped = rows.annotate(day=day).values_list(*by, "day", "outcome", "batch")
+    names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
+    for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in names}):
+        key, (day_number, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        counts = dict(zip(names, figures, strict=True))
+        sums = UsageSums(**{name: counts[name] for name in COUNTED})
+        cost = cost_of(prices.on(day_number * _DAY), sums, batch=batch)
+        part = Step(
+            replace(sums, cost_pico=cost), queue_ms=counts["queue_ms"], adapter_load_ms=counts["adapter_load_ms"]
+        )
+        part.outcomes[outcome] = sums.requests
+        found[key].add(part)
+    latencies = asked.of(asked.resolution.latency._default_manager.filter(series__in=series))
+    for row in latencies.values_list(*by, "metric", "bucket").annotate(Sum("requests")):
+        metric, bucket, requests = row[len(by) :]
+        found[row[: len(by)]].count(Metric(metric), bucket, requests)
+    return dict(found)
+
+
+def whole(steps: Iterable[Step]) -> Step:
+    total = Step()
+    for step in steps:
+        total.add(step)
+    return total
+
+
+def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts]) -> dict[str, Any]:
+    """As `SeriesReportSerializer` shows it: every step, also empty ones, and what it is made of."""
+    prices = Prices(asked)
+    steps = read(series, asked, prices, ("at",))
+    return {
+        "since": time_of(asked.first),
+        "until": time_of(asked.end),
+        "step_s": asked.step * 60,
+        "as_of": as_of(),
+        "currency": prices.currency,
+        "totals": whole(steps.values()).json(),
+        "points": [{"at": time_of(start), **steps.get((start,), Step()).json()} for start in asked.starts()],
+        **{name: _parts(part, asked, prices) for name, part in parts.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Series to be shown each by itself, and the columns that name one."""
+
+    series: QuerySet[TimeSeries]
+    named: dict[str, str]
+
+
+def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
+    """Those with most requests, with their requests by step."""
+    columns = tuple(f"series__{column}" for column in parts.named.values())
+    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=parts.series))
+    most = list(rows.values_list("series_id").annotate(sum=Sum("requests")).order_by("-sum", "series_id")[:MOST_PARTS])
+    shown = parts.series.filter(pk__in=[pk for pk, _ in most])
+    sums = read(shown, asked, prices, ("series_id", *columns))
+    steps: dict[int, dict[int, int]] = defaultdict(dict)
+    inside = asked.of(asked.resolution.sums._default_manager.filter(series__in=shown))
+    for pk, at, requests in inside.values_list("series_id", "at").annotate(Sum("requests")):
+        steps[pk][at] = requests
+    ordered = sorted(sums.items(), key=lambda item: (-item[1].sums.requests, item[0][0]))
+    return [
+        {
+            **dict(zip(parts.named, key[1:], strict=True)),
+            **step.json(),
+            "requests_by_step": [steps[key[0]].get(start, 0) for start in asked.starts()],
+        }
+        for key, step in ordered
+    ]
+
+
+_NO_PARTS: dict[str, Any] = {"by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": []}
+
+
+def of_tenant(tenant: Tenant, asked: Window) -> dict[str, Any]:
+    own = TimeSeries.objects.for_tenant(tenant)
+    parts = {
+        "by_key": Parts(own.filter(kind=SeriesKind.KEY), {"name": "api_key__name", "prefix": "api_key__prefix"}),
+        "by_host": Parts(own.filter(kind=SeriesKind.TENANT_HOST), {"name": "host"}),
+    }
+    found = report(own.filter(kind=SeriesKind.TENANT), asked, parts)
+    return {**_NO_PARTS, **found, "by_adapter": _by_adapter(own.filter(kind=SeriesKind.VERSION), asked)}
+
+
+def _by_adapter(versions: QuerySet[TimeSeries], asked: Window) -> list[dict[str, Any]]:
+    """Versions of an adapter added up."""
+    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=versions))
+    columns = ("series__adapter_id", "series__adapter__name")
+    most = list(rows.values_list(*columns).annotate(sum=Sum("requests")).order_by("-sum", *columns)[:MOST_PARTS])
+    shown = Q(adapter__in=[pk for pk, _, _ in most if pk])
+    if any(pk is None for pk, _, _ in most):
+        shown |= Q(adapter=None)
+    sums = read(versions.filter(shown), asked, Prices(asked), columns)
+    return [{"name": name, **sums[pk, name].json(), "requests_by_step": []} for pk, name, _ in most]
+
+
+def of_versions(versions: QuerySet[TimeSeries], asked: Window) -> dict[str, Any]:
+    """Of an adapter: its versions side by side."""
+    parts = {"by_version": Parts(versions, {"version": "version__number"})}
+    return {**_NO_PARTS, **report(versions, asked, parts)}
+
+
+def of_adapter(tenant: Tenant, adapter_id: Any, version: int | None, asked: Window) -> dict[str, Any]:
+    versions = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.VERSION, adapter=adapter_id)
+    return of_versions(versions.filter(version__number=version) if version else versions, asked)
+
+
+def of_tenant_on_host(tenant: Tenant, host: str, asked: Window) -> dict[str, Any]:
+    own = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.TENANT_HOST, host=host)
+    return {**_NO_PARTS, **report(own, asked, {})}
+
+
+def of_everybody(asked: Window, tenant: Tenant | None = None, host: str = "") -> dict[str, Any]:
+    """For operators: all tenants on all hosts, or one of either."""
+    if tenant is not None:
+        return of_tenant_on_host(tenant, host, asked) if host else of_tenant(tenant, asked)
+    hosts = TimeSeries.objects.filter(kind=SeriesKind.HOST)
+    on_host = TimeSeries.objects.filter(kind=SeriesKind.TENANT_HOST, host=host)
+    tenants = on_host if host else TimeSeries.objects.filter(kind=SeriesKind.TENANT)
+    parts = {"by_tenant": Parts(tenants, {"name": "tenant__name", "tenant": "tenant__slug"})}
+    if not host:
+        parts["by_host"] = Parts(hosts, {"name": "host"})
+        return {**_NO_PARTS, **report(TimeSeries.objects.filter(kind=SeriesKind.TENANT), asked, parts)}
+    return {**_NO_PARTS, **report(hosts.filter(host=host), asked, parts)}
