@@ -28,9 +28,17 @@ export interface Finish {
   timings: Timings;
 }
 
+/** New of one tool call: whose beginning it is has a name. */
+export interface ToolCallDelta {
+  index: number;
+  function: { name?: string; arguments: string };
+}
+
 export interface GenerationHandlers {
   onAccepted?: (requestId: string) => void;
   onText: (text: string, tokens: number) => void;
+  onReasoning?: (text: string) => void;
+  onToolCalls?: (calls: ToolCallDelta[]) => void;
   onDone: (finish: Finish) => void;
   /** After a cancel: what had been made until then. */
   onStopped?: (finish: Finish) => void;
@@ -197,7 +205,7 @@ export class InferenceSocket {
   #dispatch(id: string, running: Running, message: Record<string, unknown>): void {
     const { handlers } = running;
     const { cancelled } = running;
-    if (message.type === "delta" && !cancelled) handlers.onText(String(message.text), Number(message.tokens ?? 0));
+    if (message.type === "delta" && !cancelled) deliver(handlers, message);
     if (message.type === "done") {
       this.#running.delete(id);
       if (cancelled) handlers.onStopped?.(finish(message));
@@ -225,6 +233,13 @@ export class InferenceSocket {
       if (!running.cancelled) running.handlers.onError(error);
     }
   }
+}
+
+function deliver(handlers: GenerationHandlers, { text, tokens, reasoning, tool_calls }: Record<string, unknown>): void {
+  if (typeof reasoning === "string") handlers.onReasoning?.(reasoning);
+  if (Array.isArray(tool_calls)) handlers.onToolCalls?.(tool_calls as ToolCallDelta[]);
+  // The first delta of a choice may hold what is known of its prompt, and no text.
+  handlers.onText(typeof text === "string" ? text : "", Number(tokens ?? 0));
 }
 
 /** Whether the server does not know a generation of which nothing was shown yet. */

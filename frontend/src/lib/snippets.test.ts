@@ -13,6 +13,24 @@ describe("snippet", () => {
     expect(snippet(language, { ...input, secret: "lk_a_b" })).not.toContain("LORIKEET_API_KEY");
   });
 
+  it("writes a whole request as each language does", () => {
+    const body = { model: "support", messages: [], strict: true, stop: null, tools: [{ type: "function", function: { name: "f", parameters: { type: "object", required: ["a \"quoted\" name", "another"] } } }] };
+    expect(snippet("python", { origin: input.origin, body })).toContain(`    strict=True,
+    stop=None,
+    tools=[
+        {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "parameters": {"type": "object", "required": ["a \\"quoted\\" name", "another"]},
+            },
+        },
+    ],
+    stream=True,`);
+    expect(snippet("javascript", { origin: input.origin, body })).toContain('  messages: [],\n  strict: true,');
+    for (const id of ["python", "javascript", "websocket"] as const) expect(snippet(id, { origin: input.origin, body })).toContain("tool_calls");
+  });
+
   it("survives quotes in a shell", () => {
     expect(snippet("curl", { ...input, prompt: "What's up?" })).toContain("What'\\''s up?");
   });

@@ -7,30 +7,70 @@ export const LANGUAGES: { id: Language; label: string }[] = [
   { id: "websocket", label: "WebSocket" },
 ];
 
-export interface SnippetInput {
-  model: string;
+type Body = Record<string, unknown> & { model: string };
+
+interface Common {
   origin: string;
   /** A real secret only right after it was made; otherwise the snippet reads an environment variable. */
   secret?: string;
-  prompt?: string;
 }
 
-const PROMPT = "Hello! What can you do?";
+export type SnippetInput = Common & ({ model: string; prompt?: string; body?: undefined } | { body: Body; model?: undefined; prompt?: undefined });
 
-/** Ready-to-run code that asks `model` one question. */
+export const PROMPT = "Hello! What can you do?";
+
+/** Ready-to-run code that sends `body`, or asks `model` one question. */
 export function snippet(language: Language, input: SnippetInput): string {
-  return WRITERS[language]({ ...input, prompt: input.prompt ?? PROMPT });
+  const body = input.body ?? { model: input.model, messages: [{ role: "user", content: input.prompt ?? PROMPT }] };
+  return WRITERS[language]({ ...input, body });
 }
 
-type Filled = SnippetInput & { prompt: string };
+type Filled = Common & { body: Body };
+
+/** As Python writes it: what is short on one line, the rest indented. */
+function python(value: unknown, indent: string): string {
+  if (value === null || value === undefined) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value !== "object") return JSON.stringify(value);
+  const inner = `${indent}    `;
+  const entries = Array.isArray(value)
+    ? value.map((item) => [python(item, ""), python(item, inner)] as const)
+    : Object.entries(value).map(([name, item]) => [`${JSON.stringify(name)}: ${python(item, "")}`, `${JSON.stringify(name)}: ${python(item, inner)}`] as const);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const short = `${open}${entries.map(([flat]) => flat).join(", ")}${close}`;
+  if (short.length + indent.length <= 88 && !short.includes("\n")) return short;
+  return `${open}\n${entries.map(([, long]) => `${inner}${long},\n`).join("")}${indent}${close}`;
+}
+
+const pythonArguments = (body: Body) => Object.entries(body).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`).join("");
+
+const javascriptFields = (body: Body) =>
+  Object.entries(body)
+    .map(([name, value]) => `  ${name}: ${javascript(value)},\n`)
+    .join("");
+
+function javascript(value: unknown): string {
+  const short = spaced(value);
+  return short.length <= 88 ? short : JSON.stringify(value, null, 2).replaceAll("\n", "\n  ");
+}
+
+/** On one line, with names unquoted where they may be. */
+function spaced(value: unknown): string {
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
+  const fields = Object.entries(value).map(([name, item]) => `${/^[a-zA-Z_]\w*$/.test(name) ? name : JSON.stringify(name)}: ${spaced(item)}`);
+  return fields.length > 0 ? `{ ${fields.join(", ")} }` : "{}";
+}
+
+const hasTools = (body: Body) => "tools" in body;
 
 const WRITERS: Record<Language, (input: Filled) => string> = {
-  curl: ({ model, origin, secret, prompt }) => `curl ${origin}/v1/chat/completions \\
+  curl: ({ body, origin, secret }) => `curl ${origin}/v1/chat/completions \\
   -H "Authorization: Bearer ${secret ?? "$LORIKEET_API_KEY"}" \\
   -H "Content-Type: application/json" \\
-  -d '${JSON.stringify({ model, messages: [{ role: "user", content: prompt }], stream: true }).replaceAll("'", "'\\''")}'`,
+  -d '${JSON.stringify({ ...body, stream: true }).replaceAll("'", "'\\''")}'`,
 
-  python: ({ model, origin, secret, prompt }) => `# pip install openai
+  python: ({ body, origin, secret }) => `# pip install openai
 ${secret ? "" : "import os\n"}from openai import OpenAI
 
 client = OpenAI(
@@ -38,14 +78,19 @@ client = OpenAI(
     api_key=${secret ? JSON.stringify(secret) : 'os.environ["LORIKEET_API_KEY"]'},
 )
 stream = client.chat.completions.create(
-    model=${JSON.stringify(model)},
-    messages=[{"role": "user", "content": ${JSON.stringify(prompt)}}],
-    stream=True,
+${pythonArguments(body)}    stream=True,
 )
 for chunk in stream:
-    print(chunk.choices[0].delta.content or "", end="", flush=True)`,
+    ${
+      hasTools(body)
+        ? `delta = chunk.choices[0].delta
+    print(delta.content or "", end="", flush=True)
+    for call in delta.tool_calls or []:
+        print(call.function.name or "", call.function.arguments or "", end="", flush=True)`
+        : 'print(chunk.choices[0].delta.content or "", end="", flush=True)'
+    }`,
 
-  javascript: ({ model, origin, secret, prompt }) => `// npm install openai
+  javascript: ({ body, origin, secret }) => `// npm install openai
 import OpenAI from "openai";
 
 const client = new OpenAI({
@@ -53,28 +98,32 @@ const client = new OpenAI({
   apiKey: ${secret ? JSON.stringify(secret) : "process.env.LORIKEET_API_KEY"},
 });
 const stream = await client.chat.completions.create({
-  model: ${JSON.stringify(model)},
-  messages: [{ role: "user", content: ${JSON.stringify(prompt)} }],
-  stream: true,
+${javascriptFields(body)}  stream: true,
 });
 for await (const chunk of stream) {
-  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
+  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");${
+    hasTools(body)
+      ? `
+  for (const call of chunk.choices[0]?.delta?.tool_calls ?? []) {
+    process.stdout.write(\`\${call.function?.name ?? ""} \${call.function?.arguments ?? ""}\`);
+  }`
+      : ""
+  }
 }`,
 
-  websocket: ({ model, origin, secret, prompt }) => `# pip install websockets
+  websocket: ({ body, origin, secret }) => `# pip install websockets
 import asyncio, json${secret ? "" : ", os"}, websockets
+
+request = ${python(body, "")}
 
 async def main():
     async with websockets.connect("${origin.replace(/^http/, "ws")}/ws/inference") as ws:
         await ws.send(json.dumps({"type": "auth", "key": ${secret ? JSON.stringify(secret) : 'os.environ["LORIKEET_API_KEY"]'}}))
-        await ws.send(json.dumps({"type": "generate", "id": "1", "request": {
-            "model": ${JSON.stringify(model)},
-            "messages": [{"role": "user", "content": ${JSON.stringify(prompt)}}],
-        }}))
+        await ws.send(json.dumps({"type": "generate", "id": "1", "request": request}))
         async for raw in ws:
             message = json.loads(raw)
             if message["type"] == "delta":
-                print(message["text"], end="", flush=True)
+                print(message${hasTools(body) ? '.get("text") or message.get("tool_calls") or ""' : '["text"]'}, end="", flush=True)
             elif message["type"] in ("done", "error"):
                 break
 

@@ -1,17 +1,18 @@
-import { Snowflake, Zap } from "lucide-react";
+import { Snowflake, Wrench, Zap } from "lucide-react";
 import { ApiError } from "@/api/errors";
 import { CopyButton } from "@/components/code-block";
 import { ErrorNotice } from "@/components/notices";
 import { Tooltip } from "@/components/tooltip";
 import type { Timings } from "@/lib/inference-socket";
 import { milliseconds, number } from "@/lib/format";
-import { type Answer, isRunning } from "./conversation";
+import { type Answer, isRunning, type ToolCall } from "./conversation";
 
 export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean }) {
   const running = isRunning(answer);
   return (
     <div className="group/answer min-w-0">
-      {(answer.text || running) && (
+      {answer.reasoning && <Reasoning answer={answer} />}
+      {(answer.text || (running && !answer.toolCalls.length)) && (
         <div
           data-testid={latest ? "playground-output" : undefined}
           data-status={answer.status}
@@ -24,10 +25,44 @@ export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean
           {running && <span aria-hidden className="ml-0.5 inline-block h-[1.1em] w-[2px] translate-y-[0.2em] animate-caret bg-accent" />}
         </div>
       )}
+      {answer.toolCalls.map((call, index) => (
+        <ToolCallView key={index} call={call} running={running} />
+      ))}
       {answer.error && <ErrorNotice error={new ApiError(answer.error, 0)} className="mt-2" />}
       <Metrics answer={answer} />
     </div>
   );
+}
+
+/** Folded up: it is long, and not the answer. */
+function Reasoning({ answer }: { answer: Answer }) {
+  const thinking = isRunning(answer) && !answer.text && !answer.toolCalls.length;
+  return (
+    <details className="mb-2 rounded-lg border bg-fill/60 text-sm">
+      <summary className="cursor-pointer px-3 py-1.5 text-ink-2 select-none">{thinking ? "Reasoning…" : "Reasoning"}</summary>
+      <p className="border-t px-3 py-2 break-words whitespace-pre-wrap text-ink-2">{answer.reasoning}</p>
+    </details>
+  );
+}
+
+function ToolCallView({ call, running }: { call: ToolCall; running: boolean }) {
+  return (
+    <figure className="mt-2 min-w-0 rounded-lg border" data-testid="tool-call">
+      <figcaption className="flex items-center gap-2 px-3 py-1.5 text-xs text-ink-2">
+        <Wrench className="size-3.5 text-ink-3" aria-hidden />
+        calls <code className="min-w-0 font-mono break-all text-ink">{call.name}</code>
+      </figcaption>
+      <pre className="border-t bg-fill px-3 py-2 font-mono text-xs break-words whitespace-pre-wrap">{running ? call.arguments : indented(call.arguments)}</pre>
+    </figure>
+  );
+}
+
+function indented(json: string): string {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
 }
 
 /** Tokens per second after the first one; null when too short to say. */
@@ -40,7 +75,7 @@ export function speed(answer: Answer): number | null {
 function Metrics({ answer }: { answer: Answer }) {
   const { finish, firstTextMs, status } = answer;
   const perSecond = speed(answer);
-  if (firstTextMs === null && status !== "stopped") return null;
+  if (firstTextMs === null && !finish && status !== "stopped") return null;
   return (
     <div className="tnum mt-2 flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
       {firstTextMs !== null && <span title="From sending to the first text, seen from this browser">{milliseconds(firstTextMs)} to first token</span>}

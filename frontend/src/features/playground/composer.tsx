@@ -4,12 +4,14 @@ import { Button } from "@/components/button";
 
 interface ComposerProps {
   running: boolean;
+  /** Why nothing can be sent. */
+  problem: string | null;
   onSend: (prompt: string) => void;
   onStop: () => void;
 }
 
 /** Enter sends, Shift+Enter breaks the line, Escape stops. */
-export function Composer({ running, onSend, onStop }: ComposerProps) {
+export function Composer({ running, problem, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState("");
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
@@ -18,7 +20,7 @@ export function Composer({ running, onSend, onStop }: ComposerProps) {
   }, []);
   const send = () => {
     const prompt = text.trim();
-    if (!prompt || running) return;
+    if (!prompt || running || problem) return;
     onSend(prompt);
     setText("");
   };
@@ -43,13 +45,17 @@ export function Composer({ running, onSend, onStop }: ComposerProps) {
         className="scroll-quiet field-sizing-content max-h-48 min-h-11 w-full resize-none bg-transparent px-4 pt-3 text-base outline-none"
       />
       <div className="flex items-center justify-between gap-3 px-2.5 pb-2.5 pl-4">
-        <p className="text-xs text-ink-3 max-sm:invisible">Enter to send, Shift + Enter for a new line</p>
+        {problem ? (
+          <p className="text-xs text-danger-text">{problem}</p>
+        ) : (
+          <p className="text-xs text-ink-3 max-sm:invisible">Enter to send, Shift + Enter for a new line</p>
+        )}
         {running ? (
           <Button onClick={onStop} data-testid="playground-stop">
             <Square className="fill-current" /> Stop
           </Button>
         ) : (
-          <Button variant="primary" disabled={!text.trim()} onClick={send} data-testid="playground-send">
+          <Button variant="primary" disabled={!text.trim() || problem !== null} onClick={send} data-testid="playground-send">
             <ArrowUp /> Send
           </Button>
         )}

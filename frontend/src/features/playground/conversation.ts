@@ -1,10 +1,19 @@
-import type { ErrorBody, Finish } from "@/lib/inference-socket";
+import type { ErrorBody, Finish, ToolCallDelta } from "@/lib/inference-socket";
 
 type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
+
+export interface ToolCall {
+  name: string;
+  /** JSON, as far as it has come. */
+  arguments: string;
+}
 
 export interface Answer {
   model: string;
   text: string;
+  /** What the model thought before it answered, if it is one that does. */
+  reasoning: string;
+  toolCalls: ToolCall[];
   status: AnswerStatus;
   /** Milliseconds on this browser's clock, from sending to the first text; null until then. */
   firstTextMs: number | null;
@@ -39,6 +48,8 @@ export type Action =
   | { type: "ask"; turn: number; prompt: string; columns: Column[] }
   | { type: "change"; turn: number; column: number; change: Partial<Answer> }
   | { type: "text"; turn: number; column: number; text: string; firstTextMs: number }
+  | { type: "reasoning"; turn: number; column: number; text: string }
+  | { type: "tool-calls"; turn: number; column: number; calls: ToolCallDelta[] }
   | { type: "add-column"; model: string }
   | { type: "remove-column"; column: number }
   | { type: "choose"; column: number; model: string }
@@ -49,6 +60,8 @@ export const start = (model: string): Playground => ({ columns: [{ id: 0, model 
 const fresh = (model: string): Answer => ({
   model,
   text: "",
+  reasoning: "",
+  toolCalls: [],
   status: "waiting",
   firstTextMs: null,
   requestId: null,
@@ -65,11 +78,14 @@ export function reduce(state: Playground, action: Action): Playground {
     case "text":
       return changeAnswer(state, action.turn, action.column, (answer) => ({
         ...answer,
-        // Text of the last frame may come after a stop; it belongs to the answer but does not revive it.
-        status: isRunning(answer) ? "streaming" : answer.status,
+        ...streaming(answer),
         text: answer.text + action.text,
         firstTextMs: answer.firstTextMs ?? action.firstTextMs,
       }));
+    case "reasoning":
+      return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...streaming(answer), reasoning: answer.reasoning + action.text }));
+    case "tool-calls":
+      return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...streaming(answer), toolCalls: action.calls.reduce(grown, answer.toolCalls) }));
     case "add-column":
       return { ...state, nextId: state.nextId + 1, columns: [...state.columns, { id: state.nextId, model: action.model }] };
     case "remove-column":
@@ -79,6 +95,16 @@ export function reduce(state: Playground, action: Action): Playground {
     case "clear":
       return { ...state, turns: [] };
   }
+}
+
+/** What comes in the last frame may come after a stop; it belongs to the answer but does not revive it. */
+const streaming = (answer: Answer): Pick<Answer, "status"> => ({ status: isRunning(answer) ? "streaming" : answer.status });
+
+function grown(calls: ToolCall[], { index, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
+  const old = calls[index] ?? { name: "", arguments: "" };
+  const next = [...calls];
+  next[index] = { name: name ?? old.name, arguments: old.arguments + more };
+  return next;
 }
 
 const ask = ({ turn, prompt, columns }: Extract<Action, { type: "ask" }>): Turn => ({

@@ -1,4 +1,4 @@
-import { act, screen, waitFor, within } from "@testing-library/react";
+import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import { FakeSocket } from "../../../tests/fake-socket";
@@ -46,6 +46,31 @@ describe("playground", () => {
     const base = screen.getByRole("region", { name: "Conversation with lorikeet-demo" });
     expect(await within(base).findByText("I am the base")).toBeVisible();
     expect(within(screen.getByRole("region", { name: "Conversation with support" })).queryByText("I am the base")).toBeNull();
+  });
+
+  it("shows reasoning folded up, and calls of tools", async () => {
+    const { sent } = await ask("Weather?");
+    const { id } = sent[0]!;
+    say({ type: "delta", id, seq: 1, choice: 0, text: "", reasoning: "The city is Oslo.", tokens: 4 });
+    say({ type: "delta", id, seq: 2, choice: 0, text: "", tool_calls: [{ index: 0, id: "c", type: "function", function: { name: "get_weather", arguments: '{"city":' } }], tokens: 4 });
+    say({ type: "delta", id, seq: 3, choice: 0, text: "", tool_calls: [{ index: 0, function: { arguments: ' "Oslo"}' } }], tokens: 4 });
+    say({ type: "done", id, seq: 4, finish_reason: ["tool_calls"], usage, timings });
+    await waitFor(() => expect(screen.getByTestId("tool-call")).toHaveTextContent('calls get_weather{ "city": "Oslo" }'));
+    expect(screen.getByText("The city is Oslo.")).not.toBeVisible();
+    expect(screen.getByText("4 → 11 tokens")).toBeVisible();
+  });
+
+  it("sends a schema and tools, and the same as code", async () => {
+    const { user } = openConsole("/t/acme/playground?model=support");
+    await user.selectOptions(await screen.findByTestId("playground-format"), "schema");
+    fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: "[{" } });
+    expect(screen.getByText("The tools are no JSON array of functions yet.")).toBeVisible();
+    expect(screen.getByTestId("playground-code")).toBeDisabled();
+    fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: '[{"name": "get_weather"}]' } });
+    await user.click(screen.getByTestId("playground-code"));
+    const code = within(screen.getByRole("dialog")).getByRole("region", { name: "curl snippet" });
+    expect(code).toHaveTextContent('"tools":[{"type":"function","function":{"name":"get_weather"}}]');
+    expect(code).toHaveTextContent('"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"');
   });
 
   it("stops when told to", async () => {

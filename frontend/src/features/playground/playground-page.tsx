@@ -1,21 +1,23 @@
 import { useQuery } from "@tanstack/react-query";
 import { useSearch } from "@tanstack/react-router";
-import { Columns2, MessagesSquare, SlidersHorizontal, Trash2 } from "lucide-react";
+import { Code, Columns2, MessagesSquare, SlidersHorizontal, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
+import { Snippets } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
+import { PROMPT, type SnippetInput } from "@/lib/snippets";
 import { useTitle } from "@/lib/use-title";
 import { ColumnView } from "./column";
 import { Composer } from "./composer";
-import { isRunning, MOST_COLUMNS } from "./conversation";
+import { isRunning, messagesFor, MOST_COLUMNS, type Turn } from "./conversation";
 import { EXAMPLES } from "./examples";
-import { DEFAULTS, type Sampling } from "./sampling";
+import { DEFAULTS, problemOf, requestBody, type Sampling } from "./sampling";
 import { SamplingPanel } from "./sampling-panel";
 import { usePlayground } from "./use-playground";
 
@@ -86,6 +88,7 @@ function Board({ models }: { models: Model[] }) {
     // Three columns and the panel do not fit beside each other on most screens.
     if (state.columns.length >= 2) setPanel(false);
   };
+  const problem = problemOf(sampling);
   const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
   return (
     <div className="flex h-[calc(100dvh-3.25rem)] min-h-0 md:h-dvh">
@@ -96,6 +99,7 @@ function Board({ models }: { models: Model[] }) {
           running={running}
           sampling={sampling}
           onSampling={change}
+          code={problem ? null : requestBody(shown[0] ?? "", messagesFor([], 0, sampling.system, lastPrompt(state.turns)), sampling)}
           panel={panel}
           onPanel={() => setPanel(!panel)}
           onAdd={add}
@@ -115,11 +119,11 @@ function Board({ models }: { models: Model[] }) {
               models={models}
               onChoose={(model) => dispatch({ type: "choose", column: column.id, model })}
               onRemove={state.columns.length > 1 ? () => remove(column.id) : null}
-              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running} />}
+              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running || problem !== null} />}
             />
           ))}
         </div>
-        <Composer running={running} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
+        <Composer running={running} problem={problem} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
       </div>
       {panel && (
         <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
@@ -131,25 +135,33 @@ function Board({ models }: { models: Model[] }) {
   );
 }
 
+const lastPrompt = (turns: Turn[]) => turns.at(-1)?.prompt ?? PROMPT;
+
 interface ToolbarProps {
   full: boolean;
   empty: boolean;
   running: boolean;
   sampling: Sampling;
   onSampling: (change: Partial<Sampling>) => void;
+  /** The request as it would be sent; null while it cannot be. */
+  code: SnippetInput["body"] | null;
   panel: boolean;
   onPanel: () => void;
   onAdd: () => void;
   onClear: () => void;
 }
 
-function Toolbar({ full, empty, running, sampling, onSampling, panel, onPanel, onAdd, onClear }: ToolbarProps) {
+function Toolbar({ full, empty, running, sampling, onSampling, code, panel, onPanel, onAdd, onClear }: ToolbarProps) {
   const [open, setOpen] = useState(false);
+  const [showing, setShowing] = useState(false);
   return (
     <div className="flex items-center gap-2">
       <h1 className="mr-auto text-xl font-semibold tracking-tight">Playground</h1>
       <Button variant="ghost" disabled={empty || running} onClick={onClear} aria-label="Clear the conversation">
         <Trash2 /> <span className="max-sm:hidden">Clear</span>
+      </Button>
+      <Button variant="ghost" disabled={!code} onClick={() => setShowing(true)} aria-label="Copy as code" data-testid="playground-code">
+        <Code /> <span className="max-sm:hidden">Code</span>
       </Button>
       <Button onClick={() => setOpen(true)} className="xl:hidden" aria-label="Sampling">
         <SlidersHorizontal /> <span className="max-sm:hidden">Sampling</span>
@@ -160,6 +172,9 @@ function Toolbar({ full, empty, running, sampling, onSampling, panel, onPanel, o
       <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Compare: add a column">
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
+      <Dialog open={showing} onOpenChange={setShowing} title="Copy as code" description="The last message with these settings, as the first column’s model is asked." className="max-w-2xl!">
+        <div className="min-w-0">{code && <Snippets body={code} origin={location.origin} />}</div>
+      </Dialog>
       <Dialog open={open} onOpenChange={setOpen} title="Sampling">
         <SamplingPanel sampling={sampling} onChange={onSampling} />
       </Dialog>

@@ -1,8 +1,8 @@
 import { RotateCcw } from "lucide-react";
 import { useId } from "react";
 import { Button } from "@/components/button";
-import { Field, Input, Textarea } from "@/components/field";
-import { DEFAULTS, type Sampling } from "./sampling";
+import { Field, Input, Select, Textarea } from "@/components/field";
+import { DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, type Sampling, schemaProblem, toolsProblem } from "./sampling";
 
 interface PanelProps {
   sampling: Sampling;
@@ -55,12 +55,59 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           />
         )}
       </Field>
+      <Field label="Answer">
+        {(control) => (
+          <Select {...control} value={sampling.format} onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))} data-testid="playground-format">
+            <option value="text">Text</option>
+            <option value="json">Any JSON object</option>
+            <option value="schema">JSON by a schema</option>
+          </Select>
+        )}
+      </Field>
+      {sampling.format === "schema" && (
+        <Field label="Schema" error={schemaProblem(sampling) ?? undefined} hint="The answer always follows it.">
+          {(control) => (
+            <Textarea
+              {...control}
+              rows={9}
+              spellCheck={false}
+              className="font-mono text-xs"
+              value={sampling.schema}
+              onChange={(event) => onChange({ schema: event.target.value })}
+              data-testid="playground-schema"
+            />
+          )}
+        </Field>
+      )}
+      <div className="grid gap-1.5">
+        <Field label="Tools" error={toolsProblem(sampling) ?? undefined} hint="Functions that the model may call, as JSON. The page shows calls and runs none.">
+          {(control) => (
+            <Textarea
+              {...control}
+              rows={sampling.tools ? 9 : 2}
+              spellCheck={false}
+              className="font-mono text-xs"
+              value={sampling.tools}
+              placeholder="[]"
+              onChange={(event) => onChange({ tools: event.target.value })}
+              data-testid="playground-tools"
+            />
+          )}
+        </Field>
+        {!sampling.tools && (
+          <Button size="sm" variant="ghost" className="justify-self-start" onClick={() => onChange({ tools: EXAMPLE_TOOLS })}>
+            Use an example
+          </Button>
+        )}
+      </div>
       <Button size="sm" variant="ghost" className="justify-self-start" onClick={() => onChange(DEFAULTS)}>
         <RotateCcw /> Reset
       </Button>
     </div>
   );
 }
+
+const withFormat = ({ schema }: Sampling, format: Format): Partial<Sampling> => ({ format, schema: format === "schema" && !schema ? EXAMPLE_SCHEMA : schema });
 
 interface RangeProps {
   label: string;

@@ -79,21 +79,29 @@ function handlers(dispatch: (action: Action) => void, turn: number, column: numb
   let firstTextMs: number | null = null;
   const change = (part: Extract<Action, { type: "change" }>["change"]) => dispatch({ type: "change", turn, column, change: part });
   const buffer = new FrameBuffer((text) => dispatch({ type: "text", turn, column, text, firstTextMs: firstTextMs ?? 0 }));
+  const thoughts = new FrameBuffer((text) => dispatch({ type: "reasoning", turn, column, text }));
+  const flush = () => {
+    thoughts.flush();
+    buffer.flush();
+  };
   return {
     onAccepted: (requestId) => change({ requestId }),
     onText: (text) => {
+      if (!text) return;
       firstTextMs ??= performance.now() - asked;
       buffer.add(text);
     },
+    onReasoning: (text) => thoughts.add(text),
+    onToolCalls: (calls) => dispatch({ type: "tool-calls", turn, column, calls }),
     onDone: (finish) => {
-      buffer.flush();
+      flush();
       ended();
       change({ status: "done", finish });
     },
     // What was made until then has been counted, so its figures are shown too.
     onStopped: (finish) => change({ finish }),
     onError: (error) => {
-      buffer.flush();
+      flush();
       ended();
       change({ status: "failed", error });
     },
