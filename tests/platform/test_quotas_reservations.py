@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from unittest.mock import patch
 
 import pytest
@@ -82,16 +82,24 @@ async def test_closing_gives_everything_back(limiter: Limiter) -> None:
     assert (await used(limiter))[1] == 0
 
 
-async def test_leases_are_renewed_while_they_run(limiter: Limiter) -> None:
+async def test_leases_are_renewed_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ms = 0
     short = MemoryLimiter(lambda: now_ms, lease_ms=150)
     with patch.object(module, "RENEW_S", 0.01):
         reservations = Reservations(short, fail_open=False)
         reservations.start()
         await take(reservations, "a", 10)
+        renewed = asyncio.Event()
+
+        async def renew(tenant: str, leases: Sequence[str]) -> None:
+            await MemoryLimiter.renew(short, tenant, leases)
+            renewed.set()
+
+        monkeypatch.setattr(short, "renew", renew)
         for _ in range(4):
             now_ms += 100
-            await asyncio.sleep(0.05)
+            renewed.clear()
+            await asyncio.wait_for(renewed.wait(), 10)
         assert (await short.read("t", SCOPES))[0].open == 1
         await reservations.close()
 

@@ -66,7 +66,7 @@ def test_it_costs_its_tenant_nothing_of_its_share() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 30))])
 def test_random_traffic_of_both_classes(order: str, seed: int) -> None:
     rnd = random.Random(seed)
     engine = SimulatedEngine(

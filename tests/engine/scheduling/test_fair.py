@@ -51,7 +51,7 @@ class GapMeter:
         self.widest = max(self.widest, high - low)
 
 
-@pytest.mark.parametrize("batch", [*range(4), *(pytest.param(batch, marks=pytest.mark.long) for batch in range(4, 20))])
+@pytest.mark.parametrize("batch", [*range(2), *(pytest.param(batch, marks=pytest.mark.long) for batch in range(2, 20))])
 def test_the_service_gap_between_backlogged_tenants_stays_within_twice_the_batch(batch: int) -> None:
     preemptions = hits = 0
     for seed in range(100):

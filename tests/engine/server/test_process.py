@@ -226,10 +226,11 @@ async def test_metrics_and_json_logs(model, tmp_path, unused_tcp_port):
         async with client.session() as session:
             await session.run(text_request("p", max_tokens=3, ignore_eos=True))
             await session.run(text_request("p", digest="sha256:" + "0" * 64))
-        await asyncio.sleep(1.2)
-        url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
-        assert "lora_engine_completion_tokens_total 3" in text
+        url, text = f"http://127.0.0.1:{unused_tcp_port}/metrics", ""
+        async with asyncio.timeout(30):  # they are counted once a second
+            while "lora_engine_completion_tokens_total 3" not in text:
+                text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+                await asyncio.sleep(0.05)
         assert 'lora_engine_pool_pages{kind="total"}' in text
     lines = [json.loads(line) for line in process.log.read_text().splitlines()]
     assert any(line["message"].startswith("listening on") for line in lines)
