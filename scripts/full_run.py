@@ -102,7 +102,7 @@ def stages(running: Services, reports: Path) -> list[Stage]:
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
     on_services = running.environment()
-    end_to_end = ["tests/e2e", *files_naming("mark.e2e", "tests")]
+    end_to_end = ["tests/e2e", "tests/clients", *files_naming("mark.e2e", "tests")]
 
     def tests(
         name: str, marks: str, *folders: str, env: Mapping[str, str] | None = None, workers: Sequence[str] = STEALING

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lorikeet_testing.launched import Access, Launched
-from lorikeet_testing.web import free_port
+from lorikeet_testing.launched import Access, shared
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,13 +17,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
-    """Started once; the tests must leave it serving."""
-    platform = Launched(tmp_path_factory.mktemp("platform") / "var", free_port())
-    try:
-        yield platform.start()
-    finally:
-        platform.stop()
+def access(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Access:
+    return shared(pytestconfig, tmp_path_factory).access()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lorikeet_testing.launched import Access, Launched
-from lorikeet_testing.web import free_port
+from lorikeet_testing.launched import Access, Launched, shared
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from scripts.launch.system import chromium
@@ -35,15 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
-    """Started once; the tests that use it must leave it serving."""
-    small_uploads = {"LORIKEET_UPLOAD_MAX_BYTES": str(64 << 20)}
-    platform = Launched(tmp_path_factory.mktemp("platform") / "var", free_port(), small_uploads)
-    try:
-        platform.start()
-        yield platform
-    finally:
-        platform.stop()
+def launched(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    return shared(pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from lorikeet_testing.web import free_port
+
 ROOT = Path(__file__).resolve().parents[3]
 LOOPBACK = "0100007F"  # 127.0.0.1 in /proc/net/tcp on a little-endian machine
 _LISTENS = "0A"
@@ -165,3 +169,16 @@ def _without_settings(env: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment without what would configure the product."""
     product = {"PORT", "HOST", "MODEL", "MODEL_NAME", "DEVICE", "DTYPE", "THREADS", "POOL_MB", "HOST_ARENA_MB"}
     return {name: value for name, value in env.items() if not name.startswith("LORIKEET_") and name not in product}
+
+
+_SHARED = pytest.StashKey[Launched]()
+SMALL_UPLOADS = {"LORIKEET_UPLOAD_MAX_BYTES": str(64 << 20)}
+
+
+def shared(config: pytest.Config, folders: pytest.TempPathFactory) -> Launched:
+    """One for all tests of a test process, started for the first that asks; they must leave it serving."""
+    if _SHARED not in config.stash:
+        config.stash[_SHARED] = platform = Launched(folders.mktemp("platform") / "var", free_port(), SMALL_UPLOADS)
+        config.add_cleanup(platform.stop)
+        platform.start()
+    return config.stash[_SHARED]
