@@ -60,6 +60,7 @@ from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
 from lorikeet_testing.ledger import record_event
+from lorikeet_testing.web import migrated_database
 
 PASSWORD = "correct horse battery"
 QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -76,7 +77,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
         return  # each folder of tests has these fixtures, and all share one database
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
         database.update(dj_database_url.parse(url, engine="control_plane.postgres"), OPTIONS={})
-        database["TEST"]["NAME"] = f"test_lorikeet_{worker}"
+        database["TEST"].update(NAME=f"test_lorikeet_{worker}", TEMPLATE=migrated_database())
         del connections["default"]  # made for the engine of the settings
     elif not database["TEST"].get("NAME"):  # two folders of tests have these fixtures, and one database
         # A file: threads of one test must see one database, which one in memory would not give them.
