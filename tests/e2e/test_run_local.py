@@ -66,7 +66,7 @@ def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path,
     if shutil.which("curl"):
         done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=False)
         assert "data: [DONE]" in done.stdout, done.stdout + done.stderr
-    assert platform.stop(signal.SIGINT) == 0
+    stop_in_the_middle_of_a_stream(platform, first)
     assert platform.children() == {}
     assert not (tmp_path / "var" / "run" / "engine.sock").exists()
 
@@ -83,9 +83,7 @@ def test_start_stop_and_a_quick_second_start(platform: Launched, tmp_path: Path,
             again.process.kill()
 
 
-@pytest.mark.alone
-def test_stopping_in_the_middle_of_a_stream(platform: Launched) -> None:
-    access = platform.start()
+def stop_in_the_middle_of_a_stream(platform: Launched, access: Access) -> None:
     body = {"model": "lorikeet-demo", "prompt": "Once", "max_tokens": 900, "stream": True, "ignore_eos": True}
     client = httpx.Client(base_url=access.url, headers=access.bearer, timeout=30, trust_env=False)
     with client, client.stream("POST", "/v1/completions", json=body) as stream:
@@ -93,7 +91,6 @@ def test_stopping_in_the_middle_of_a_stream(platform: Launched) -> None:
         started = time.monotonic()
         assert platform.stop(signal.SIGINT) == 0
     assert time.monotonic() - started < 15
-    assert platform.children() == {}
 
 
 def test_a_killed_engine_and_a_killed_web_process_come_back(platform: Launched) -> None:
