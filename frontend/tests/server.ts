@@ -17,6 +17,7 @@ export const server = setupServer(
   http.get(`${tenant}/models`, () => HttpResponse.json(data.models)),
   http.get(`${tenant}/usage`, () => HttpResponse.json(data.usage)),
   http.get(`${tenant}/series`, () => HttpResponse.json(data.series)),
+  http.get("/api/operator/series", () => HttpResponse.json(data.series)),
   http.get(`${tenant}/keys`, () => HttpResponse.json([data.key])),
 );
 

@@ -15,9 +15,11 @@ from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.db import run_db
 from control_plane.fleet.endpoint import HostEndpoint
+from control_plane.fleet.host_status import status_json
 from control_plane.fleet.leader_election import FileLease, Lease, RedisLease
 from control_plane.fleet.models import EngineHost
 from control_plane.fleet.watcher import FleetWatcher
+from lora_engine.wire import engine_pb2 as pb
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
@@ -108,3 +110,10 @@ async def test_only_the_leader_follows(engine: FakeEngine, tmp_path: Path) -> No
     await host_when(lambda host: host.state == "online")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_heartbeat_says_what_each_tenant_is_owed_and_why_it_waits() -> None:
+    share = pb.TenantShare(tenant="t", weight=2, waiting=3, owed=0.5, received=0.25, reason="own_quota")
+    (shown,) = status_json(pb.HostStatus(tenants=[share]))["tenants"]
+    assert shown == {"tenant": "t", "weight": 2, "waiting": 3, "running": 0, "counter": 0, "owed": 0.5,
+                     "received": 0.25, "reason": "own_quota"}  # fmt: skip

@@ -90,6 +90,11 @@ def test_attainment_and_budget(acme: Any, globex: Any) -> None:
     assert slo["inter_token"]["attainment"] == 1.0  # 90 ms over nine gaps
     assert slo["mean_queue_ms"] == 4
     assert slo["requests"] == 7
+    assert [(row["window"], row["measured"], row["missed"]) for row in first["burn"]] == [
+        (window, 6, 2) for window in ("1h", "6h", "1d", "7d")
+    ]
+    assert first["burn"][0]["rate"] == pytest.approx(2 / 6 / 0.1)
+    assert acme.client().get(acme.path("slo")).json()["first_token"]["burn"][3]["missed"] == 2
 
 
 def test_the_objective_of_now_judges_the_past(acme: Any) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from control_plane.keys.models import ApiKey
-from control_plane.placements.hosts import hosts_for
+from control_plane.placements.hosts import hosts_for, hosts_for_operator
 from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
@@ -20,12 +20,22 @@ def test_hosts_hide_other_tenants_adapters(acme: Any, globex: Any, ready_version
         "adapters": [
             {"digest": digest, "tier": "device", "running": 0, "bytes": 1, "rank": 4}
             for digest in (ours.digest, theirs.digest, "sha256:" + "f" * 64)
-        ]
-    }
+        ],
+        "tenants": [
+            {"tenant": str(org.tenant.pk), "weight": weight, "waiting": 1, "running": 2, "counter": 100.0 * weight,
+             "owed": 0.25 * weight, "received": 0.5, "reason": "own_quota"}
+            for org, weight in ((acme, 1.0), (globex, 3.0))
+        ],
+    }  # fmt: skip
     host.save()
     shown = acme.client().get(acme.path("hosts")).json()
     assert [adapter["name"] for adapter in shown[0]["adapters"]] == ["support@v1"]
     assert [adapter["digest"] for adapter in shown[0]["adapters"]] == [ours.digest]
+    assert shown[0]["adapters"][0]["names"] == ["support@v1"]
+    assert (shown[0]["share"]["owed"], shown[0]["share"]["reason"]) == (0.25, "own_quota")
+    assert "shares" not in shown[0] and "globex" not in str(shown)
+    shares = hosts_for_operator()[0]["shares"]
+    assert [(share["tenant"], share["ahead"]) for share in shares] == [("acme", 0.0), ("globex", 200.0)]
     assert "secret-project" not in str(shown)
     assert "secret-project" not in str(hosts_for(acme.tenant))
 

@@ -2058,6 +2058,7 @@ export interface components {
              */
             attainment: number | null;
             budget: components["schemas"]["ErrorBudget"] | null;
+            burn: components["schemas"]["BurnRate"][];
             by_day: components["schemas"]["AttainmentDay"][];
             measured: number;
             met: number | null;
@@ -2205,6 +2206,17 @@ export interface components {
          * @enum {string}
          */
         BatchState: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
+        BurnRate: {
+            measured: number;
+            missed: number | null;
+            /**
+             * Format: double
+             * @description Misses / those that the target allows: 1 uses the budget up exactly.
+             */
+            rate: number | null;
+            /** @description 1h, 6h, 1d, 7d before now. */
+            window: string;
+        };
         /**
          * @description * `week` - Week
          *     * `month` - Month
@@ -2836,6 +2848,8 @@ export interface components {
              *     * `drained` - Drained
              */
             service: components["schemas"]["HostService"];
+            /** @description The tenant's own; null while it has nothing there. */
+            share?: components["schemas"]["Share"] | null;
             state: components["schemas"]["HostState"];
             /** Format: double */
             tokens_per_second: number;
@@ -3263,6 +3277,8 @@ export interface components {
              *     * `drained` - Drained
              */
             service: components["schemas"]["HostService"];
+            /** @description The 100 tenants with the longest queues. */
+            shares?: components["schemas"]["TenantShare"][];
             state: components["schemas"]["HostState"];
             /** Format: double */
             tokens_per_second: number;
@@ -3541,7 +3557,10 @@ export interface components {
         ResidentAdapter: {
             bytes: number;
             digest: string;
+            /** @description The newest of `names`. */
             name: string;
+            /** @description Every version with this content. */
+            names?: string[];
             rank: number;
             /** @description Requests using it now. */
             running: number;
@@ -3681,6 +3700,8 @@ export interface components {
             cost_micros: number;
             /** @description Share of the devices' time, in microseconds. */
             device_us: number;
+            /** @description Empty for adapters. */
+            device_us_by_step: number[];
             /** @description Of answered requests, without batches. */
             latency: components["schemas"]["Latency"];
             /** Format: double */
@@ -3698,6 +3719,11 @@ export interface components {
             requests_by_step: number[];
             tenant?: string | null;
             version?: number | null;
+            /**
+             * Format: double
+             * @description Of a tenant, as it is now.
+             */
+            weight?: number;
         };
         SeriesPoint: {
             /**
@@ -3799,6 +3825,25 @@ export interface components {
             id: string;
             is_operator: boolean;
             name: string;
+        };
+        /** @description A tenant's part of an engine, by the engine's last word. */
+        Share: {
+            /**
+             * Format: double
+             * @description Its weight's share among the tenants in the engine now.
+             */
+            owed: number;
+            /** @description Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`. */
+            reason: string;
+            /**
+             * Format: double
+             * @description Its share of the service of the last 10 to 20 seconds.
+             */
+            received: number;
+            running: number;
+            waiting: number;
+            /** Format: double */
+            weight: number;
         };
         SignInError: {
             code: string;
@@ -4159,6 +4204,32 @@ export interface components {
             suspended_at: string | null;
             suspended_for: string;
             usage: components["schemas"]["RecentUsage"];
+            /** Format: double */
+            weight: number;
+        };
+        /** @description A tenant's part of an engine, by the engine's last word. */
+        TenantShare: {
+            /**
+             * Format: double
+             * @description Priced tokens per weight that it has had more than the tenant here that has had least.
+             */
+            ahead: number;
+            name: string;
+            /**
+             * Format: double
+             * @description Its weight's share among the tenants in the engine now.
+             */
+            owed: number;
+            /** @description Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`. */
+            reason: string;
+            /**
+             * Format: double
+             * @description Its share of the service of the last 10 to 20 seconds.
+             */
+            received: number;
+            running: number;
+            tenant: string;
+            waiting: number;
             /** Format: double */
             weight: number;
         };

@@ -7,6 +7,7 @@ from typing import Any
 from lora_engine.wire import engine_pb2 as pb
 
 POOL_FIELDS = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
+SHARE_FIELDS = ("tenant", "weight", "waiting", "running", "counter", "owed", "received", "reason")
 GEOMETRY_FIELDS = (
     "num_layers",
     "hidden_size",
@@ -58,6 +59,7 @@ def status_json(status: pb.HostStatus) -> dict[str, Any]:
         "host_arena_bytes_used": status.host_arena_bytes_used,
         "unacknowledged_usage": status.unacknowledged_usage,
         "adapters": [_residency_json(adapter) for adapter in status.adapters],
+        "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],
     }
 
 

@@ -22,4 +22,4 @@ def publish_host_status(host_name: str) -> None:
         return
     host, base = EngineHost.objects.get(name=host_name), served_base()
     for tenant in Tenant.objects.filter(pk__in=watching):
-        publish(tenant.pk, "host.status", host_json(host, base, names_by_digest(tenant)))
+        publish(tenant.pk, "host.status", host_json(tenant, host, base, names_by_digest(tenant)))

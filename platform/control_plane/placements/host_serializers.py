@@ -33,7 +33,10 @@ class _ResidentSerializer(serializers.Serializer[Any]):
 class ResidentAdapterSerializer(_ResidentSerializer):
     """One of the tenant's own."""
 
-    name = serializers.CharField()
+    name = serializers.CharField(help_text="The newest of `names`.")
+    names = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Every version with this content."
+    )
 
 
 class AdapterReferenceSerializer(serializers.Serializer[Any]):
@@ -44,6 +47,29 @@ class AdapterReferenceSerializer(serializers.Serializer[Any]):
 class OperatorResidentAdapterSerializer(_ResidentSerializer):
     used_by = AdapterReferenceSerializer(
         many=True, help_text="Versions with this content; none if the host has yet to forget it."
+    )
+
+
+class ShareSerializer(serializers.Serializer[Any]):
+    """A tenant's part of an engine, by the engine's last word."""
+
+    weight = serializers.FloatField()
+    owed = serializers.FloatField(help_text="Its weight's share among the tenants in the engine now.")
+    received = serializers.FloatField(help_text="Its share of the service of the last 10 to 20 seconds.")
+    running = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    reason = serializers.CharField(
+        allow_blank=True,
+        help_text="Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, "
+        "`own_quota`, `batch_full`, `queue`.",
+    )
+
+
+class TenantShareSerializer(ShareSerializer):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    ahead = serializers.FloatField(
+        help_text="Priced tokens per weight that it has had more than the tenant here that has had least."
     )
 
 
@@ -100,6 +126,9 @@ class _HostSerializer(serializers.Serializer[Any]):
 class HostSerializer(_HostSerializer):
     """An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it."""
 
+    share = ShareSerializer(
+        allow_null=True, required=False, help_text="The tenant's own; null while it has nothing there."
+    )
     adapters = ResidentAdapterSerializer(many=True)
 
 
@@ -109,4 +138,5 @@ class OperatorHostSerializer(_HostSerializer):
     address = serializers.CharField()
     only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
     base_digest = serializers.CharField(allow_blank=True)
+    shares = TenantShareSerializer(many=True, required=False, help_text="The 100 tenants with the longest queues.")
     adapters = OperatorResidentAdapterSerializer(many=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Count
 
@@ -22,24 +23,68 @@ _TIER_ORDER = {"device": 0, "host": 1, "disk": 2}
 Resident = dict[str, Any]
 
 
-def names_by_digest(tenant: Tenant) -> dict[str, str]:
-    """The tenant's versions that a host may hold: digest -> ``name@v<number>``, newest last."""
-    rows = AdapterVersion.objects.for_tenant(tenant).order_by("created_at")
-    return {
-        digest: f"{name}@v{number}" for digest, name, number in rows.values_list("digest", "adapter__name", "number")
-    }
+def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
+    """The tenant's versions that a host may hold: digest -> each ``name@v<number>`` with this content, newest first."""
+    rows = AdapterVersion.objects.for_tenant(tenant).order_by("-created_at")
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for digest, name, number in rows.values_list("digest", "adapter__name", "number"):
+        names[digest].append(f"{name}@v{number}")
+    return names
 
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
     """Every active host, as this tenant may see it."""
     names, base = names_by_digest(tenant), served_base()
-    return [host_json(host, base, names) for host in EngineHost.objects.filter(active=True)]
+    return [host_json(tenant, host, base, names) for host in EngineHost.objects.filter(active=True)]
 
 
-def host_json(host: EngineHost, base: ServedBase | None, names: Mapping[str, str]) -> dict[str, Any]:
-    """The host's load as a whole, and of its adapters only those in ``names``."""
-    residents = [{**resident, "name": names[resident["digest"]]} for resident in _on(host, names)]
-    return {**_figures(host, base), "adapters": residents[:MOST_ADAPTERS], "adapters_total": len(residents)}
+def host_json(
+    tenant: Tenant, host: EngineHost, base: ServedBase | None, names: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """The host's load as a whole, and of its adapters and tenants only the tenant's own: those in ``names``."""
+    residents = [
+        {**resident, "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
+        for resident in _on(host, names)
+    ]
+    own = str(tenant.pk)
+    return {
+        **_figures(host, base),
+        "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
+        "adapters": residents[:MOST_ADAPTERS],
+        "adapters_total": len(residents),
+    }
+
+
+def _share(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("tenant", "counter")}
+
+
+def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, Any]]:
+    """Of each tenant in the engine now. ``ahead``: how much more service per weight it had than the one with least."""
+    rows = [row for row in host.last_status.get("tenants", []) if _uuid(row["tenant"]) in tenants]
+    least = min((row["counter"] for row in rows), default=0.0)
+    return [
+        {
+            **_share(row),
+            "tenant": tenants[UUID(row["tenant"])].slug,
+            "name": tenants[UUID(row["tenant"])].name,
+            "ahead": row["counter"] - least,
+        }
+        for row in rows
+    ]
+
+
+def _uuid(text: str) -> UUID | None:
+    """Of a tenant; an engine may have others' requests, which are not the platform's."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _in_engines(hosts: list[EngineHost]) -> dict[UUID, Tenant]:
+    ids = {_uuid(row["tenant"]) for host in hosts for row in host.last_status.get("tenants", [])}
+    return Tenant.objects.in_bulk([pk for pk in ids if pk])
 
 
 def hosts_for_operator() -> list[dict[str, Any]]:
@@ -47,6 +92,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
     hosts, base = list(EngineHost.objects.filter(active=True)), served_base()
     alone = only_on(hosts, base)
     shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
+    tenants = _in_engines(hosts)
     owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
     return [
         {
@@ -56,6 +102,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "base_digest": host.description.get("base_digest", ""),
             "adapters": [{**resident, "used_by": owners[resident["digest"]]} for resident in shown[host.pk]],
             "adapters_total": len(host.last_status.get("adapters", [])),
+            "shares": _shares(host, tenants),
         }
         for host in hosts
     ]
@@ -90,7 +137,7 @@ def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
     }
 
 
-def _on(host: EngineHost, digests: Mapping[str, str] | None = None) -> list[Resident]:
+def _on(host: EngineHost, digests: Mapping[str, list[str]] | None = None) -> list[Resident]:
     """The host's adapters, or those among ``digests``."""
     residents = host.last_status.get("adapters", [])
     found = residents if digests is None else [resident for resident in residents if resident["digest"] in digests]

@@ -14,11 +14,14 @@ from django.db.models import Sum
 
 from control_plane.slo.models import DEFAULT_TARGET, Objective
 from control_plane.tenants.models import Tenant
+from control_plane.usage import series
 from control_plane.usage.histogram import within
 from control_plane.usage.models import DailyLatency, DailyTotals, Metric, Outcome
 from control_plane.usage.sums import Span, as_of, last_days, percentiles
 
 Buckets = dict[int, int]
+# Each with the step, in seconds, at which it is cut.
+BURN_WINDOWS = (("1h", 60), ("6h", 60), ("1d", 60), ("7d", 3600))
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
     totals = span.of(DailyTotals.objects.for_tenant(tenant)).aggregate(requests=Sum("requests"), queue=Sum("queue_ms"))
     requests = totals["requests"] or 0
     failed = _failed(tenant, span)
+    recent = {name: series.total(tenant, series.window(name, None, None, step_s)) for name, step_s in BURN_WINDOWS}
     return {
         "first_token_ms": targets.first_token_ms,
         "inter_token_ms": targets.inter_token_ms,
@@ -56,7 +60,11 @@ def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
         "failed": sum(failed.values()),
         "mean_queue_ms": (totals["queue"] or 0) / requests if requests else None,
         **{
-            metric.value: _metric(counts[metric], failed, targets.of(metric), targets.target, span) for metric in Metric
+            metric.value: {
+                **_metric(counts[metric], failed, targets.of(metric), targets.target, span),
+                "burn": [_burn(name, step, metric, targets) for name, step in recent.items()],
+            }
+            for metric in Metric
         },
     }
 
@@ -92,6 +100,14 @@ def _metric(
         "percentiles": percentiles(whole),
         "by_day": [{"date": day, **_day(by_day.get(day, {}), failed.get(day, 0), limit_ms)} for day in span.days()],
     }
+
+
+def _burn(window: str, step: series.Step, metric: Metric, targets: Targets) -> dict[str, Any]:
+    """How many times as fast as it lasts the budget is used up; 1 = just as the target allows."""
+    measured, met = _met(step.latencies[metric], step.outcomes[Outcome.FAILED], targets.of(metric))
+    missed = None if met is None else measured - met
+    rate = missed / measured / (1 - targets.target) if missed is not None and measured else None
+    return {"window": window, "measured": measured, "missed": missed, "rate": rate}
 
 
 def _day(buckets: Buckets, failed: int, limit_ms: int | None) -> dict[str, Any]:

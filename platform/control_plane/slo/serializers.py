@@ -26,6 +26,15 @@ class ErrorBudgetSerializer(serializers.Serializer[Any]):
     left = serializers.FloatField(allow_null=True, help_text="Share of the budget; below 0 it is overdrawn.")
 
 
+class BurnRateSerializer(serializers.Serializer[Any]):
+    window = serializers.CharField(help_text="1h, 6h, 1d, 7d before now.")
+    measured = serializers.IntegerField()
+    missed = serializers.IntegerField(allow_null=True)
+    rate = serializers.FloatField(
+        allow_null=True, help_text="Misses / those that the target allows: 1 uses the budget up exactly."
+    )
+
+
 class AttainmentDaySerializer(serializers.Serializer[Any]):
     date = serializers.DateField(help_text="UTC.")
     measured = serializers.IntegerField()
@@ -42,6 +51,7 @@ class AttainmentSerializer(serializers.Serializer[Any]):
     attainment = serializers.FloatField(allow_null=True, help_text="met / measured.")
     budget = ErrorBudgetSerializer(allow_null=True)
     percentiles = PercentilesSerializer()
+    burn = BurnRateSerializer(many=True)
     by_day = AttainmentDaySerializer(many=True)
 
 

@@ -144,6 +144,8 @@ class SeriesPartSerializer(SeriesTotalsSerializer):
     prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
     version = serializers.IntegerField(required=False, allow_null=True)
     tenant = serializers.CharField(required=False, allow_null=True)
+    weight = serializers.FloatField(required=False, help_text="Of a tenant, as it is now.")
+    device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text="Empty for adapters.")
     requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text="Empty for adapters.")
 
 

@@ -204,22 +204,29 @@ def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
     most = list(rows.values_list("series_id").annotate(sum=Sum("requests")).order_by("-sum", "series_id")[:MOST_PARTS])
     shown = parts.series.filter(pk__in=[pk for pk, _ in most])
     sums = read(shown, asked, prices, ("series_id", *columns))
-    steps: dict[int, dict[int, int]] = defaultdict(dict)
+    steps: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     inside = asked.of(asked.resolution.sums._default_manager.filter(series__in=shown))
-    for pk, at, requests in inside.values_list("series_id", "at").annotate(Sum("requests")):
-        steps[pk][at] = requests
+    for pk, at, *figures in inside.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
+        steps[pk][at] = (figures[0], figures[1])
     ordered = sorted(sums.items(), key=lambda item: (-item[1].sums.requests, item[0][0]))
     return [
         {
             **dict(zip(parts.named, key[1:], strict=True)),
             **step.json(),
-            "requests_by_step": [steps[key[0]].get(start, 0) for start in asked.starts()],
+            "requests_by_step": [steps[key[0]].get(start, (0, 0))[0] for start in asked.starts()],
+            "device_us_by_step": [steps[key[0]].get(start, (0, 0))[1] for start in asked.starts()],
         }
         for key, step in ordered
     ]
 
 
 _NO_PARTS: dict[str, Any] = {"by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": []}
+
+
+def total(tenant: Tenant, asked: Window) -> Step:
+    """All of a tenant's requests in the window."""
+    own = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.TENANT)
+    return read(own, asked, Prices(asked)).get((), Step())
 
 
 def of_tenant(tenant: Tenant, asked: Window) -> dict[str, Any]:
@@ -241,7 +248,9 @@ def _by_adapter(versions: QuerySet[TimeSeries], asked: Window) -> list[dict[str,
     if any(pk is None for pk, _, _ in most):
         shown |= Q(adapter=None)
     sums = read(versions.filter(shown), asked, Prices(asked), columns)
-    return [{"name": name, **sums[pk, name].json(), "requests_by_step": []} for pk, name, _ in most]
+    return [
+        {"name": name, **sums[pk, name].json(), "requests_by_step": [], "device_us_by_step": []} for pk, name, _ in most
+    ]
 
 
 def of_versions(versions: QuerySet[TimeSeries], asked: Window) -> dict[str, Any]:
@@ -267,7 +276,9 @@ def of_everybody(asked: Window, tenant: Tenant | None = None, host: str = "") ->
     hosts = TimeSeries.objects.filter(kind=SeriesKind.HOST)
     on_host = TimeSeries.objects.filter(kind=SeriesKind.TENANT_HOST, host=host)
     tenants = on_host if host else TimeSeries.objects.filter(kind=SeriesKind.TENANT)
-    parts = {"by_tenant": Parts(tenants, {"name": "tenant__name", "tenant": "tenant__slug"})}
+    parts = {
+        "by_tenant": Parts(tenants, {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"})
+    }
     if not host:
         parts["by_host"] = Parts(hosts, {"name": "host"})
         return {**_NO_PARTS, **report(TimeSeries.objects.filter(kind=SeriesKind.TENANT), asked, parts)}

@@ -15,6 +15,7 @@ import { HostTraffic } from "./host-traffic";
 import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
+import { Shares } from "./shares";
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
@@ -69,6 +70,12 @@ function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTim
         <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
+      {host.share && (
+        <div className="border-t">
+          <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">Your share of this host now</h3>
+          <Shares label={`Your share of ${host.name}`} noun="Host" rows={[{ ...host.share, id: host.name, label: host.name }]} />
+        </div>
+      )}
       <HostTraffic host={host.name} range={range} />
       <Residents adapters={host.adapters} />
       {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
@@ -114,7 +121,7 @@ function Residents({ adapters }: { adapters: ResidentAdapter[] }) {
           {sorted.map((adapter) => (
             <Tr key={adapter.digest}>
               <Td className="font-medium">
-                {adapter.name}
+                {adapter.names?.join(", ") ?? adapter.name}
                 <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
               </Td>
               <Td>

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { SeriesPart } from "@/api/types";
+import type { SeriesPart, SeriesReport } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
 import { Select } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
@@ -10,6 +10,7 @@ import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { operatorSeriesQuery } from "@/features/usage/series";
 import { deviceTime, milliseconds, number, percent } from "@/lib/format";
 
+const TimeChart = lazy(async () => ({ default: (await import("@/components/time-chart")).TimeChart }));
 const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
 
 /** What all hosts, or one, did over time, and for whom. */
@@ -45,10 +46,41 @@ export function HostLoad() {
             <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
           </Suspense>
           {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
+          <FairnessChart report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
           <Parts title="By tenant" noun="Tenant" rows={data.by_tenant} whole={data.totals.device_us} />
         </>
       )}
     </Card>
+  );
+}
+
+const COLORS = [1, 2, 3, 4] as const;
+
+/** GPU time per weight: equal lines are fair while all of them have something waiting. */
+function FairnessChart({ report, onZoom, onZoomOut }: { report: SeriesReport; onZoom: (since: number, until: number) => void; onZoomOut: () => void }) {
+  const most = report.by_tenant.toSorted((a, b) => b.device_us - a.device_us).slice(0, COLORS.length);
+  if (most.length < 2) return null;
+  const series = most.map((row, index) => ({
+    key: row.tenant ?? "",
+    label: row.name ?? "",
+    color: COLORS[index] ?? 4,
+    values: row.device_us_by_step.map((us) => us / (row.weight ?? 1)),
+  }));
+  return (
+    <div className="border-t p-4">
+      <Suspense fallback={<Skeleton className="h-44" />}>
+        <TimeChart
+          title="GPU time per weight, of those with most"
+          at={report.points.map(({ at }) => Date.parse(at))}
+          stepS={report.step_s}
+          series={series}
+          kind="lines"
+          format={deviceTime}
+          onZoom={onZoom}
+          onZoomOut={onZoomOut}
+        />
+      </Suspense>
+    </div>
   );
 }
 

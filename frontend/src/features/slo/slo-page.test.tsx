@@ -13,6 +13,10 @@ const metric = {
   attainment: 0.985,
   budget: { allowed: 10, missed: 15, left: -0.5 },
   percentiles,
+  burn: [
+    { window: "1h", measured: 100, missed: 14, rate: 14 },
+    { window: "7d", measured: 0, missed: 0, rate: null },
+  ],
   by_day: [
     { date: "2026-05-03", measured: 0, attainment: null },
     { date: "2026-05-04", measured: 1000, attainment: 0.985 },
@@ -41,7 +45,9 @@ describe("objectives", () => {
     expect(screen.getByText("overdrawn")).toBeVisible();
     expect(screen.getByText("15 missed of 10 allowed")).toBeVisible();
     expect(screen.getByText("No objective set")).toBeVisible();
-    expect(screen.getByRole("list", { name: "Time to first token by day" })).toHaveTextContent("4 May: 98.5% of 1,000 requests");
+    expect(screen.getByRole("list", { name: "Time to first token by day" })).toHaveTextContent("4 May: 98.5% of 1,000 requests, 1.5× the misses allowed");
+    expect(screen.getByText("14 missed of 100")).toBeVisible();
+    expect(screen.getByText("14×")).toBeVisible();
   });
 
   it("is honest when nothing was measured", async () => {

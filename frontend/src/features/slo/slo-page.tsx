@@ -2,31 +2,33 @@ import { useQuery } from "@tanstack/react-query";
 import { Gauge } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Attainment, SloReport } from "@/api/types";
+import type { Attainment, BurnRate, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
-import { SegmentedControl } from "@/components/segmented-control";
+import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { useCan, useTenant } from "@/features/session/queries";
+import { seriesQuery } from "@/features/usage/series";
 import { Freshness } from "@/features/usage/usage-page";
 import { cn } from "@/lib/cn";
-import { day, milliseconds, number, short } from "@/lib/format";
+import { day, milliseconds, number, plural, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
+import { daysOf, stepName } from "@/lib/time-range";
+import { useNow } from "@/lib/use-now";
 import { sloQuery } from "./queries";
 
 const EditSlo = lazy(async () => ({ default: (await import("./edit-slo")).EditSlo }));
 
-const RANGES = [
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "90", label: "90 days" },
-] as const;
+const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+
+type TimeRange = ReturnType<typeof useTimeRange>;
 
 export function SloPage() {
-  const [range, setRange] = useState<"7" | "30" | "90">("30");
+  const range = useTimeRange("30d");
+  const days = daysOf(range.asked, useNow(60_000));
   const [editing, setEditing] = useState(false);
-  const { data, error, refetch } = useQuery(sloQuery(useTenant(), Number(range)));
+  const { data, error, refetch } = useQuery(sloQuery(useTenant(), Math.min(90, days)));
   const may = useCan("tenant.write");
   return (
     <Page
@@ -34,7 +36,7 @@ export function SloPage() {
       note="How soon answers should begin and go on, how often they did, and what this tenant weighs when the hosts are full."
       actions={
         <>
-          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
+          <TimeRangeControl range={range} />
           {may && data && (
             <Button onClick={() => setEditing(true)} data-testid="slo-edit">
               Set objectives
@@ -46,14 +48,14 @@ export function SloPage() {
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && <Report slo={data} />}
+        {data && <Report slo={data} range={range} />}
       </div>
       <Suspense>{editing && data && <EditSlo slo={data} onClose={() => setEditing(false)} />}</Suspense>
     </Page>
   );
 }
 
-function Report({ slo }: { slo: SloReport }) {
+function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
   if (slo.requests === 0) return <Nothing />;
   return (
     <>
@@ -63,9 +65,32 @@ function Report({ slo }: { slo: SloReport }) {
         <Stat label="Requests" value={short(slo.requests)} note={slo.failed ? `${short(slo.failed)} failed and met no objective` : undefined} />
         <Stat label="Mean time in the queue" value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)} note="before the engine took them" />
       </Stats>
+      <Latencies slo={slo} range={range} />
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />
       <Metric title="Inter-token latency" slo={slo} metric={slo.inter_token} />
     </>
+  );
+}
+
+function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
+  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked));
+  return (
+    <Card aria-label="Latency over time">
+      <CardHeader title="Latency over time" note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-44" />}
+      {data && (
+        <Suspense fallback={<Skeleton className="m-4 h-44" />}>
+          <SeriesCharts
+            report={data}
+            onZoom={range.zoom}
+            onZoomOut={range.zoomOut}
+            show={["first_token", "inter_token"]}
+            objectives={{ first_token: slo.first_token_ms, inter_token: slo.inter_token_ms }}
+          />
+        </Suspense>
+      )}
+    </Card>
   );
 }
 
@@ -86,7 +111,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
     <Card>
       <CardHeader
         title={title}
-        note={metric.objective_ms === null ? "No objective set" : `Objective: ${milliseconds(metric.objective_ms)}`}
+        note={metric.objective_ms === null ? "No objective set" : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), with today.`}
         actions={<Freshness at={slo.as_of} />}
       />
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4">
@@ -100,6 +125,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
         <Figure label="Median" value={time(p.p50_ms)} note="half of the requests are at most this" />
         <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? "" : `P95 ${time(p.p95_ms)}`} />
       </dl>
+      {metric.objective_ms !== null && <BurnRates title={title} rates={metric.burn} />}
       {metric.objective_ms !== null && <Days metric={metric} target={slo.target} title={title} />}
     </Card>
   );
@@ -115,14 +141,33 @@ function Figure({ label, value, note, bad }: { label: string; value: string; not
   );
 }
 
-/** A square for each day: met, missed, or nothing measured. The figure is in its label, which hover and readers get. */
+const SPANS: Record<string, string> = { "1h": "last hour", "6h": "last 6 hours", "1d": "last day", "7d": "last 7 days" };
+
+/** How fast the error budget goes: 1 uses it up exactly. */
+function BurnRates({ title, rates }: { title: string; rates: BurnRate[] }) {
+  return (
+    <dl aria-label={`${title}: burn rate`} className="grid grid-cols-2 gap-px border-t bg-line sm:grid-cols-4">
+      {rates.map(({ window, rate, missed, measured }) => (
+        <div key={window} className="bg-surface px-4 py-2.5">
+          <dt className="text-xs text-ink-3">Burn rate, {SPANS[window] ?? window}</dt>
+          <dd className={cn("tnum mt-0.5 text-lg font-semibold tracking-tight", rate !== null && rate > 1 && "text-danger-text")}>{rate === null ? "–" : `${times(rate)}×`}</dd>
+          <dd className="text-xs text-ink-3">{measured === 0 ? "nothing measured" : `${number(missed ?? 0)} missed of ${number(measured)}`}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const times = (rate: number) => (rate < 10 ? rate.toFixed(1) : number(Math.round(rate)));
+
+/** A square for each day: met, missed (the redder, the more of the budget), or nothing measured. The figure is in its label, which hover and readers get. */
 function Days({ metric, target, title }: { metric: Attainment; target: number; title: string }) {
   return (
     <div className="border-t px-4 py-3.5">
       <ul aria-label={`${title} by day`} className="flex gap-0.5 sm:gap-1">
         {metric.by_day.map((row) => (
-          <li key={row.date} title={label(row)} className={cn("h-8 min-w-0 flex-1 rounded-[3px]", tone(row.attainment, target))}>
-            <span className="sr-only">{label(row)}</span>
+          <li key={row.date} title={label(row, target)} className={cn("h-8 min-w-0 flex-1 rounded-[3px]", tone(row.attainment, target))}>
+            <span className="sr-only">{label(row, target)}</span>
           </li>
         ))}
       </ul>
@@ -135,11 +180,21 @@ function Days({ metric, target, title }: { metric: Attainment; target: number; t
   );
 }
 
-const label = (row: Attainment["by_day"][number]) =>
-  `${day(row.date)}: ${row.attainment === null ? "nothing measured" : `${share(row.attainment)} of ${number(row.measured)} requests`}`;
+/** How many times the misses that the target allows. */
+const overspent = (attainment: number, target: number) => (1 - attainment) / (1 - target);
 
-const tone = (attainment: number | null, target: number) =>
-  attainment === null ? "bg-fill-2" : attainment >= target ? "bg-series-1" : "bg-danger";
+function label(row: Attainment["by_day"][number], target: number) {
+  if (row.attainment === null) return `${day(row.date)}: nothing measured`;
+  const red = row.attainment < target ? `, ${times(overspent(row.attainment, target))}× the misses allowed` : "";
+  return `${day(row.date)}: ${share(row.attainment)} of ${number(row.measured)} requests${red}`;
+}
+
+function tone(attainment: number | null, target: number) {
+  if (attainment === null) return "bg-fill-2";
+  if (attainment >= target) return "bg-series-1";
+  const spent = overspent(attainment, target);
+  return spent > 10 ? "bg-danger" : spent > 3 ? "bg-danger/75" : "bg-danger/50";
+}
 
 const time = (value: number | null) => (value === null ? "–" : milliseconds(value));
 

@@ -1,0 +1,72 @@
+import type { Share, TenantShare } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { number, percent, short } from "@/lib/format";
+
+/** Why a tenant's next request waits, as the engine's codes say it. */
+const REASONS: Record<string, string> = {
+  adapter_loading: "its adapter is being loaded",
+  no_room: "memory is full: running requests must end first",
+  background: "batches run after all other requests",
+  tenant_cap: "it runs as many requests as it may",
+  own_queue: "behind its own requests",
+  own_quota: "others have been served less for their weight",
+  batch_full: "next, when a running request ends",
+  queue: "behind earlier requests",
+};
+
+const why = ({ waiting, reason }: Share) => (waiting === 0 ? "–" : (REASONS[reason] ?? reason));
+
+interface Row extends Share {
+  id: string;
+  label: string;
+}
+
+interface SharesProps {
+  label: string;
+  noun: string;
+  rows: Row[];
+  /** How much more service per weight each has had than the one with least. */
+  ahead?: Record<string, number>;
+}
+
+/** What weights are owed of an engine, what they receive, who waits and why. */
+export function Shares({ label, noun, rows, ahead }: SharesProps) {
+  return (
+    <Table label={label}>
+      <thead>
+        <tr>
+          <Th>{noun}</Th>
+          <Th className="text-right">Weight</Th>
+          <Th className="text-right">Owed</Th>
+          <Th className="text-right">Received</Th>
+          {ahead && <Th className="text-right">Ahead</Th>}
+          <Th className="text-right">Running</Th>
+          <Th className="text-right">Waiting</Th>
+          <Th>Why it waits</Th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <Tr key={row.id}>
+            <Td className="max-w-56 truncate font-medium" title={row.label}>
+              {row.label}
+            </Td>
+            <Td className="tnum text-right">{Math.round(row.weight * 100) / 100}</Td>
+            <Td className="tnum text-right">{percent(row.owed, 1)}</Td>
+            <Td className="tnum text-right">
+              {/* Who has something waiting and gets clearly less than its weight is what fairness is about. */}
+              {row.waiting > 0 && row.received < row.owed * 0.8 ? <Badge tone="amber">{percent(row.received, 1)}</Badge> : percent(row.received, 1)}
+            </Td>
+            {ahead && <Td className="tnum text-right">{short(Math.round(ahead[row.id] ?? 0))}</Td>}
+            <Td className="tnum text-right">{number(row.running)}</Td>
+            <Td className="tnum text-right">{number(row.waiting)}</Td>
+            <Td className="text-ink-2">{why(row)}</Td>
+          </Tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
+
+export const tenantRows = (shares: TenantShare[]): Row[] => shares.map((share) => ({ ...share, id: share.tenant, label: share.name }));
