@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound, Plus } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ApiKey } from "@/api/types";
 import { Page } from "@/app/page";
@@ -18,11 +18,12 @@ import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
-import { CreateKey } from "./create-key";
-import { EditKey } from "./edit-key";
 import { KEYS_PAGE, keysPageQuery, useRevokeKey } from "./queries";
 import { RotateKey } from "./rotate-key";
 import type { KeysSearch } from "./search";
+
+const CreateKey = lazy(async () => ({ default: (await import("./create-key")).CreateKey }));
+const EditKey = lazy(async () => ({ default: (await import("./edit-key")).EditKey }));
 
 const route = getRouteApi("/t/$tenant/keys");
 
@@ -65,7 +66,7 @@ export function KeysPage() {
           {data && <Pager page={search.page ?? 0} size={KEYS_PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
         </Card>
       )}
-      {creating && may && <CreateKey onClose={() => setCreating(false)} />}
+      <Suspense>{creating && may && <CreateKey onClose={() => setCreating(false)} />}</Suspense>
     </Page>
   );
 }
@@ -127,7 +128,7 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
           ))}
         </tbody>
       </Table>
-      {chosen?.act === "Edit" && <EditKey apiKey={chosen.key} onClose={close} />}
+      <Suspense>{chosen?.act === "Edit" && <EditKey apiKey={chosen.key} onClose={close} />}</Suspense>
       {chosen?.act === "Rotate" && <RotateKey apiKey={chosen.key} onClose={close} />}
       {chosen?.act === "Revoke" && <Revoke apiKey={chosen.key} onClose={close} />}
     </>
