@@ -27,6 +27,13 @@ def chat(**body: Any) -> ChatCompletionRequest:
     )
 
 
+def test_what_litellm_sends_back_with_a_call_is_not_read() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    again = {"role": "assistant", "content": None, "tool_calls": [call], "provider_specific_fields": {"refusal": None}}
+    result = {"role": "tool", "tool_call_id": "c", "content": "1"}
+    assert "refusal" not in str(chat(messages=[again, result]).messages[0].wire())
+
+
 def named(schema: object, **more: Any) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, **more}}}
 

@@ -2384,6 +2384,10 @@ export interface components {
             /** @enum {unknown|null} */
             function_call?: null;
             name?: string | null;
+            /** @description What LiteLLM adds to an answer, and sends back with it; not read. */
+            provider_specific_fields?: {
+                [key: string]: unknown;
+            } | null;
             /** @description Of role assistant. */
             reasoning_content?: string | null;
             /** @enum {unknown|null} */

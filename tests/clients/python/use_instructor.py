@@ -4,6 +4,7 @@ import os
 from typing import Annotated
 
 import instructor
+from features import ok
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
@@ -26,3 +27,5 @@ for mode in (instructor.Mode.TOOLS, instructor.Mode.TOOLS_STRICT, instructor.Mod
         temperature=0,
     )
     assert isinstance(animal, Animal), mode
+ok("tools")
+ok("schema")

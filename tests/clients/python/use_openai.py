@@ -2,9 +2,11 @@
 
 import json
 import os
+import time
 from typing import Annotated
 
 import openai
+from features import ok
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
@@ -27,6 +29,7 @@ parsed = client.chat.completions.parse(
 ).choices[0]
 assert parsed.finish_reason == "tool_calls"
 assert isinstance(parsed.message.tool_calls[0].function.parsed_arguments, GetWeather)
+ok("tools")
 
 with client.chat.completions.stream(
     **COMMON, tools=[TOOL], tool_choice="required", parallel_tool_calls=False
@@ -35,6 +38,7 @@ with client.chat.completions.stream(
     done = stream.get_final_completion().choices[0]
 assert len(pieces) > 1, "arguments come in pieces"
 assert isinstance(done.message.tool_calls[0].function.parsed_arguments, GetWeather)
+ok("streamed text and calls")
 
 messages = list(QUESTION)
 for choice in ("required", "none"):
@@ -47,6 +51,8 @@ for choice in ("required", "none"):
         result = {"city": json.loads(call.function.arguments)["city"], "sky": "rainy"}
         messages.append({"role": "tool", "tool_call_id": call.id, "content": json.dumps(result)})
 assert messages[-1]["role"] == "assistant" and messages[-1]["content"]
+ok("text")
+ok("agent")
 
 
 class City(BaseModel):
@@ -58,3 +64,28 @@ answer = client.chat.completions.parse(**COMMON, response_format=City).choices[0
 assert isinstance(answer.parsed, City)
 both = client.chat.completions.parse(**COMMON, response_format=City, tools=[TOOL]).choices[0].message
 assert both.parsed is not None or both.tool_calls
+ok("schema")
+
+response = client.responses.parse(model=MODEL, input="Which city?", text_format=City, max_output_tokens=200)
+assert isinstance(response.output_parsed, City)
+with client.responses.stream(model=MODEL, input="Hi", max_output_tokens=20) as events:
+    assert {"response.created", "response.output_text.delta", "response.completed"} <= {event.type for event in events}
+ok("responses")
+
+assert [len(row.embedding) for row in client.embeddings.create(model=MODEL, input=["a", "b"], dimensions=8).data] == [
+    8,
+    8,
+]
+ok("embeddings")
+
+line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": COMMON}
+file = client.files.create(file=("requests.jsonl", json.dumps(line).encode()), purpose="batch")
+batch = client.batches.create(
+    input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+)  # fmt: skip
+while batch.status in ("validating", "in_progress", "finalizing"):
+    time.sleep(0.2)
+    batch = client.batches.retrieve(batch.id)
+assert json.loads(client.files.content(batch.output_file_id).text)["custom_id"] == "a", batch
+client.files.delete(file.id)
+ok("files and batches")

@@ -51,6 +51,9 @@ class ChatMessage(BaseModel):
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
     function_call: None = None
+    provider_specific_fields: dict[str, Any] | None = Field(
+        default=None, max_length=16, description="What LiteLLM adds to an answer, and sends back with it; not read."
+    )
     tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_CALLS, fail_fast=True)] | None = Field(
         default=None, description="Of role assistant."
     )
