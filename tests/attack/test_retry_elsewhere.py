@@ -213,6 +213,9 @@ def test_a_host_that_hangs_without_another_one_is_waited_for(alone: ThreeHosts) 
             asked = asyncio.ensure_future(
                 client.post(f"{alone.web.url}/v1/chat/completions", json=body, headers=alone.web.tenants["acme"].bearer)
             )
+            async with asyncio.timeout(30):
+                while not engine.running:
+                    await asyncio.sleep(0.01)
             await asyncio.sleep(HANG_S * 1.6)
             assert not asked.done()
             for request in engine.running.values():
