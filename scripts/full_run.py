@@ -113,9 +113,9 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         Stage("checks", [sys.executable, "-m", "scripts.check"], beside=True),
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, beside=True),
         pytest_stage("kernels", *STEALING, "-m", NO_SERVICES, *COMPUTING, reports=reports, beside=True),
-        # In the order in which they wait: what runs beside has the processor meanwhile, and is done at the end.
-        tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
+        # Those that wait come first: what runs beside has the processor meanwhile, and is done at the end.
         tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services, workers=WAITING),
+        tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
         # They bound how soon things happen, which a second platform on the same cores would upset.

@@ -179,6 +179,10 @@ def shared(config: pytest.Config, folders: pytest.TempPathFactory) -> Launched:
     """One for all tests of a test process, started for the first that asks; they must leave it serving."""
     if _SHARED not in config.stash:
         config.stash[_SHARED] = platform = Launched(folders.mktemp("platform") / "var", free_port(), SMALL_UPLOADS)
-        config.add_cleanup(platform.stop)
+
+        def stop() -> None:
+            platform.stop()
+
+        config.add_cleanup(stop)
         platform.start()
     return config.stash[_SHARED]
