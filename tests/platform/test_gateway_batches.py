@@ -15,6 +15,9 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 
+from control_plane.batches.models import Batch, BatchLine
+from control_plane.gateway import batch_runner
+from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.response_models import BatchObject, FileList
 
 OVER = {"completed", "failed", "expired", "cancelled"}
@@ -214,8 +217,49 @@ def test_every_line_is_checked_before_any_runs(client: OpenAI, engine: FakeEngin
     assert many.errors.data[0].code == "too_many_tasks"
 
 
-def test_what_passes_with_time_is_waited_for(client: OpenAI, engine: FakeEngine) -> None:
-    """An engine that is too busy is no result of a line."""
+def test_what_passes_with_time_is_waited_for(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+    """An engine that is too busy is no result of a line; what it refused is in no ledger."""
+    before = web.query("SELECT count(*) AS n FROM usage_usageevent WHERE batch")[0]["n"]
+    usual, engine.behaviour.max_waiting = engine.behaviour.max_waiting, 0
+    try:
+        batch = batch_of(client, [line(1, "say x"), line(2, "say y")])
+        eventually(lambda: len(engine.submits) >= 2, what="lines that were refused")
+        counts = client.batches.retrieve(batch.id).request_counts
+        assert counts is not None and (counts.completed, counts.failed) == (0, 0)
+    finally:
+        engine.behaviour.max_waiting = usual
+    ended = over(client, batch)
+    assert (ended.status, ended.error_file_id) == ("completed", None)
+    assert set(results(client, ended.output_file_id)) == {"r1", "r2"}
+    assert web.query("SELECT count(*) AS n FROM usage_usageevent WHERE batch")[0]["n"] == before + 2
+
+
+@pytest.mark.parametrize("status", [429, 503, 507])
+async def test_a_line_is_sent_again_until_it_has_a_result(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit, a busy host, a server behind this one: after as long as the refusal says. Nothing else is."""
+    refusals = [ApiError(status, "later", "Not now.", "Later.", retry_after_s=0.01)] * 3
+    kept: list[Any] = []
+
+    async def answer(*_: Any) -> dict[str, Any]:
+        if refusals:
+            raise refusals.pop()
+        return {"object": "chat.completion"}
+
+    async def keep(_function: Any, _batch: Any, _line: Any, result: Any, _ended: Any, failed: bool) -> bool:
+        kept.append((result["response"]["status_code"], failed))
+        return True
+
+    monkeypatch.setattr(batch_runner, "_answer", answer)
+    monkeypatch.setattr(batch_runner, "run_db", keep)
+    monkeypatch.setattr(batch_runner, "_request_id", lambda _batch: "req")
+    row = BatchLine(body="{}")
+    await batch_runner._run_line(Batch(), row)
+    refusals[:] = [ApiError(400, "bad", "Never.", "Mend it.")]
+    await batch_runner._run_line(Batch(), row)
+    assert kept == [(200, False), (400, True)]
+
+
+def test_an_engines_no_is_the_lines_result(client: OpenAI, engine: FakeEngine) -> None:
     ended = over(client, batch_of(client, [line(1, "fail invalid_value"), line(2, "say x")]))
     assert results(client, ended.error_file_id)["r1"]["response"]["status_code"] == 400
     assert list(results(client, ended.output_file_id)) == ["r2"]

@@ -42,6 +42,8 @@ LOOK_S = 2.0
 MOST_BATCHES = 4
 """In one process."""
 LONGEST_PAUSE_S = 60.0
+PASSING = (429, 503, 507)
+"""What a line that is answered so waits for: limits, and hosts or servers behind this one that are full or away."""
 Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {
     ApiEndpoint.CHAT: partial(read_parameters, ChatCompletionRequest),
@@ -162,7 +164,6 @@ async def _run_lines(batch: Batch) -> bool:
 
 async def _run_line(batch: Batch, line: BatchLine) -> None:
     """Until it has a result: what passes with time is waited for, as long as the batch may run."""
-    settled: list[Settled] = []
     while True:
         attempt: list[Settled] = []
         request_id = _request_id(batch)
@@ -171,8 +172,8 @@ async def _run_line(batch: Batch, line: BatchLine) -> None:
             status, failed = 200, False
         except Exception as error:
             told = errors.of(error)
-            settled += attempt
-            if told.status in (429, 503):
+            if told.status in PASSING:
+                _acknowledge(attempt)  # it made nothing that anybody is billed for
                 await asyncio.sleep(min(told.retry_after_s or LOOK_S, LONGEST_PAUSE_S))
                 continue
             body, status, failed = told.openai_body(), told.status, True
@@ -180,7 +181,11 @@ async def _run_line(batch: Batch, line: BatchLine) -> None:
     result = {"response": {"status_code": status, "request_id": request_id, "body": body}, "error": None}
     ended = [one.ended for one in attempt]
     await run_db(_keep, batch, line, result, ended, failed)
-    for one in [*settled, *attempt]:
+    _acknowledge(attempt)
+
+
+def _acknowledge(attempt: list[Settled]) -> None:
+    for one in attempt:
         if one.reported:
             runtime().usage.acknowledge(one.host, one.engine_id)
 
