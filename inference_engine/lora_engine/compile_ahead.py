@@ -35,7 +35,7 @@ from .model.config import ModelConfig
 from .model.errors import UnsupportedModel
 from .model.loading import build_transformer, choose_dtype, fp8_kv, quantises
 from .model.parallel import Parallel
-from .model.triton_ops import RANK_CLASSES, USUAL_RANKS
+from .model.triton_ops import USUAL_RANKS
 from .model.warm_up import prefill_steps
 from .model.weights import load_weights
 
@@ -150,7 +150,7 @@ def kernels_of(config: EngineConfig) -> tuple[list[KernelJob], list[KernelJob]]:
         return found
 
     usual = jobs(USUAL_RANKS)
-    return usual, [job for job in jobs(RANK_CLASSES[len(USUAL_RANKS) :]) if job not in set(usual)]
+    return usual, [job for job in jobs(inputs.rank_classes[len(USUAL_RANKS) :]) if job not in set(usual)]
 
 
 def _use_cache(folder: Path) -> None:

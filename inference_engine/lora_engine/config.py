@@ -10,6 +10,8 @@ from .host_limits import memory_bytes
 _HOST_SHARE = 4
 _CPU_ARENA_BYTES = 1 << 30
 
+HIGHEST_LORA_RANK = 512  # that the kernels' launches are made for
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -47,7 +49,7 @@ class EngineConfig:
     step_tokens: int = 2048  # tokens a step may process
     prefix_cache: bool = True
     prefetch: int = 16  # waiting requests whose adapters are brought to the device ahead of their turn
-    max_lora_rank: int = 256
+    max_lora_rank: int = 256  # at most HIGHEST_LORA_RANK
     order: str = "fair"
     input_price: float = 1.0  # of a token, in the fair order's counters
     output_price: float = 2.0

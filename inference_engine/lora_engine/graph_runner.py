@@ -28,7 +28,7 @@ from .memory import PagePool
 from .model.batch import LoraSpan
 from .model.graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .model.transformer import Transformer
-from .model.triton_ops import RANK_CLASSES, LoraPlan, TritonOps, TritonPlan, covering
+from .model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering
 from .runner import Logits, Runner, lora_spans
 from .sampling import greedy_tokens
 from .scheduling.sequence import Chunk
@@ -55,6 +55,7 @@ class GraphInputs:
         ops, device = model.ops, pool.data.device
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self._pool = pool
+        self.rank_classes = ops.rank_classes
         self._kv_heads = model.shape.kv_heads
         width = pool.geometry.pages_for_tokens(max_context)
         self.fields = torch.zeros(FIELDS, largest, dtype=torch.int32, device=device)
@@ -62,7 +63,7 @@ class GraphInputs:
         self.delta_correction_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
         self.table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(
-            LoraShape(KernelVariant.GROUPED, RANK_CLASSES[-1]), largest
+            LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1]), largest
         )  # the variant of most sums
         # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
         self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)

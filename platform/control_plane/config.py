@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     import_allow_private: bool = False
     archive_keep_s: int = Field(default=30 * 86_400, ge=0)
     base_model_names: str = ""
-    max_lora_rank: int = Field(default=256, ge=1, le=256)
+    max_lora_rank: int = Field(default=256, ge=1, le=512)
     validate_wall_s: int = Field(default=300, gt=0)
     validate_cpu_s: int = Field(default=240, gt=0)
     validate_memory_bytes: int = Field(default=4 * GIB, gt=0)

@@ -48,3 +48,13 @@ def test_weights_are_read_sixteen_bytes_at_a_time(variant: KernelVariant) -> Non
         assert "ld.global.v4" in ptx, name
         scalar = ptx.count("ld.global.b16") + ptx.count("ld.global.u16")
         assert scalar <= 4, f"{name} reads {scalar} elements one by one"  # a few shrunk activations are
+
+
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_rank_512_takes_the_same_kernels(variant: KernelVariant) -> None:
+    """It compiles, and no kernel's tiles are larger for it: programs walk more rows, or there are more of them."""
+
+    def products(kernels: dict[str, str]) -> dict[str, int]:
+        return {name: ptx.count("mma.sync") for name, ptx in kernels.items()}
+
+    assert products(compiled()["bfloat16"][f"{variant.name} of rank 512"]) == products(ptx_of(variant, "bfloat16"))

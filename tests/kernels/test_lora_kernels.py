@@ -56,7 +56,7 @@ class Adapters:
 
     def __init__(self, count: int, dtype: torch.dtype, rnd: random.Random, ranks: tuple[int, ...] = RANKS) -> None:
         self.pool = torch.full((LAYERS, 4000, ROWS_PER_PAGE * KV_DIM), float("nan"), dtype=dtype)
-        self.tables = SlotTables(count + 1, LAYERS, 1200, "cpu")
+        self.tables = SlotTables(count + 1, LAYERS, 2400, "cpu")
         free = list(range(1, 4000))
         rnd.shuffle(free)
         self.ranks = [0]  # largest of each slot's modules
@@ -141,10 +141,11 @@ def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
     check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, KernelVariant.PREFILL, dtype)
 
 
+@pytest.mark.parametrize("rank", [256, pytest.param(512, marks=pytest.mark.long)])
 @pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
-def test_the_largest_rank(variant: KernelVariant) -> None:
+def test_the_largest_ranks(variant: KernelVariant, rank: int) -> None:
     for dtype in DTYPES if FAST else DTYPES[1:]:
-        adapters = Adapters(1, dtype, random.Random(3), ranks=(256,))
+        adapters = Adapters(1, dtype, random.Random(3), ranks=(rank,))
         for group in GROUPS if FAST else (GROUPS[0], GROUPS[3]):
             check(adapters, [(1, 0, 3)], group, variant, dtype)
 

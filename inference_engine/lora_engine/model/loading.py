@@ -157,7 +157,7 @@ def build_transformer(
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config)
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
-    model.ops = TritonOps(model.shape, tables, config.max_running, prefill)
+    model.ops = TritonOps(model.shape, tables, config.max_running, prefill, config.max_lora_rank)
     return model, tables
 
 

@@ -31,7 +31,8 @@ from .shape import OUT, QKV, ModelShape
 from .weights import LayerWeights, Matrix
 
 MAX_SPLITS = 32
-RANK_CLASSES = (16, 64, 128, 256)
+RANK_CLASSES = (16, 64, 128, 256, 512)
+ORDINARY_RANK = 256  # workspaces are sized for it; for more only where the engine admits more
 USUAL_RANKS = (16, 64)  # classes whose kernels and graphs are made at start; others when they first come
 ATTENTION = frozenset({QKV, OUT})
 ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
@@ -70,13 +71,21 @@ class TritonPlan:
 class TritonOps:
     """Kernels, and the workspaces they need."""
 
-    def __init__(self, shape: ModelShape, tables: SlotTables, max_running: int, prefill: PrefillAttention) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        tables: SlotTables,
+        max_running: int,
+        prefill: PrefillAttention,
+        max_rank: int = ORDINARY_RANK,
+    ) -> None:
         self.shape = shape
         self.tables = tables
         self.prefill = prefill
         self.device = shape.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
+        self.rank_classes = rank_classes(max_rank)
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
         n = batch.num_decode
@@ -103,7 +112,7 @@ class TritonOps:
 
     def prompt_workspace(self, tokens: int) -> ShrinkBuffers:
         """The largest that a step of so many tokens takes."""
-        return self.shrink_workspace(LoraShape(KernelVariant.PREFILL, RANK_CLASSES[-1]), tokens)
+        return self.shrink_workspace(LoraShape(KernelVariant.PREFILL, self.rank_classes[-1]), tokens)
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is None:
@@ -350,6 +359,11 @@ def lora_shape(variant: KernelVariant, rank: int) -> LoraShape:
         else [c for c in RANK_CLASSES if c >= USUAL_RANKS[-1]]
     )
     return LoraShape(variant, next(limit for limit in classes if rank <= limit))
+
+
+def rank_classes(max_rank: int) -> tuple[int, ...]:
+    """Those of an engine that admits adapters of up to ``max_rank``."""
+    return tuple(limit for limit in RANK_CLASSES if limit <= ORDINARY_RANK or limit < 2 * max_rank)
 
 
 def usual_shapes(variant: KernelVariant, ranks: Sequence[int] = USUAL_RANKS) -> list[LoraShape]:

@@ -112,9 +112,16 @@ def load_raw_config(folder: Path) -> dict[str, Any]:
     return raw
 
 
+def is_lora(raw: dict[str, Any]) -> bool:
+    """Whether its fields are LoRA's. Of a file that says nothing of its kind they may be."""
+    return raw.get("peft_type") in (None, "LORA")
+
+
 def check_features(raw: dict[str, Any], findings: Findings) -> None:
     """Report every PEFT feature in use that the engine cannot serve, by name."""
     _check_kind(raw, findings)
+    if not is_lora(raw):
+        return  # its other fields mean something else
     for name, (what, fix) in _UNSUPPORTED.items():
         if raw.get(name):
             _refuse(findings, f"the adapter uses {what} ({name})", fix)
@@ -125,8 +132,8 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
     if isinstance(init, str) and init.lower().startswith(_MUTATING_INITS):
         _refuse(
             findings,
-            f"init_lora_weights={printable(init)!r} changed the base model's weights, so this adapter only fits "
-            "that changed base",
+            f"the adapter's training began with {printable(init)!r} (init_lora_weights), which changed the base "
+            "model's weights, so it only fits that changed base",
             "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...).",
         )
     for name in sorted(set(raw) - _KNOWN):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .adapter_config import (
     AdapterConfig,
     check_features,
+    is_lora,
     load_raw_config,
     parse_config,
     untargetable_names,
@@ -189,7 +190,7 @@ class _Inspection:
 
     def _read_config(self) -> str:
         self._raw = load_raw_config(self._folder)
-        self._config = parse_config(self._raw, self._findings)
+        self._config = parse_config(self._raw, self._findings) if is_lora(self._raw) else None
         if self._config:
             self._resolver = ModuleResolver(self._config, self._root)
         return "adapter_config.json is well-formed"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from lora_engine import __version__
-from lora_engine.config import EngineConfig
+from lora_engine.config import HIGHEST_LORA_RANK, EngineConfig
 from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
@@ -42,7 +42,7 @@ _HELP = {
     "step_tokens": "tokens that one step may process",
     "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
     "prefetch": "waiting requests whose adapters are brought to the device ahead of their turn",
-    "max_lora_rank": "highest adapter rank that is accepted",
+    "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
     "order": "queue policy: which request runs next",
     "input_price": "what an input token costs its tenant under the fair policy",
     "output_price": "what an output token costs its tenant",
@@ -84,6 +84,8 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
         if is_size and not (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
             parser.error(f"--{name.replace('_', '-')} is {value}; it must be above 0")
     config = EngineConfig(**values)
+    if config.max_lora_rank > HIGHEST_LORA_RANK:
+        parser.error(f"--max-lora-rank is {config.max_lora_rank}; the highest is {HIGHEST_LORA_RANK}")
     if (config.tls_certificate is None) != (config.tls_key is None):
         parser.error("--tls-certificate and --tls-key go together")
     return config

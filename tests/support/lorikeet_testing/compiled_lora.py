@@ -22,7 +22,9 @@ KV_DIM, ROWS_PER_PAGE = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
 
 
-def ptx_of(variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.bfloat16) -> dict[str, str]:
+def ptx_of(
+    variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.bfloat16, rank: int = 64
+) -> dict[str, str]:
     """PTX of every kernel that the variant launches, by name."""
     ptx: dict[str, str] = {}
 
@@ -32,9 +34,9 @@ def ptx_of(variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.b
     pool = torch.zeros(4, ROWS_PER_PAGE * KV_DIM, dtype=dtype)
     x = torch.zeros(tokens, GROUP.in_features, dtype=dtype)
     out = torch.zeros(tokens, sum(GROUP.out_features), dtype=dtype)
-    shape = LoraShape(variant, 64)
+    shape = LoraShape(variant, rank)
     h = shape.workspace(tokens, GROUP.in_features, 3, "cpu", x.dtype)
-    where: Any = (token_tiles([Span(1, 0, tokens, 64)], variant), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
+    where: Any = (token_tiles([Span(1, 0, tokens, rank)], variant), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
     with compiling(take):
         shrink.lora_shrink(x, pool, h, *where)
         expand.lora_expand(h, pool, out, *where, None)
@@ -46,6 +48,7 @@ if __name__ == "__main__":
     json.dump(
         {
             name: {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
+            | {f"{variant.name} of rank 512": ptx_of(variant, dtype=dtype, rank=512) for variant in KernelVariant}
             for name, dtype in types.items()
         },
         sys.stdout,

@@ -258,7 +258,8 @@ def adapter_at(name: str, folder: Path) -> Adapter:
 
 def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     """Validate and pack an adapter for ``engine``, as staging does."""
-    report = inspect_adapter(adapter.folder, geometry_of(engine), AdapterLimits())
+    limits = AdapterLimits(max_rank=engine.config.max_lora_rank)
+    report = inspect_adapter(adapter.folder, geometry_of(engine), limits)
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
     return pack_adapter(

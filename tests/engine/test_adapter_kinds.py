@@ -1,0 +1,276 @@
+"""Kinds of adapters that PEFT writes: which are served, token for token as PEFT does it, and which are refused by name.
+
+`WRITE_TABLES=1` with this file writes the table in the documentation.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from lorikeet_testing.poisoned_pool import poison
+from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of, pack_for, save_model
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.peft_format import AdapterLimits, inspect_adapter
+from lora_engine.request import GenerationRequest, SamplingParams
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/adapter-forms.md"
+FAMILY = "llama3-scaled-rope-tied"
+TARGETS = ["q_proj", "v_proj", "down_proj"]
+RANK = 512  # that engines of these tests admit
+NEW_TOKENS = 8
+Save = Callable[[Any, Path], None]
+
+
+@dataclass(frozen=True)
+class AdapterKind:
+    """``refused`` is a part of what the report says; "" for a kind that is served."""
+
+    name: str
+    save: Save
+    refused: str = ""
+
+
+def randomise(model: Any, size: float = 0.08) -> None:
+    for key, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data + torch.randn_like(parameter) * (size if "lora_" in key else 0.01)
+
+
+def plain(**settings: Any) -> Save:
+    """A LoraConfig with these settings, trained to random weights."""
+
+    def save(model: Any, folder: Path) -> None:
+        config = {"r": 4, "lora_alpha": 8, "target_modules": TARGETS, "init_lora_weights": False, **settings}
+        trained = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="CAUSAL_LM", **config))
+        randomise(trained)
+        trained.save_pretrained(folder)
+
+    return save
+
+
+def of_changed_base(init: str, *, converted: bool, **settings: Any) -> Save:
+    """Training that begins with a part of the base's weights taken into A and B, and out of the base."""
+
+    def save(model: Any, folder: Path) -> None:
+        config = LoraConfig(
+            task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules=TARGETS, init_lora_weights=init, **settings
+        )
+        trained = get_peft_model(copy.deepcopy(model), config)
+        own: Any = trained.peft_config["default"]
+        own.init_lora_weights = True
+        trained.save_pretrained(folder / "before")
+        own.init_lora_weights = init
+        randomise(trained)
+        before = {"path_initial_model_for_weight_conversion": str(folder / "before")} if converted else {}
+        trained.save_pretrained(folder, **before)
+
+    return save
+
+
+def eva(model: Any, folder: Path) -> None:
+    """EVA shares the ranks out by what inputs vary, and takes LoRA off modules that are left with rank 0."""
+    from peft import EvaConfig, initialize_lora_eva_weights
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=4,
+        lora_alpha=8,
+        target_modules=TARGETS,
+        init_lora_weights="eva",
+        eva_config=EvaConfig(rho=2),
+    )
+    trained: Any = get_peft_model(copy.deepcopy(model), config, low_cpu_mem_usage=True)
+    layers = {name: module for name, module in trained.named_modules() if hasattr(module, "lora_A")}
+    ranks = dict(zip(layers, [0, 7, 2, 4, 0, 8, 1, 3], strict=False))
+    state = {name: torch.randn(rank, layers[name].in_features) for name, rank in ranks.items()}
+    initialize_lora_eva_weights(trained, eva_state_dict=state)
+    randomise(trained)
+    trained.save_pretrained(folder)
+
+
+def other_method(config: Any) -> Save:
+    def save(model: Any, folder: Path) -> None:
+        get_peft_model(copy.deepcopy(model), config).save_pretrained(folder)
+
+    return save
+
+
+CAUSAL: dict[str, Any] = {"task_type": "CAUSAL_LM"}
+KINDS = [
+    AdapterKind("LoRA", plain()),
+    AdapterKind("rsLoRA (`use_rslora`)", plain(use_rslora=True)),
+    AdapterKind(
+        "rank 512 (`--max-lora-rank 512`)", plain(r=512, lora_alpha=16, target_modules=["q_proj", "v_proj", "o_proj"])
+    ),
+    AdapterKind("ranks and scales by pattern", plain(rank_pattern={"q_proj": 9}, alpha_pattern={"v_proj": 3})),
+    AdapterKind("EVA, with modules of rank 0", eva),
+    AdapterKind("PiSSA, converted when it was saved", of_changed_base("pissa", converted=True)),
+    AdapterKind(
+        "PiSSA of rsLoRA, converted when it was saved", of_changed_base("pissa", converted=True, use_rslora=True)
+    ),
+    AdapterKind("OLoRA, converted when it was saved", of_changed_base("olora", converted=True)),
+    AdapterKind("PiSSA, unconverted", of_changed_base("pissa", converted=False), "changed the base model's weights"),
+    AdapterKind("OLoRA, unconverted", of_changed_base("olora", converted=False), "changed the base model's weights"),
+    AdapterKind("DoRA (`use_dora`)", plain(use_dora=True), "DoRA"),
+    AdapterKind('`bias="lora_only"`', plain(bias="lora_only"), "trains biases"),
+    AdapterKind('`bias="all"`', plain(bias="all"), "trains biases"),
+    AdapterKind("`lora_bias`", plain(lora_bias=True), "a bias on lora_B"),
+    AdapterKind("`modules_to_save`", plain(modules_to_save=["lm_head"]), "fully trained copies"),
+    AdapterKind("LoRA on `lm_head`", plain(target_modules=["q_proj", "lm_head"]), "targets lm_head"),
+    AdapterKind("LoRA on `embed_tokens`", plain(target_modules=["q_proj", "embed_tokens"]), "targets embed_tokens"),
+    AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2]), "trained token embeddings"),
+    AdapterKind("aLoRA (`alora_invocation_tokens`)", plain(alora_invocation_tokens=[5, 6]), "aLoRA"),
+    AdapterKind("LoHa", other_method(peft.LoHaConfig(target_modules=TARGETS, **CAUSAL)), "LOHA"),
+    AdapterKind("IA³", other_method(peft.IA3Config(**CAUSAL)), "is IA3"),
+    AdapterKind(
+        "prompt tuning", other_method(peft.PromptTuningConfig(num_virtual_tokens=3, **CAUSAL)), "PROMPT_TUNING"
+    ),
+]
+SERVED = [kind for kind in KINDS if not kind.refused]
+
+
+class Made:
+    """A model and an adapter of every kind, written by PEFT."""
+
+    def __init__(self, root: Path) -> None:
+        self.model = save_model(FAMILY, root / "model")
+        self.folder = root / "model"
+        self.adapters: dict[str, Adapter] = {}
+        for number, kind in enumerate(KINDS):
+            torch.manual_seed(number)
+            kind.save(self.model, root / str(number))
+            self.adapters[kind.name] = adapter_at(kind.name, root / str(number))
+
+    def engine(self, **settings: Any) -> Engine:
+        source = LoadedAdapters()
+        config = {"pool_mb": 32, "max_lora_rank": RANK, **settings}
+        engine = Engine(EngineConfig(model=self.folder, **config), source)
+        for kind in SERVED:
+            source.add(pack_for(engine, self.adapters[kind.name]))
+        return engine
+
+    def greedy(self, prompt: list[int], name: str) -> list[int]:
+        model = copy.deepcopy(self.model)
+        reference: Any = PeftModel.from_pretrained(model, str(self.adapters[name].folder)).float().eval()
+        ids = torch.tensor([prompt])
+        out = reference.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        return list(out[0, len(prompt) :].tolist())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("kinds"))
+
+
+@pytest.fixture(scope="module")
+def wanted(made: Made) -> dict[str, tuple[list[int], list[int]]]:
+    """Of each kind that is served: a prompt, and what PEFT makes of it."""
+    prompts = {
+        kind.name: [random.Random(n).randrange(VOCAB) for _ in range(9 + 5 * n)] for n, kind in enumerate(SERVED)
+    }
+    return {name: (prompt, made.greedy(prompt, name)) for name, prompt in prompts.items()}
+
+
+def run(engine: Engine, made: Made, prompts: dict[str, list[int]]) -> tuple[dict[str, list[int]], int]:
+    """Tokens of each kind's prompt ("kind#copy" for more of them) in one batch; how often a sequence was pre-empted."""
+    for name, prompt in prompts.items():
+        params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+        engine.add_request(GenerationRequest(name, prompt, params, made.adapters[name.partition("#")[0]].digest))
+    tokens: dict[str, list[int]] = {name: [] for name in prompts}
+    preemptions = 0
+    while engine.has_work():
+        output = engine.step()
+        engine.core.check()
+        for delta in output.deltas:
+            tokens[delta.request_id] += delta.token_ids
+        for end in output.finished:
+            assert end.error is None
+            preemptions += end.usage.preemptions
+    return tokens, preemptions
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.name)
+def test_what_is_served_agrees_with_peft(made: Made, wanted: Any, kind: AdapterKind) -> None:
+    prompt, tokens = wanted[kind.name]
+    engine = made.engine()
+    poison(engine)
+    assert run(engine, made, {kind.name: prompt})[0] == {kind.name: tokens}
+
+
+def test_one_batch_of_all_kinds_agrees_with_peft(made: Made, wanted: Any) -> None:
+    engine = made.engine(step_tokens=37)
+    poison(engine)
+    tokens, _ = run(engine, made, {name: prompt for name, (prompt, _) in wanted.items()})
+    assert tokens == {name: expected for name, (_, expected) in wanted.items()}
+
+
+def test_a_small_pool_changes_nothing(made: Made, wanted: Any) -> None:
+    """Sequences are pre-empted and adapters evicted, among them the one of rank 512."""
+    engine = made.engine(pool_mb=3, page_tokens=2, prefix_cache=False)
+    poison(engine)
+    prompts = {f"{name}#{copy}": prompt for name, (prompt, _) in wanted.items() for copy in range(12)}
+    tokens, preemptions = run(engine, made, prompts)
+    assert tokens == {request: wanted[request.partition("#")[0]][1] for request in prompts}
+    assert preemptions
+    again, _ = run(engine, made, {name: prompt for name, (prompt, _) in wanted.items()})
+    assert again == {name: expected for name, (_, expected) in wanted.items()}
+    assert engine.core.device_tier.stats.adapters > len(SERVED)
+
+
+@pytest.mark.long
+def test_the_triton_backend_takes_rank_512(made: Made, wanted: Any) -> None:
+    """Through Triton's interpreter: a prompt, and a decode step beside others."""
+    names = [SERVED[2].name, SERVED[4].name, SERVED[5].name]
+    engine = made.engine(backend="triton", dtype="float32", cuda_graphs=False)
+    for name in names:
+        params = SamplingParams(max_tokens=2, ignore_eos=True)
+        engine.add_request(GenerationRequest(name, wanted[name][0], params, made.adapters[name].digest))
+    tokens: dict[str, list[int]] = {name: [] for name in names}
+    while engine.has_work():
+        for delta in engine.step().deltas:
+            tokens[delta.request_id] += delta.token_ids
+    assert tokens == {name: wanted[name][1][:2] for name in names}
+
+
+def outcome(made: Made, engine: Engine, kind: AdapterKind) -> str:
+    report = inspect_adapter(made.adapters[kind.name].folder, geometry_of(engine), AdapterLimits(max_rank=RANK))
+    if report.ok:
+        return "served"
+    problem = report.problems[0]
+    assert problem.code == "unsupported_feature" and problem.fix
+    return f"refused: {problem.message} {problem.fix}"
+
+
+def test_every_kind_has_its_outcome_and_the_documentation_says_it(made: Made) -> None:
+    engine = made.engine()
+    rows = ["| kind | outcome |", "|---|---|"]
+    for kind in KINDS:
+        found = outcome(made, engine, kind)
+        assert (kind.refused in found) if kind.refused else found == "served", (kind.name, found)
+        rows.append(f"| {kind.name} | {found} |")
+    table = "\n".join(rows)
+    begin, end = "<!-- table: written by tests/engine/test_adapter_kinds.py -->\n\n", "\n\n<!-- end of kinds -->"
+    if os.environ.get("WRITE_TABLES"):
+        head, rest = PAGE.read_text().split(begin)
+        PAGE.write_text(f"{head}{begin}{table}{end}{rest.split(end)[1]}")
+    assert (table + end) in PAGE.read_text(), "run this file with WRITE_TABLES=1"
