@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from .adapters.layout import TargetShapes
 from .adapters.source import AdapterSource
 from .config import EngineConfig
 from .device_time import DeviceTime
-from .memory import PagePool, PoolStats
+from .memory import PageKind, PageMap, PageOwner, PagePool, PoolStats, page_map
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .prompt_reads import is_finite
@@ -185,6 +186,20 @@ class Engine:
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Waiting requests and why each waits; of one tenant, or of all if ``tenant`` is ``""``."""
         return self.core.stats.waiting(tenant, limit)
+
+    def page_map(self) -> PageMap:
+        """Whose each page of the pool is. Takes time in proportion to the pages: not for every step."""
+        core, now = self.core, self._clock()
+        prefixes = (
+            (PageOwner(PageKind.CACHED_PREFIX, tenant, digest), pages)
+            for (tenant, digest), pages in core.prefixes.by_key()
+        )
+        running = ((_owner_of(sequence, now), sequence.pages) for sequence in core.scheduler.running)
+        adapters = (
+            (PageOwner(PageKind.ADAPTER, adapter_digest=slot.digest, age_s=now - slot.last_used), slot.pages)
+            for slot in core.device_tier.slots()
+        )
+        return page_map(core.allocator, itertools.chain(prefixes, running, adapters))
 
     def device_adapters(self) -> list[DeviceAdapter]:
         return self.core.device_tier.report()
@@ -526,3 +541,8 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs
+
+
+def _owner_of(sequence: Sequence, now: float) -> PageOwner:
+    request = sequence.request
+    return PageOwner(PageKind.KV, request.tenant, request.adapter_digest, now - sequence.parent.timeline.submitted)

@@ -279,6 +279,7 @@ SPECTACULAR_SETTINGS = {
     # The names of components that are enumerations.
     "ENUM_NAME_OVERRIDES": {
         "AdapterTier": "control_plane.placements.host_serializers.TIERS",
+        "PageKind": "control_plane.placements.host_serializers.PAGE_KINDS",
         "QuarantineCode": "control_plane.placements.host_serializers.QUARANTINE_CODES",
         "StatementLineKind": "control_plane.reports.serializers.LINE_KINDS",
         "BatchEndpoint": "control_plane.batches.serializers.ADDRESSES",

@@ -9,6 +9,7 @@ another tenant's adapter therefore changes the output.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.memory import PagePool, PoolGeometry
+from lora_engine.memory import PageKind, PagePool, PoolGeometry
 from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
@@ -264,6 +265,17 @@ def expected(prompt: list[int], marker: int, max_tokens: int, constrained: bool 
     return out
 
 
+def assert_map_has_what_the_pool_counts(engine: Engine) -> None:
+    found, stats = engine.page_map(), engine.pool_stats()
+    pages: Counter[PageKind] = Counter()
+    for of, length in zip(found.owner_of, found.lengths, strict=True):
+        owner = found.owners[of]
+        pages[owner.kind] += length
+        assert owner.tenant or owner.kind not in (PageKind.KV, PageKind.CACHED_PREFIX)
+        assert owner.adapter_digest or owner.kind is not PageKind.ADAPTER
+    assert pages == Counter({kind: getattr(stats, kind.name.lower()) for kind in PageKind})
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     pages=st.integers(20, 60),
@@ -302,7 +314,7 @@ def test_every_output_is_right_whatever_the_schedule(
     requests: dict[str, GenerationRequest] = {}
     aborted: set[str] = set()
     arrivals = rnd.randint(5, 40)
-    for _ in range(5000):
+    for number in range(5000):
         while arrivals and rnd.random() < 0.4:
             arrivals -= 1
             request = GenerationRequest(
@@ -324,6 +336,8 @@ def test_every_output_is_right_whatever_the_schedule(
             engine.drop_adapter(rnd.choice(digests))
         output = engine.step()
         engine.core.check()
+        if number % 16 == 0:
+            assert_map_has_what_the_pool_counts(engine)
         for delta in output.deltas:
             outputs.setdefault((delta.request_id, delta.choice), []).extend(delta.token_ids)
         for end in output.finished:

@@ -104,6 +104,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/hosts/{host_name}/pages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whose each page of a host's pool is, of all tenants. */
+        get: operations["read_all_host_pages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/hosts/{host_name}/service": {
         parameters: {
             query?: never;
@@ -955,6 +972,23 @@ export interface paths {
         };
         /** @description Engine hosts with load, memory pages, and which of the tenant's adapters they hold. */
         get: operations["list_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/hosts/{host_name}/pages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken. */
+        get: operations["read_host_pages"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2859,6 +2893,22 @@ export interface components {
             tokens_per_second: number;
             waiting: number;
         };
+        /** @description Whose each page of a host's pool is. */
+        HostPages: {
+            /**
+             * Format: double
+             * @description Seconds since 1970.
+             */
+            at: number;
+            boot_id: string;
+            /** @description From when there are others, for ten minutes: seconds since 1970. */
+            kept: number[];
+            owners: components["schemas"]["PageOwner"][];
+            page_bytes: number;
+            /** @description In turn: an index into `owners`, and how many pages in a row are its. */
+            runs: number[];
+            total: number;
+        };
         /**
          * @description * `serving` - Serving
          *     * `cordoned` - Cordoned
@@ -3349,6 +3399,38 @@ export interface components {
             email: string;
             role: components["schemas"]["Role"];
         };
+        /**
+         * @description * `free` - free
+         *     * `kv` - kv
+         *     * `cached_prefix` - cached_prefix
+         *     * `adapter` - adapter
+         *     * `reserved` - reserved
+         *     * `others` - others
+         * @enum {string}
+         */
+        PageKind: "free" | "kv" | "cached_prefix" | "adapter" | "reserved" | "others";
+        PageOwner: {
+            /** @description Every name of the adapter. */
+            adapters: string[];
+            /**
+             * Format: double
+             * @description Since the request came in, or the adapter was last used.
+             */
+            age_s: number | null;
+            /**
+             * @description `others`: of another tenant.
+             *
+             *     * `free` - free
+             *     * `kv` - kv
+             *     * `cached_prefix` - cached_prefix
+             *     * `adapter` - adapter
+             *     * `reserved` - reserved
+             *     * `others` - others
+             */
+            kind: components["schemas"]["PageKind"];
+            /** @description For operators. */
+            tenant: string | null;
+        };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
             /** Format: date-time */
@@ -3755,7 +3837,7 @@ export interface components {
         SeriesReport: {
             /** Format: date-time */
             as_of: string | null;
-            /** @description Of a tenant. */
+            /** @description Of a tenant; without latencies, which `adapter` asks for. */
             by_adapter: components["schemas"]["SeriesPart"][];
             /** @description Of a tenant, or of all. */
             by_host: components["schemas"]["SeriesPart"][];
@@ -4973,6 +5055,57 @@ export interface operations {
             403: components["responses"]["Error"];
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    read_all_host_pages: {
+        parameters: {
+            query?: {
+                /** @description Show what was kept so many seconds ago. */
+                ago_s?: number;
+            };
+            header?: never;
+            path: {
+                host_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostPages"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
         };
     };
     set_host_service: {
@@ -7725,6 +7858,58 @@ export interface operations {
             404: components["responses"]["Error"];
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    read_host_pages: {
+        parameters: {
+            query?: {
+                /** @description Show what was kept so many seconds ago. */
+                ago_s?: number;
+            };
+            header?: never;
+            path: {
+                host_name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostPages"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
         };
     };
     read_hub_token: {

@@ -2,6 +2,7 @@
 
 from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
+from .page_map import PageMap, PageOwner, page_map
 from .page_pool import PagePool, PoolGeometry
 from .prefix_cache import PrefixCache, PrefixKey, PrefixNode
 
@@ -11,6 +12,8 @@ __all__ = [
     "OutOfPages",
     "PageAllocator",
     "PageKind",
+    "PageMap",
+    "PageOwner",
     "PagePool",
     "PoolGeometry",
     "PoolStats",
@@ -18,4 +21,5 @@ __all__ = [
     "PrefixKey",
     "PrefixNode",
     "RestoreCosts",
+    "page_map",
 ]

@@ -144,6 +144,10 @@ class PageAllocator:
             c[PageKind.RESERVED],
         )
 
+    def kinds(self) -> np.ndarray:
+        """What each page holds now, as ``PageKind``."""
+        return self._kind.copy()
+
     def check(self) -> None:
         """Verify the invariant against the pages themselves; raises ``AssertionError``."""
         actual = np.bincount(self._kind, minlength=len(PageKind)).tolist()

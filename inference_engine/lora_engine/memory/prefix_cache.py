@@ -54,6 +54,11 @@ class PrefixCache:
     def pages(self) -> set[int]:
         return set(self._by_page)
 
+    def by_key(self) -> Iterator[tuple[PrefixKey, list[int]]]:
+        """Each tree's pages."""
+        for key, root in self._roots.items():
+            yield key, [node.page for node in _subtree(root)[1:]]
+
     def acquire(self, key: PrefixKey, tokens: Sequence[int]) -> list[int]:
         """Pages of the longest known prefix, now shared with the caller. At least one token is left to compute."""
         nodes = list(self._match(key, tokens, max_pages=(len(tokens) - 1) // self._page_tokens))

@@ -44,6 +44,7 @@ from .translation import (
     error_message,
     generation_request,
     is_compiled,
+    page_map_message,
     prompt_description,
     prompt_size,
     stage_message,
@@ -458,6 +459,11 @@ class EngineHost:
                 limited_steps=snapshot.prefill_budget.limited_steps,
             ),
         )
+
+    async def page_map(self) -> pb.PageMap:
+        """Whose each page is; taken between two steps."""
+        found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.page_map()))
+        return page_map_message(found, self.boot_id)
 
     async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
         """The waiting requests in the engine's queue, and why each waits."""

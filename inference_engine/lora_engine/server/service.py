@@ -82,6 +82,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         limit = min(request.limit or _WAITING_SHOWN, _MOST_WAITING)
         return pb.ListWaitingReply(requests=await self._host.waiting(request.tenant, limit))
 
+    async def MapPages(self, request: pb.MapPagesRequest, context: Any) -> pb.PageMap:
+        return await self._host.page_map()
+
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
         while True:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields
 
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.constraints import Constraint, Kind
+from lora_engine.memory import PageMap
 from lora_engine.request import (
     GenerationRequest,
     Pooling,
@@ -254,6 +256,21 @@ def error_message(error: RequestError | StageError) -> pb.EngineError:
         fix=error.fix,
         param="" if isinstance(error, StageError) else error.param,
         retry_after_ms=retry_after_ms,
+    )
+
+
+def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
+    owners = [
+        pb.PageOwner(
+            kind=owner.kind.name,
+            tenant=owner.tenant,
+            adapter_digest=owner.adapter_digest,
+            age_s=owner.age_s,
+        )
+        for owner in found.owners
+    ]
+    return pb.PageMap(
+        boot_id=boot_id, unix_time=time.time(), owners=owners, owner_of=found.owner_of, lengths=found.lengths
     )
 
 

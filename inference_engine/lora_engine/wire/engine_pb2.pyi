@@ -838,6 +838,48 @@ class ListWaitingReply(_message.Message):
     requests: _containers.RepeatedCompositeFieldContainer[WaitingRequest]
     def __init__(self, requests: _Optional[_Iterable[_Union[WaitingRequest, _Mapping]]] = ...) -> None: ...
 
+class MapPagesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PageMap(_message.Message):
+    __slots__ = ("boot_id", "unix_time", "owners", "owner_of", "lengths")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_OF_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    unix_time: float
+    owners: _containers.RepeatedCompositeFieldContainer[PageOwner]
+    owner_of: _containers.RepeatedScalarFieldContainer[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., owners: _Optional[_Iterable[_Union[PageOwner, _Mapping]]] = ..., owner_of: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PageOwner(_message.Message):
+    __slots__ = ("kind", "tenant", "adapter_digest", "age_s")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FREE: _ClassVar[PageOwner.Kind]
+        KV: _ClassVar[PageOwner.Kind]
+        CACHED_PREFIX: _ClassVar[PageOwner.Kind]
+        ADAPTER: _ClassVar[PageOwner.Kind]
+        RESERVED: _ClassVar[PageOwner.Kind]
+    FREE: PageOwner.Kind
+    KV: PageOwner.Kind
+    CACHED_PREFIX: PageOwner.Kind
+    ADAPTER: PageOwner.Kind
+    RESERVED: PageOwner.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    kind: PageOwner.Kind
+    tenant: str
+    adapter_digest: str
+    age_s: float
+    def __init__(self, kind: _Optional[_Union[PageOwner.Kind, str]] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
+
 class WaitingRequest(_message.Message):
     __slots__ = ("request_id", "tenant", "adapter_digest", "waited_ms", "predicted_ms", "reason", "text")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]

@@ -89,6 +89,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.FromString,
                 _registered_method=True)
+        self.MapPages = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/MapPages',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.PageMap.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/lorikeet.engine.v1.Engine/Watch',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.WatchRequest.SerializeToString,
@@ -178,6 +183,13 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MapPages(self, request, context):
+        """Whose each page of the pool is now. On request: it takes the engine some milliseconds between two steps.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """A HostStatus at once, then every interval_ms (default 2000).
         """
@@ -242,6 +254,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.ListWaiting,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.SerializeToString,
+            ),
+            'MapPages': grpc.unary_unary_rpc_method_handler(
+                    servicer.MapPages,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.PageMap.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -546,6 +563,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/ListWaiting',
             lora__engine_dot_wire_dot_engine__pb2.ListWaitingRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.ListWaitingReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MapPages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/MapPages',
+            lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.PageMap.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,11 @@ class EngineCalls:
             raise errors.HostError.from_wire(reply.error)
         return reply.effect
 
+    def map_pages(self) -> pb.PageMap:
+        """Whose each page of the pool is."""
+        found: pb.PageMap = self._unary("MapPages", pb.MapPagesRequest())
+        return found
+
     def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:
         """Unacknowledged usage records beyond ``after_seq``, oldest first."""
         reply: pb.PullUsageReply = self._unary("PullUsage", pb.PullUsageRequest(after_seq=after_seq, limit=limit))

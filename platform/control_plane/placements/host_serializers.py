@@ -7,6 +7,7 @@ from rest_framework import serializers
 from control_plane.fleet.models import HostService, HostState
 
 # Named so that the API schema can name its enumerations.
+PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
 TIERS = ["device", "host", "disk"]
 QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided"]
 
@@ -95,6 +96,38 @@ class NewBaseModelSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
     keep_adapters = serializers.BooleanField(
         default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+    )
+
+
+class PageMapQuerySerializer(serializers.Serializer[Any]):
+    ago_s = serializers.IntegerField(
+        min_value=0, max_value=600, required=False, default=0, help_text="Show what was kept so many seconds ago."
+    )
+
+
+class PageOwnerSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=PAGE_KINDS, help_text="`others`: of another tenant.")
+    tenant = serializers.CharField(allow_null=True, help_text="For operators.")
+    adapters = serializers.ListField(child=serializers.CharField(), help_text="Every name of the adapter.")
+    age_s = serializers.FloatField(
+        allow_null=True, help_text="Since the request came in, or the adapter was last used."
+    )
+
+
+class HostPagesSerializer(serializers.Serializer[Any]):
+    """Whose each page of a host's pool is."""
+
+    at = serializers.FloatField(help_text="Seconds since 1970.")
+    boot_id = serializers.CharField()
+    total = serializers.IntegerField()
+    page_bytes = serializers.IntegerField()
+    owners = PageOwnerSerializer(many=True)
+    runs = serializers.ListField(
+        child=serializers.IntegerField(),
+        help_text="In turn: an index into `owners`, and how many pages in a row are its.",
+    )
+    kept = serializers.ListField(
+        child=serializers.IntegerField(), help_text="From when there are others, for ten minutes: seconds since 1970."
     )
 
 

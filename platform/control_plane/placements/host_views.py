@@ -15,12 +15,15 @@ from control_plane.fleet.models import BaseModel, HostService
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.host_serializers import (
     BaseModelSerializer,
+    HostPagesSerializer,
     HostSerializer,
     NewBaseModelSerializer,
     OperatorHostSerializer,
+    PageMapQuerySerializer,
     WantedServiceSerializer,
 )
 from control_plane.placements.hosts import hosts_for, hosts_for_operator
+from control_plane.placements.page_maps import pages_for, pages_for_operator
 from control_plane.tenants.roles import Capability
 
 
@@ -29,6 +32,32 @@ class HostsView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """Engine hosts with load, memory pages, and which of the tenant's adapters they hold."""
         return Response(hosts_for(self.principal.tenant))
+
+
+class HostPagesView(TenantView):
+    @extend_schema(
+        operation_id="read_host_pages",
+        parameters=[PageMapQuerySerializer],
+        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        tags=["hosts"],
+    )
+    def get(self, request: Request, tenant: str, host_name: str) -> Response:
+        """Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken."""
+        asked = validated(PageMapQuerySerializer, request.query_params.dict())
+        return Response(pages_for(self.principal.tenant, host_name, asked["ago_s"]))
+
+
+class OperatorHostPagesView(OperatorView):
+    @extend_schema(
+        operation_id="read_all_host_pages",
+        parameters=[PageMapQuerySerializer],
+        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def get(self, request: Request, host_name: str) -> Response:
+        """Whose each page of a host's pool is, of all tenants."""
+        asked = validated(PageMapQuerySerializer, request.query_params.dict())
+        return Response(pages_for_operator(host_name, asked["ago_s"]))
 
 
 class OperatorHostsView(OperatorView):

@@ -159,7 +159,7 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(allow_null=True)
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)
-    by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant.")
+    by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies, which `adapter` asks for.")
     by_key = SeriesPartSerializer(many=True, help_text="Of a tenant.")
     by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
     by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")

@@ -22,7 +22,7 @@ from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
-from lora_engine.memory import PoolStats
+from lora_engine.memory import PageKind, PageMap, PageOwner, PoolStats
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import TARGETS, AdapterLimits
 from lora_engine.request import (
@@ -143,6 +143,10 @@ class LetterEngine:
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]
+
+    def page_map(self) -> PageMap:
+        owners = (PageOwner(PageKind.FREE), PageOwner(PageKind.KV, "acme", "", 1.5))
+        return PageMap(owners, (1, 0), (3, 97))
 
     def weight_norms(self, layer: int) -> list[float]:
         return [4.0, 4.0, 4.0, 4.0]

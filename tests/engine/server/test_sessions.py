@@ -373,6 +373,14 @@ async def test_who_waits_and_why_can_be_asked(client):
     assert (waiting.reason, waiting.text) == ("own_queue", "behind 3 requests")
 
 
+async def test_whose_each_page_is_can_be_asked(client):
+    found = await client.stub.MapPages(pb.MapPagesRequest())
+    assert (list(found.owner_of), list(found.lengths)) == ([1, 0], [3, 97])
+    free, owner = found.owners
+    assert (free.kind, free.HasField("age_s")) == (pb.PageOwner.FREE, False)
+    assert (owner.kind, owner.tenant, owner.age_s) == (pb.PageOwner.KV, "acme", 1.5)
+
+
 async def test_a_weight_that_is_no_number_is_refused(client):
     async with client.session() as session:
         submit = text_request("p")

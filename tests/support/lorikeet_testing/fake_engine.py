@@ -242,6 +242,13 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.draining = not request.undo
         return pb.DrainReply(running=len(self.running), waiting=len(self.waiting))
 
+    async def MapPages(self, request: pb.MapPagesRequest, context: Any) -> pb.PageMap:
+        await self._check_token(context)
+        owners = [pb.PageOwner(kind=pb.PageOwner.FREE)]
+        return pb.PageMap(
+            boot_id=self.boot_id, unix_time=time.time(), owners=owners, owner_of=[0], lengths=[self.status().pool.total]
+        )
+
     async def Tokenize(self, request: pb.Submit, context: Any) -> pb.TokenizeReply:
         await self._check_token(context)
         self.submits.append(request)

@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
 import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Host, ResidentAdapter } from "@/api/types";
@@ -16,6 +17,8 @@ import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 import { Shares } from "./shares";
+
+const PageMapSection = lazy(async () => ({ default: (await import("./page-map")).PageMapSection }));
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
@@ -70,6 +73,9 @@ function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTim
         <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
+      <Suspense>
+        <PageMapSection host={host.name} />
+      </Suspense>
       {host.share && (
         <div className="border-t">
           <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">Your share of this host now</h3>

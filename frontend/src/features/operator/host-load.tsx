@@ -27,12 +27,14 @@ export function HostLoad() {
         note="Requests by when they came in. Drag over a chart to zoom."
         actions={
           <>
-            <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)} className="w-36 shrink-0">
-              <option value="">All hosts</option>
-              {names.map((name) => (
-                <option key={name}>{name}</option>
-              ))}
-            </Select>
+            <div className="w-36">
+              <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)}>
+                <option value="">All hosts</option>
+                {names.map((name) => (
+                  <option key={name}>{name}</option>
+                ))}
+              </Select>
+            </div>
             <TimeRangeControl range={range} />
           </>
         }

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { HardDriveDownload } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostService, OperatorHost, StagingRow } from "@/api/types";
 import { Page } from "@/app/page";
@@ -22,6 +22,8 @@ import { HostLoad } from "./host-load";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { PHASES, type StagingSearch } from "./search";
 
+const PageMapSection = lazy(async () => ({ default: (await import("@/features/hosts/page-map")).PageMapSection }));
+
 const route = getRouteApi("/t/$tenant/operator/hosts");
 
 export function OperatorHostsPage() {
@@ -30,10 +32,25 @@ export function OperatorHostsPage() {
       <div className="grid gap-5">
         <Hosts />
         <FairShares />
+        <Memory />
         <HostLoad />
         <Staging />
       </div>
     </Page>
+  );
+}
+
+function Memory() {
+  const hosts = useQuery(allHostsQuery).data ?? [];
+  return (
+    <Card aria-label="Memory">
+      <CardHeader title="Memory" note="Whose each page of a host’s pool is, now and up to ten minutes back." />
+      <Suspense>
+        {hosts.map(({ name }) => (
+          <PageMapSection key={name} host={name} everybody />
+        ))}
+      </Suspense>
+    </Card>
   );
 }
 
