@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     adapters.add_argument("name", nargs="?", default="")
     _upload(add("upload", commands.upload_adapter, "Send an adapter and wait until it can be called."))
     bring = add("import", commands.import_adapter, "Have an adapter fetched from the Hugging Face Hub or an address.")
-    bring.add_argument("source", help="hub:org/name, hub:org/name@revision, or the https address of an archive")
+    bring.add_argument("source", help="hub:org/name, hub:org/name/folder@revision, or the https address of an archive")
     bring.add_argument("--name", required=True, help="the adapter; made if there is none")
     bring.add_argument("--description", default="")
     bring.add_argument("--no-wait", action="store_true", help="print the upload's id and end")

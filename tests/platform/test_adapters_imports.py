@@ -130,6 +130,23 @@ def test_what_is_no_adapter_is_not_fetched(hub: HubServer, bring: Any, files: di
     assert len(hub.seen) == 1
 
 
+def test_a_folder_of_a_repository(acme: Any, hub: HubServer, bring: Any) -> None:
+    inside = {f"runs/checkpoint-500/{name}": content for name, content in FILES.items()}
+    beside = {f"runs/checkpoint-5/{name}": content for name, content in adapter_files(seed=1).items()}
+    hub.repositories["org/trainings"] = {"main": {**beside, **inside, "config.json": b"{}"}}
+    upload = bring("hub:org/trainings/runs/checkpoint-500@main")
+    assert upload.state == UploadState.ACCEPTED, upload.reason
+    shown = acme.client().get(acme.path(f"uploads/{upload.pk}")).json()["imported_from"]
+    assert shown == {"name": "hub:org/trainings/runs/checkpoint-500", "revision": "main", "commit": commit_of(
+        hub.repositories["org/trainings"]["main"])}  # fmt: skip
+    assert {path.rpartition("/")[0][-15:] for path, _ in hub.seen[1:]} == {"/checkpoint-500"}
+    assert bring("hub:org/adapter").reused_version
+    refused = bring("hub:org/trainings").reason
+    assert (refused["code"], refused["fix"]) == ("missing_file", "Import hub:org/trainings/runs/checkpoint-5.")
+    assert bring("hub:org/trainings/runs").reason["fix"] == "Import hub:org/trainings/runs/checkpoint-5."
+    assert bring("hub:org/trainings/nothing").reason["code"] == "missing_file"
+
+
 def test_missing_and_too_large(hub: HubServer, bring: Any, settings: Any) -> None:
     assert bring("hub:org/nothing").reason["code"] == "source_not_found"
     assert bring("hub:org/adapter@v9").reason["code"] == "source_not_found"
@@ -150,7 +167,8 @@ def test_an_archive_at_a_signed_address(acme: Any, hub: HubServer, bring: Any) -
 
 @pytest.mark.parametrize(
     "source",
-    ["hub:name", "hub:../x/y", "hub:org/na me", "hub:org/a@../b", "org/name", "ftp://example.org/a.zip",
+    ["hub:name", "hub:../x/y", "hub:org/na me", "hub:org/a@../b", "hub:org/a/../b", "hub:org/a//b", "hub:org/a/",
+     "org/name", "ftp://example.org/a.zip",
      "https://example.org/", "https://user@example.org/a.zip", "https://example.org/adapter_model.bin", ""],
 )  # fmt: skip
 def test_sources_that_are_refused_at_once(acme: Any, host: Any, source: str) -> None:

@@ -3254,7 +3254,7 @@ export interface components {
             description?: string;
             /** @description The adapter; made if there is none. */
             name: string;
-            /** @description hub:org/name or hub:org/name@revision, or the https address of a .zip, .tar or .tar.gz, which may be a signed one of a bucket. */
+            /** @description hub:org/name or hub:org/name/folder@revision, or the https address of a .zip, .tar or .tar.gz, which may be a signed one of a bucket. */
             source: string;
         };
         NewInvitationRequest: {

@@ -267,8 +267,8 @@ class NewImportSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     source = serializers.CharField(  # type: ignore[assignment]  # a name that the class has for itself
         max_length=4096,
-        help_text="hub:org/name or hub:org/name@revision, or the https address of a .zip, .tar or .tar.gz, which may "
-        "be a signed one of a bucket.",
+        help_text="hub:org/name or hub:org/name/folder@revision, or the https address of a .zip, .tar or .tar.gz, "
+        "which may be a signed one of a bucket.",
     )
 
 

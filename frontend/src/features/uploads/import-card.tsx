@@ -23,7 +23,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
     <Card>
       <CardHeader title="Or import it from where it lies" note="Fetched by the server, at the commit that the revision means now." />
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
-        <Field label="Source" hint="hub:org/name, hub:org/name@revision, or the https address of an archive.">
+        <Field label="Source" hint="hub:org/name, hub:org/name/folder@revision, or the https address of an archive.">
           {(control) => (
             <Input {...control} value={source} onChange={(event) => setSource(event.target.value)} autoComplete="off" spellCheck={false} placeholder="hub:org/name@main" className="font-mono" />
           )}

@@ -26,7 +26,6 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
     parsed = parse_source(source)
     require_free_name(name)
     require_room(acting.tenant, name, 0)
-    shown = f"hub:{parsed.repository}" if isinstance(parsed, HubSource) else parsed.shown
     upload_id = uuid4()
     with transaction.atomic():
         require_short_backlog(acting.tenant)
@@ -38,7 +37,7 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
             bytes=0,
             files=[],
             source={
-                "name": shown,
+                "name": parsed.shown,
                 "revision": parsed.revision if isinstance(parsed, HubSource) else None,
                 "sealed": seal(source),
             },
@@ -46,7 +45,7 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
             created_by=acting.user,
             created_by_key=acting.api_key,
         )
-        audit.record(acting.actor, "upload.import", upload, tenant=acting.tenant, label=name, source=shown)
+        audit.record(acting.actor, "upload.import", upload, tenant=acting.tenant, label=name, source=parsed.shown)
         tell_upload(upload)
         enqueue("adapters.validate_next")
     return upload

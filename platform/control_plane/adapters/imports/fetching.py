@@ -78,7 +78,8 @@ def _wanted(upload: Upload, text: str) -> tuple[list[_Wanted], Mapping[str, str]
     assert upload.source is not None
     headers = _authorization(upload)
     # Once its commit is known, a branch that moves meanwhile changes nothing.
-    listing = hub.list_adapter(source.repository, upload.source.get("commit") or source.revision, headers)
+    revision = upload.source.get("commit") or source.revision
+    listing = hub.list_adapter(source.repository, revision, headers, source.folder)
     total = sum(file.bytes for file in listing.files)
     if total > current().upload_max_bytes:
         raise _too_large()

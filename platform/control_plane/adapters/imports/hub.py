@@ -34,8 +34,11 @@ class HubListing:
     files: list[HubFile]
 
 
-def list_adapter(repository: str, revision: str, headers: Mapping[str, str]) -> HubListing:
-    """Raises SourceProblemError, EgressError, UrlRefusedError."""
+def list_adapter(repository: str, revision: str, headers: Mapping[str, str], folder: str = "") -> HubListing:
+    """The adapter at the top of the repository, or in a folder of it.
+
+    Raises SourceProblemError, EgressError, UrlRefusedError.
+    """
     base = current().hub_url.rstrip("/")
     address = f"{base}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
     said = _json(address, headers)
@@ -43,22 +46,29 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str]) -> 
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit and no files.", "Try again later.")
     sizes = {entry["rfilename"]: _size(entry) for entry in siblings if isinstance(entry, dict) and _named(entry)}
-    return HubListing(commit, _chosen(sizes, f"{base}/{repository}/resolve/{commit}"))
+    address = f"{base}/{repository}/resolve/{commit}"
+    if folder:
+        inside = {
+            name.removeprefix(f"{folder}/"): size for name, size in sizes.items() if name.startswith(f"{folder}/")
+        }
+        return HubListing(commit, _chosen(inside, f"{address}/{quote(folder)}", f"{repository}/{folder}"))
+    return HubListing(commit, _chosen(sizes, address, repository))
 
 
-def _chosen(sizes: dict[str, int], base: str) -> list[HubFile]:
-    """The adapter at the top of the repository."""
+def _chosen(sizes: dict[str, int], base: str, place: str) -> list[HubFile]:
+    """The adapter at the top of these files, which lie in ``place``."""
     names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
         known = recognise(list(sizes))
         below = next((name for name in sizes if name.endswith(f"/{CONFIG_FILE}")), None)
         if known is None and below:
-            known = ("missing_file", f"The adapter lies in a folder ({below}).", "Upload that folder instead.")
-        raise SourceProblemError(
-            *(
-                known
-                or ("missing_file", f"The repository holds no {CONFIG_FILE} with weights.", "Check the name of it.")
+            known = (
+                "missing_file",
+                f"The adapter lies in a folder ({below}).",
+                f"Import hub:{place}/{below.rpartition('/')[0]}.",
             )
+        raise SourceProblemError(
+            *(known or ("missing_file", f"{place} holds no {CONFIG_FILE} with weights.", "Check the name of it."))
         )
     if "adapter_model.safetensors" in names:
         names = [CONFIG_FILE, "adapter_model.safetensors"]

@@ -1,4 +1,4 @@
-"""What a tenant writes for a source: `hub:org/name@revision`, or an https address of an archive."""
+"""What a tenant writes for a source: `hub:org/name/folder@revision`, or an https address of an archive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from control_plane.errors import LorikeetError
 from control_plane.http.egress import UrlRefusedError, check_url
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
-_HUB = re.compile(rf"hub:({_PART}/{_PART})(?:@([A-Za-z0-9](?:[A-Za-z0-9._/-]{{0,254}}[A-Za-z0-9])?))?", re.ASCII)
+_HUB = re.compile(
+    rf"hub:({_PART}/{_PART})((?:/{_PART}){{1,8}})?(?:@([A-Za-z0-9](?:[A-Za-z0-9._/-]{{0,254}}[A-Za-z0-9])?))?", re.ASCII
+)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
@@ -23,6 +25,11 @@ class SourceRefusedError(LorikeetError):
 class HubSource:
     repository: str
     revision: str
+    folder: str = ""  # inside of it, without slashes at its ends
+
+    @property
+    def shown(self) -> str:
+        return f"hub:{self.repository}/{self.folder}" if self.folder else f"hub:{self.repository}"
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,10 @@ def parse_source(text: str) -> HubSource | UrlSource:
         match = _HUB.fullmatch(text)
         if match is None or ".." in text or "--" in match[1]:
             raise SourceRefusedError(
-                "That is no repository of the Hub.", "Write it like hub:org/name or hub:org/name@v1."
+                "That is no repository of the Hub.",
+                "Write it like hub:org/name, hub:org/name@v1 or hub:org/name/folder@v1.",
             )
-        return HubSource(match[1], match[2] or "main")
+        return HubSource(match[1], match[3] or "main", (match[2] or "").strip("/"))
     try:
         url = check_url(text, allow_private=current().import_allow_private)
     except UrlRefusedError as error:
