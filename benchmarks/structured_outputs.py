@@ -146,7 +146,7 @@ def first_token_ms(engine: Engine, name: str, constraint: Constraint | None, bes
     """From submission to the first token; the schema is compiled on a thread while ``beside`` others decode."""
     rnd, vocab, threads = random.Random(name), engine.model_config.vocab_size, ThreadPoolExecutor(1)
     for index in range(beside):
-        engine.add_request(request(f"{name} beside {index}", rnd, vocab, "", None, 4000))
+        engine.add_request(request(f"{name} beside {index}", rnd, vocab, "", None, 3000))
     while engine.num_waiting or any(sequence.num_output < 3 for sequence in engine.core.scheduler.running):
         engine.step()
     mine = request(name, rnd, vocab, "", None, 4)

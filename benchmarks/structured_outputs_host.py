@@ -1,18 +1,18 @@
 """What constrained answers cost the host, beside a device that only takes time.
 
-    python benchmarks/structured_outputs_host.py [--out results.jsonl] [--step-ms 11]
+    python benchmarks/structured_outputs_host.py [--out results.jsonl] [--step-ms 11] [--running 256]
 
-The engine itself (scheduler, steps that overlap, masks, detokeniser) with 256 running answers, and in the device's
+The engine itself (scheduler, steps that overlap, masks, detokeniser) with `--running` answers, and in the device's
 place a clock: a step takes `--step-ms` and its tokens are known when it ends. Tokens are chosen on the host, which a
-device would do beside it: at random among what a mask allows, so the figures overstate the cost a little. Schemas and
-vocabulary are those of `structured_outputs.py`, which needs a GPU.
+device would do beside it: at random among what a mask allows, so the figures overstate the cost a little. Then the
+first token of a request alone and beside the others, whose schema is new each time. Schemas and vocabulary are those of
+`structured_outputs.py`, which needs a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import random
 import statistics
 import time
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cpu_rows import machine
 from rows import Rows
-from structured_outputs import SHARES, endless, tokenizer_folder
+from structured_outputs import SHARES, endless, first_token_ms, tokenizer_folder
 
 from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.source import LoadedAdapters
@@ -38,7 +39,7 @@ from lora_engine.scheduling.sequence import Chunk, Sequence
 from lora_engine.text import Tokenizer
 from lora_kernels.sampling_parameters import token_mask_rows
 
-VOCAB, RUNNING, OUTPUT = 128_256, 256, 128
+VOCAB, OUTPUT, FIRST_TOKENS = 128_256, 128, 10
 CONFIG = ModelConfig.from_dict(
     {
         "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2, "intermediate_size": 2,
@@ -79,8 +80,8 @@ class TimedFlight(InFlight):
 class TimedRunner(Runner):
     """Steps on a device that only takes time."""
 
-    def __init__(self, pool: PagePool, step_s: float) -> None:
-        super().__init__(NoModel(), pool, RUNNING)  # type: ignore[arg-type]
+    def __init__(self, pool: PagePool, step_s: float, running: int) -> None:
+        super().__init__(NoModel(), pool, running)  # type: ignore[arg-type]
         self.overlaps = True
         self._step_s = step_s
         self._free_at = 0.0
@@ -112,21 +113,21 @@ class TimedRunner(Runner):
         return word * 32 + self._rnd.choice([bit for bit in range(32) if value >> bit & 1])
 
 
-def build(step_s: float) -> Engine:
+def build(step_s: float, running: int) -> Engine:
     pool = PagePool(PoolGeometry(1, 16, 1, 2), 30_000, torch.float32, torch.device("cpu"))
     loaded = LoadedModel(
         "timed", "sha256:0", "cpu", NoModel(), Tokenizer.load(tokenizer_folder(VOCAB)), pool,  # type: ignore[arg-type]
         TargetShapes(CONFIG.target_shapes()), 4096,
     )  # fmt: skip
-    config = EngineConfig(model=Path("timed"), max_running=RUNNING, step_tokens=8192, prefix_cache=False)
+    config = EngineConfig(model=Path("timed"), max_running=running, step_tokens=8192, prefix_cache=False)
     engine = Engine(config, LoadedAdapters(), loaded)
-    engine.runner = TimedRunner(pool, step_s)
+    engine.runner = TimedRunner(pool, step_s, running)
     return engine
 
 
 def run(engine: Engine, name: str, share: float) -> dict[str, float]:
     grammars = [engine.grammars.compile(endless(index)) for index in range(8)] if share else []
-    for index in range(RUNNING):
+    for index in range(engine.config.max_running):
         constrained = int((index + 1) * share) > int(index * share)
         grammar = grammars[index % 8] if constrained else None
         params = SamplingParams(max_tokens=OUTPUT, ignore_eos=True)
@@ -166,12 +167,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--step-ms", type=float, default=11.0)
+    parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    engine = build(arguments.step_ms / 1e3)
+    engine = build(arguments.step_ms / 1e3, arguments.running)
     run(engine, "warm-up", 0.25)
-    cores = len(os.sched_getaffinity(0))
-    rows = Rows(arguments.out, "structured_outputs_host", "timed", step_ms=arguments.step_ms, cores=cores)
+    more = {"step_ms": arguments.step_ms, "running": arguments.running, **machine()}
+    rows = Rows(arguments.out, "structured_outputs_host", "timed", **more)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in SHARES}
     for turn in range(arguments.rounds):
         for name, share in SHARES.items():
@@ -185,6 +187,22 @@ def main() -> None:
         rows.add(name, "host_ms", statistics.median(each["host_ms"] for each in results), "ms")
         losses = [(1 - rate / base) * 100 for rate, base in zip(rates, free, strict=True)]
         rows.add(name, "loss", statistics.median(losses), "%", settings={"each_run": [round(x, 2) for x in losses]})
+    first_tokens(engine, rows)
+
+
+def first_tokens(engine: Engine, rows: Rows) -> None:
+    """Of a request without a schema, with one that was seen, and with one that is new each time."""
+    engine.grammars.compile(endless("known"))
+    for beside in (0, engine.config.max_running - 1):
+        where = f"beside {beside}" if beside else "alone"
+        for what in ("free", "known schema", "new schema"):
+            times = []
+            for turn in range(FIRST_TOKENS):
+                variant = f"{where} {turn}" if what == "new schema" else "known"
+                constraint = None if what == "free" else endless(variant)
+                times.append(first_token_ms(engine, f"{where} {what} {turn}", constraint, beside))
+            more = {"runs": len(times), "most": round(max(times), 2)}
+            rows.add(f"first token {where}, {what}", "first_token_ms", statistics.median(times), "ms", settings=more)
 
 
 if __name__ == "__main__":
