@@ -158,10 +158,10 @@ function Toolbar({ full, empty, running, sampling, onSampling, code, panel, onPa
     <div className="flex items-center gap-2">
       <h1 className="mr-auto text-xl font-semibold tracking-tight">Playground</h1>
       <Button variant="ghost" disabled={empty || running} onClick={onClear} aria-label="Clear the conversation">
-        <Trash2 /> <span className="max-sm:hidden">Clear</span>
+        <Trash2 /> <span className="max-lg:hidden">Clear</span>
       </Button>
       <Button variant="ghost" disabled={!code} onClick={() => setShowing(true)} aria-label="Copy as code" data-testid="playground-code">
-        <Code /> <span className="max-sm:hidden">Code</span>
+        <Code /> <span className="max-lg:hidden">Code</span>
       </Button>
       <Button onClick={() => setOpen(true)} className="xl:hidden" aria-label="Sampling">
         <SlidersHorizontal /> <span className="max-sm:hidden">Sampling</span>
