@@ -7,9 +7,10 @@ import { makeQueryClient } from "@/app/query-client";
 import { makeRouter } from "@/app/router";
 import { sessionQuery } from "@/features/session/queries";
 import { current, subscribe } from "@/components/toast";
+import { loaded } from "@/lib/lazy-part";
 import "./styles.css";
 
-const Toasts = lazy(() => import("@/components/toasts"));
+const Toasts = lazy(() => loaded(() => import("@/components/toasts")));
 
 const client = makeQueryClient();
 const router = makeRouter(client);

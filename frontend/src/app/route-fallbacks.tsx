@@ -1,7 +1,8 @@
 import { type ErrorComponentProps, Link } from "@tanstack/react-router";
-import { Compass } from "lucide-react";
+import { Compass, RefreshCw } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
+import { PartNotLoadedError } from "@/lib/lazy-part";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 
 export function RouteLoading() {
@@ -14,10 +15,26 @@ export function RouteLoading() {
   );
 }
 
+// How browsers and Vite say that a file of the bundle did not arrive.
+const NOT_LOADED = /dynamically imported module|module script failed|preload CSS/i;
+const isNotLoaded = (error: unknown) => error instanceof PartNotLoadedError || (error instanceof Error && NOT_LOADED.test(error.message));
+
 export function RouteError({ error, reset }: ErrorComponentProps) {
+  if (isNotLoaded(error)) return <NotLoaded />;
   return (
     <div className="mx-auto max-w-2xl px-4 py-16">
       <ErrorNotice error={asApiError(error)} onRetry={reset} />
+    </div>
+  );
+}
+
+/** After an update of the console the old page's parts are gone; a reload brings the new one. */
+function NotLoaded() {
+  return (
+    <div role="alert">
+      <Empty icon={<RefreshCw />} heading="h1" title="This part of the console did not arrive" action={<Button onClick={() => location.reload()}>Reload</Button>}>
+        The connection broke, or the console was updated meanwhile. Reload to go on.
+      </Empty>
     </div>
   );
 }

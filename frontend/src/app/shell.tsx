@@ -6,6 +6,7 @@ import { Button } from "@/components/button";
 import { Mark } from "@/components/logo";
 import { useLogout, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
+import { loaded } from "@/lib/lazy-part";
 import { LiveProvider, useConnectionState } from "./live-connection";
 import { useDestinations } from "./destinations";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
@@ -13,7 +14,7 @@ import { isDark, rememberTenant, setPreferences, usePreferences } from "./prefer
 /** Everything, or only the tenants to switch to. */
 export type PaletteMode = "all" | "tenants";
 
-const CommandPalette = lazy(() => import("./command-palette"));
+const CommandPalette = lazy(() => loaded(() => import("./command-palette")));
 
 /** Everything around a tenant's page: navigation, search, and the live connection. */
 export function Shell() {

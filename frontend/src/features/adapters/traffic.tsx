@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -9,8 +9,9 @@ import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { useTenant } from "@/features/session/queries";
 import { seriesQuery } from "@/features/usage/series";
 import { deviceTime, milliseconds, money, number, percent } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 
-const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "SeriesCharts");
 
 /** An adapter's requests over time, and its versions side by side. */
 export function Traffic({ name }: { name: string }) {

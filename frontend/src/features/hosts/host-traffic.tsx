@@ -1,12 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import type { useTimeRange } from "@/components/time-range";
 import { useTenant } from "@/features/session/queries";
 import { operatorSeriesQuery, seriesQuery } from "@/features/usage/series";
+import { lazyPart } from "@/lib/lazy-part";
 
-const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "SeriesCharts");
 
 interface HostTrafficProps {
   host: string;

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Host, ResidentAdapter } from "@/api/types";
@@ -12,13 +12,14 @@ import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
+import { lazyPart } from "@/lib/lazy-part";
 import { HostTraffic } from "./host-traffic";
 import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 import { Shares } from "./shares";
 
-const PageMapSection = lazy(async () => ({ default: (await import("./page-map")).PageMapSection }));
+const PageMapSection = lazyPart(() => import("./page-map"), "PageMapSection");
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound, Plus } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ApiKey } from "@/api/types";
 import { Page } from "@/app/page";
@@ -18,12 +18,13 @@ import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
+import { lazyPart } from "@/lib/lazy-part";
 import { KEYS_PAGE, keysPageQuery, useRevokeKey } from "./queries";
 import { RotateKey } from "./rotate-key";
 import type { KeysSearch } from "./search";
 
-const CreateKey = lazy(async () => ({ default: (await import("./create-key")).CreateKey }));
-const EditKey = lazy(async () => ({ default: (await import("./edit-key")).EditKey }));
+const CreateKey = lazyPart(() => import("./create-key"), "CreateKey");
+const EditKey = lazyPart(() => import("./edit-key"), "EditKey");
 
 const route = getRouteApi("/t/$tenant/keys");
 

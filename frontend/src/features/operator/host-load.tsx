@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -9,9 +9,10 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { operatorSeriesQuery } from "@/features/usage/series";
 import { deviceTime, milliseconds, number, percent } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 
-const TimeChart = lazy(async () => ({ default: (await import("@/components/time-chart")).TimeChart }));
-const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
+const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "SeriesCharts");
 
 /** What all hosts, or one, did over time, and for whom. */
 export function HostLoad() {

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { HardDriveDownload } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostService, OperatorHost, StagingRow } from "@/api/types";
 import { Page } from "@/app/page";
@@ -18,11 +18,12 @@ import { toast } from "@/components/toast";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { Shares, tenantRows } from "@/features/hosts/shares";
 import { bytes, fullTime, number, percent, plural } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 import { HostLoad } from "./host-load";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { PHASES, type StagingSearch } from "./search";
 
-const PageMapSection = lazy(async () => ({ default: (await import("@/features/hosts/page-map")).PageMapSection }));
+const PageMapSection = lazyPart(() => import("@/features/hosts/page-map"), "PageMapSection");
 
 const route = getRouteApi("/t/$tenant/operator/hosts");
 

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Download } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { OperatorReport } from "@/api/types";
 import { Page } from "@/app/page";
@@ -13,11 +13,12 @@ import { Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
 import { deviceTime, milliseconds, money, number, percent, short } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 import { BaseModelCard } from "./base-model-card";
 import { reportQuery } from "./queries";
 
-const PricesCard = lazy(async () => ({ default: (await import("./prices-card")).PricesCard }));
-const DayChart = lazy(async () => ({ default: (await import("@/features/usage/day-chart")).DayChart }));
+const PricesCard = lazyPart(() => import("./prices-card"), "PricesCard");
+const DayChart = lazyPart(() => import("@/features/usage/day-chart"), "DayChart");
 
 const RANGES = [
   { value: "1", label: "Today" },

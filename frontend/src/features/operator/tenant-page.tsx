@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { type FormEvent, lazy, type ReactNode, Suspense, useState } from "react";
+import { type FormEvent, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Role, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
@@ -19,13 +19,14 @@ import { toast } from "@/components/toast";
 import { roleInfo } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
 import { bytes, money, number, plural, short } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
 
 // Forms bring their own libraries.
-const EditTenantLimits = lazy(async () => ({ default: (await import("@/features/limits/edit-limits")).EditTenantLimits }));
-const EditObjectives = lazy(async () => ({ default: (await import("@/features/slo/edit-slo")).EditObjectives }));
+const EditTenantLimits = lazyPart(() => import("@/features/limits/edit-limits"), "EditTenantLimits");
+const EditObjectives = lazyPart(() => import("@/features/slo/edit-slo"), "EditObjectives");
 
 const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
 

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Building2, Plus } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { TenantRow, TenantState } from "@/api/types";
 import { Page } from "@/app/page";
@@ -15,10 +15,11 @@ import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { useTenant } from "@/features/session/queries";
 import { number, short } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
 import { PAGE, tenantsQuery } from "./queries";
 import { TENANT_SORTS, TENANT_STATES, type TenantsSearch } from "./search";
 
-const CreateTenant = lazy(async () => ({ default: (await import("./create-tenant")).CreateTenant }));
+const CreateTenant = lazyPart(() => import("./create-tenant"), "CreateTenant");
 
 const route = getRouteApi("/t/$tenant/operator/tenants");
 

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Gauge } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Attainment, BurnRate, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
@@ -16,11 +16,12 @@ import { day, milliseconds, number, plural, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
 import { daysOf, stepName } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
+import { lazyPart } from "@/lib/lazy-part";
 import { sloQuery } from "./queries";
 
-const EditSlo = lazy(async () => ({ default: (await import("./edit-slo")).EditSlo }));
+const EditSlo = lazyPart(() => import("./edit-slo"), "EditSlo");
 
-const SeriesCharts = lazy(async () => ({ default: (await import("@/features/usage/series-charts")).SeriesCharts }));
+const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "SeriesCharts");
 
 type TimeRange = ReturnType<typeof useTimeRange>;
 

@@ -16,16 +16,17 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, eta, percent, rate } from "@/lib/format";
 import type { Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
+import { lazyPart } from "@/lib/lazy-part";
 import { Dropzone } from "./dropzone";
 import { suggestName } from "./suggest-name";
 import { type UploadStatus, useUpload } from "./use-upload";
 
 // What comes after an upload is fetched while it is on its way.
 const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
-const InspectionCard = lazy(async () => ({ default: (await import("./inspection-card")).InspectionCard }));
-const ImportCard = lazy(async () => ({ default: (await import("./import-card")).ImportCard }));
-const SupportedAdapters = lazy(async () => ({ default: (await import("./supported-adapters")).SupportedAdapters }));
-const UnfinishedUploads = lazy(async () => ({ default: (await import("./unfinished-uploads")).UnfinishedUploads }));
+const InspectionCard = lazyPart(() => import("./inspection-card"), "InspectionCard");
+const ImportCard = lazyPart(() => import("./import-card"), "ImportCard");
+const SupportedAdapters = lazyPart(() => import("./supported-adapters"), "SupportedAdapters");
+const UnfinishedUploads = lazyPart(() => import("./unfinished-uploads"), "UnfinishedUploads");
 
 export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });

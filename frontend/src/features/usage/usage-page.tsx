@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { ChartNoAxesColumn, Download } from "lucide-react";
-import { lazy, type ReactNode, Suspense } from "react";
+import { type ReactNode, Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
@@ -14,13 +14,14 @@ import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
 import { daysOf, stepName } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
+import { lazyPart } from "@/lib/lazy-part";
 import { Breakdown } from "./breakdown";
 import { ExportsCard } from "./exports-card";
 import { LatencyTable } from "./latency";
 import { seriesQuery } from "./series";
 import { StatementCard } from "./statement-card";
 
-const SeriesCharts = lazy(async () => ({ default: (await import("./series-charts")).SeriesCharts }));
+const SeriesCharts = lazyPart(() => import("./series-charts"), "SeriesCharts");
 
 export function UsagePage() {
   const tenant = useTenant();

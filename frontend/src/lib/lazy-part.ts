@@ -1,0 +1,26 @@
+import { type ComponentType, lazy } from "react";
+
+const PAUSES_MS = [300, 1500];
+
+/** A part of the console that did not arrive: the connection broke, or a newer console took its place. */
+export class PartNotLoadedError extends Error {}
+
+/** What `load` imports, tried again twice. Raises PartNotLoadedError. */
+export async function loaded<T>(load: () => Promise<T>): Promise<T> {
+  for (const pause of PAUSES_MS) {
+    try {
+      return await load();
+    } catch {
+      await new Promise((resume) => setTimeout(resume, pause));
+    }
+  }
+  return load().catch((cause: unknown) => {
+    throw new PartNotLoadedError("A part of the console did not arrive.", { cause });
+  });
+}
+
+/** A component of a module that is fetched when it is first shown. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- as React's own `lazy` has it
+export function lazyPart<K extends string, M extends Record<K, ComponentType<any>>>(load: () => Promise<M>, name: K) {
+  return lazy(async () => ({ default: (await loaded(load))[name] }));
+}
