@@ -9,8 +9,8 @@ send requests without a pause: every second one streamed, every second one for a
     kills      the same with SIGKILL
     freeze     one engine stands still (SIGSTOP) for 30 s
 
-Counted apart: requests that failed although nothing of them had been answered, which is what should not happen, and
-streams that broke off after their first token, which nobody can mend.
+None may fail, nor break off after its first token: another host goes on with it, and ends it with the text that every
+other answer of that model has, since all are greedy and of one prompt. What callers notice is the longest pause.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class Load:
     key: str
     ends: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
+    texts: dict[str, Counter[str]] = field(default_factory=lambda: {ADAPTER: Counter(), MODEL: Counter()})
     longest_s: float = 0.0
+    longest_pause_s: float = 0.0  # in a stream
     stopped: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -111,15 +113,22 @@ class Load:
 
     def _ask(self, http: httpx.Client, *, streamed: bool, model: str) -> tuple[str, str]:
         body: dict[str, Any] = {"model": model, "prompt": "Tell me about rivers and", "max_tokens": 64}
-        answered = False
+        answered, text, last = False, "", time.monotonic()
         try:
             with http.stream("POST", "/v1/completions", json={**body, "stream": streamed}) as answer:
                 for line in answer.iter_lines():
                     if '"error"' in line:
                         code = json.loads(line.removeprefix("data: "))["error"]["code"]
                         return ("broke off" if answered else "failed"), code
-                    answered = answered or line.startswith("data: {")
-                return ("answered", "") if answer.status_code == 200 else ("failed", str(answer.status_code))
+                    if line.startswith("data: {"):
+                        now, answered = time.monotonic(), True
+                        self.longest_pause_s, last = max(self.longest_pause_s, now - last), now
+                    if line.removeprefix("data: ").startswith("{"):
+                        text += "".join(choice["text"] for choice in json.loads(line.removeprefix("data: "))["choices"])
+                if answer.status_code != 200:
+                    return "failed", str(answer.status_code)
+                self.texts[model][text] += 1
+                return "answered", ""
         except httpx.TransportError as error:
             return ("broke off" if answered else "failed"), type(error).__name__
 
@@ -244,8 +253,10 @@ def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[st
         "requests": sum(load.ends.values()),
         "failed_before_an_answer": load.ends["failed"],
         "broke_off": load.ends["broke off"],
+        "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
         "codes": dict(load.codes),
         "longest_s": round(load.longest_s, 1),
+        "longest_pause_s": round(load.longest_pause_s, 1),
         "seconds": round(time.monotonic() - begun),
         "restarts": 0 if case == "freeze" else 2 * asked.rounds,
     }

@@ -41,7 +41,7 @@ from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
 from .scheduling.sequence import RequestState, Sequence, State
 from .structured import Grammars
-from .text import IncrementalDetokenizer, Tokenizer
+from .text import Tokenizer, detokenizer_for
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Engine:
         """Queue a request. Raises ``RequestError``; nothing is kept of a refused one."""
         max_tokens = self._check(request)
         state = self.core.new_request(
-            request, self._usage(request), max_tokens, self._clock(), lambda: self._detokenizer(request)
+            request, self._usage(request), max_tokens, self._clock(), lambda: detokenizer_for(request, self.tokenizer)
         )
         state.ending_tokens = self._ending_tokens(request)
         self.core.add(state)
@@ -401,6 +401,7 @@ class Engine:
             self._check_prompt(token_ids)
         self._check_prompt_logprobs(request)
         self._check_pooling(request)
+        self._check_so_far(request)
         room = self.max_context - prompt
         wanted = 0 if request.prompt_only else params.max_tokens or 1
         if wanted > room:
@@ -437,6 +438,25 @@ class Engine:
                 "Tokenise the prompt with this model's tokenizer.",
                 param="prompt",
             )
+
+    def _check_so_far(self, request: GenerationRequest) -> None:
+        vocab, choices = self.model_config.vocab_size, [part.choice for part in request.so_far]
+        if request.so_far and (request.prompt_only or request.prompt_logprobs is not None):
+            problem = "it asks for something of its prompt"
+        elif len({*choices}) < len(choices) or max(choices, default=0) >= request.sampling.n:
+            problem = f"it has {request.sampling.n} choices, and these are {choices}"
+        elif any(max(part.token_ids, default=0) >= vocab for part in request.so_far):
+            problem = f"a token id is outside 0 to {vocab - 1}"
+        elif any(not part.finished and self._is_full(request, part.token_ids) for part in request.so_far):
+            problem = "a choice has all the tokens that it may have, and is not finished"
+        else:
+            return
+        raise RequestError(
+            "invalid_value", f"The request cannot be resumed: {problem}.", "Send it anew.", param="so_far"
+        )
+
+    def _is_full(self, request: GenerationRequest, token_ids: list[int]) -> bool:
+        return len(token_ids) >= (request.sampling.max_tokens or self.max_context - len(request.prompt_token_ids))
 
     def _check_prompt_logprobs(self, request: GenerationRequest) -> None:
         top, prompt, most = request.prompt_logprobs, len(request.prompt_token_ids), request.most_prompt_logprobs
@@ -486,17 +506,6 @@ class Engine:
             request.adapter_digest,
             prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
             submitted_unix=time.time(),
-        )
-
-    def _detokenizer(self, request: GenerationRequest) -> IncrementalDetokenizer:
-        sampling = request.sampling
-        return IncrementalDetokenizer(
-            self.tokenizer,
-            sampling.stop,
-            sampling.include_stop,
-            continues_text=request.continues_text,
-            min_tokens=sampling.min_tokens,
-            shown=self.tokenizer.special_ids if sampling.keep_special_tokens else request.shown_special_ids,
         )
 
     def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:

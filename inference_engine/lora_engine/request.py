@@ -156,6 +156,15 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceSoFar:
+    """What another host has generated of one choice of an answer, before it was lost."""
+
+    choice: int
+    token_ids: list[int]
+    finished: bool = False  # nothing comes after it
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt to continue, ``sampling.n`` times.
 
@@ -167,6 +176,9 @@ class GenerationRequest:
     With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
     ``pooling`` asks for a vector of the prompt, and of each of ``more_prompts`` as a choice of its own.
+
+    ``so_far`` is what of the answer is there already. The rest is what an undisturbed run would have generated, if it
+    is greedy or seeded.
     """
 
     request_id: str
@@ -183,6 +195,7 @@ class GenerationRequest:
     more_prompts: tuple[list[int], ...] = ()
     grammar: Grammar | None = None
     shown_special_ids: frozenset[int] = frozenset()
+    so_far: tuple[ChoiceSoFar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

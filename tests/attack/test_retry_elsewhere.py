@@ -1,4 +1,4 @@
-"""Until something was handed out, a host that refuses, drains, breaks or hangs costs its requests nothing.
+"""A host that refuses, drains, breaks or hangs costs its requests a pause: another one goes on with their answers.
 
 Real web process, three scripted engines. What goes wrong is steered by the prompt, try by try: see
 `lorikeet_testing.script`.
@@ -15,10 +15,11 @@ from typing import Any
 
 import httpx
 import pytest
+from lorikeet_testing import script
 from lorikeet_testing.browser import receive
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import FakeEngine
-from lorikeet_testing.three_hosts import HANG_S, ThreeHosts, id_of, text_of
+from lorikeet_testing.three_hosts import HANG_S, ThreeHosts, events, id_of, text_of
 from lorikeet_testing.web import eventually
 from websockets.asyncio.client import connect
 
@@ -56,14 +57,90 @@ def test_before_the_first_token_another_host_is_asked(hosts: ThreeHosts, fault: 
     eventually(lambda: hosts.abandoned(request_id) == {request_id}, what="the first try abandoned")
 
 
-@pytest.mark.parametrize("fault", ["device_error@5", "die@5", "stop@5", "hang@5"])
-def test_a_whole_answer_is_begun_again_even_in_its_midst(hosts: ThreeHosts, fault: str) -> None:
+MIDST = ["device_error@5", "die@5", "cut@5", "stop@5", "hang@5", "die@23", "draining@5 stop@5 stop@5"]
+
+
+def said(hosts: ThreeHosts, request_id: str, choice: int = 0) -> str:
+    """What an engine says that nothing disturbs."""
+    submits = [submit for engine in hosts.engines for submit in engine.submits]
+    return script.plan(next(submit for submit in submits if submit.request_id == request_id), choice).text
+
+
+@pytest.mark.parametrize("fault", MIDST)
+def test_a_whole_answer_goes_on_elsewhere(hosts: ThreeHosts, fault: str) -> None:
     answer = hosts.post(fault, n=2)
     assert answer.status_code == 200
-    assert [len(choice["message"]["content"].split()) for choice in answer.json()["choices"]] == [24, 24]
+    texts = [choice["message"]["content"] for choice in answer.json()["choices"]]
+    assert texts == [said(hosts, id_of(answer), choice) for choice in (0, 1)]
+    assert "token_ids" not in answer.text
     row = hosts.row(id_of(answer))
     assert (row["outcome"], row["completion_tokens"]) == ("finished", 48)
     hosts.ended(id_of(answer))
+
+
+@pytest.mark.parametrize("fault", MIDST)
+def test_a_stream_goes_on_elsewhere(hosts: ThreeHosts, fault: str) -> None:
+    answer = hosts.post(fault, stream=True, n=2, stream_options={"include_usage": True})
+    request_id = id_of(answer)
+    found = events(answer)
+    for number in (0, 1):
+        choices = [choice for event in found for choice in event["choices"] if choice["index"] == number]
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        assert text == said(hosts, request_id, number)
+        assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
+        assert sum("role" in choice["delta"] for choice in choices) == 1
+    assert "token_ids" not in answer.text
+    prompt = len(f"<user> tries {fault}".split())
+    usage = found[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (prompt, 48)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    row = hosts.row(request_id)
+    assert (row["outcome"], row["error_code"]) == ("finished", "")
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (prompt, 48)
+    hosts.ended(request_id)
+    tries = hosts.tries(request_id)
+    eventually(lambda: hosts.abandoned(request_id) == {*tries} - {tries[-1]}, what="all but the last try abandoned")
+
+
+def test_what_was_told_once_is_not_told_again(hosts: ThreeHosts) -> None:
+    """The prompt's tokens and log-probabilities; token ids and log-probabilities of the answer go on."""
+    body = {
+        "model": "support",
+        "prompt": "tries die@5 stop@5",
+        "max_tokens": 24,
+        "return_token_ids": True,
+        "logprobs": 1,
+    }
+    whole = hosts.send("completions", {**body, "prompt_logprobs": 1}).json()["choices"][0]
+    assert (len(whole["token_ids"]), len(whole["prompt_token_ids"]), len(whole["prompt_logprobs"])) == (24, 3, 3)
+    answer = hosts.send("completions", {**body, "stream": True})
+    assert answer.status_code == 200, answer.text
+    choices = [choice for event in events(answer) for choice in event["choices"]]
+    assert "".join(choice["text"] for choice in choices) == said(hosts, id_of(answer))
+    assert sum(len(choice.get("token_ids") or ()) for choice in choices) == 24
+    assert sum(len(choice["logprobs"]["tokens"]) for choice in choices if choice.get("logprobs")) == 24
+    assert sum(bool(choice.get("prompt_token_ids")) for choice in choices) == 1
+    resumed = [submit for engine in hosts.engines for submit in engine.submits if submit.so_far]
+    assert not any(submit.HasField("prompt_logprobs") or submit.describe_prompt for submit in resumed[-1:])
+
+
+def test_a_host_that_cannot_go_on_is_not_asked_to(hosts: ThreeHosts) -> None:
+    """One of an older version would begin anew, and say it all again."""
+    for engine in hosts.engines:
+        engine.behaviour.resumes = False
+    try:
+        hosts.post("die")  # each session that breaks greets anew
+        hosts.post("cut cut")
+        eventually(lambda: _fails_in_its_midst(hosts), what="greetings that do not offer to resume")
+        assert len(hosts.post("stop@5").json()["choices"][0]["message"]["content"].split()) == 24
+    finally:
+        for engine in hosts.engines:
+            engine.behaviour.resumes = True
+        eventually(lambda: not _fails_in_its_midst(hosts), what="greetings that offer to resume")
+
+
+def _fails_in_its_midst(hosts: ThreeHosts) -> bool:
+    return all('"code":"engine_disconnected"' in hosts.post("cut@5", stream=True).text for _ in range(3))
 
 
 def test_twice(hosts: ThreeHosts) -> None:

@@ -48,6 +48,7 @@ class Around:
     def __init__(self) -> None:
         self.closing = False
         self.tries: dict[str, Any] = {}
+        self.submits: dict[str, pb.Submit] = {}
         self.streams: dict[str, Stream] = {}
         self.rows: list[Any] = []
         self.abandoned: list[str] = []
@@ -61,7 +62,8 @@ class Around:
             acknowledge=lambda host, name: None,
         )
         self.reservations = SimpleNamespace(ended=self._ended)
-        self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True)
+        self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
+                                     resumes=lambda host: True)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission)
         model = SimpleNamespace(display_name="m", digest="", adapter=None, version=None)
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None)
@@ -80,6 +82,7 @@ class Around:
             self.settled.append(tokens)
 
     async def _submit(self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any) -> tuple[str, Stream]:
+        self.submits[submit.request_id] = submit
         self.streams[submit.request_id] = stream = Stream()
         return hosts[0], stream
 
@@ -187,6 +190,30 @@ def test_what_was_gathered_of_a_host_that_broke_is_thrown_away() -> None:
             around.streams[second].items.put_nowait(item)
         around.report("finished", 1, name=second)
         assert [chunk.text for chunk in await reading] == ["whole"]
+
+    run(go())
+
+
+def test_another_host_goes_on_after_the_tokens_that_came() -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch(streamed=False)
+        for item in (Chunk(0, "half", 2, token_ids=[7, 8]), Chunk(1, "all", 1, "stop", [9]), errors.disconnected("a")):
+            around.streams[REQUEST].items.put_nowait(item)
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        while len(around.tries) < 2:
+            await asyncio.sleep(0)
+        second = f"{REQUEST}.2"
+        parts = {part.choice: (list(part.token_ids), part.finished) for part in around.submits[second].so_far}
+        assert parts == {0: ([7, 8], False), 1: ([9], True)}
+        for item in (Chunk(0, " and half", 1, "stop", [3]), None):
+            around.streams[second].items.put_nowait(item)
+        around.report("finished", 4, name=second)
+        chunks = await reading
+        assert [chunk.text for chunk in chunks] == ["half", "all", " and half"]
+        assert not any(chunk.token_ids for chunk in chunks)  # nobody asked for them
+        assert around.row() == ("finished", "", 5, 4)
 
     run(go())
 

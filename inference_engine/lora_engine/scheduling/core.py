@@ -97,21 +97,28 @@ class SchedulingCore:
         submitted: float,
         detokenizer: Callable[[], IncrementalDetokenizer],
     ) -> RequestState:
-        """A request with its sequences, which may generate ``max_tokens`` each; ``add`` queues it."""
+        """A request with its sequences, which may come to ``max_tokens`` of output each; ``add`` queues it."""
         state = RequestState(request, Timeline(submitted), usage)
         prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
         for choice, prompt in enumerate(prompts):
             self.arrivals += 1
             state.sequences.append(Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer()))
+        for part in request.so_far:
+            state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
+            usage.completion_tokens += len(part.token_ids)
         return state
 
     def add(self, state: RequestState) -> None:
         """Queue a request. Raises ``RequestError`` if the admission policy refuses it; nothing is kept of it then."""
-        self.admission.admit(state.sequences[0])
-        for sequence in state.sequences:
+        unfinished = [sequence for sequence in state.sequences if sequence.state is not State.FINISHED]
+        if unfinished:
+            self.admission.admit(unfinished[0])
+        for sequence in unfinished:
             self.scheduler.add(sequence)
-        state.unfinished = len(state.sequences)
+        state.unfinished = len(unfinished)
         self.requests[state.request.request_id] = state
+        if not unfinished:  # only its usage was still to be told
+            self.end(state, "finished")
 
     def finish(self, sequence: Sequence) -> None:
         """A sequence has all its tokens; with the last of its request's, the request ends."""

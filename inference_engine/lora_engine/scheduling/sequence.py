@@ -196,6 +196,20 @@ class Sequence:
             self.token_ids.append(0)
             self.pending += 1
 
+    def resume(self, token_ids: list[int], *, finished: bool) -> None:
+        """Before it is queued: another host has generated these tokens, as if it had been pre-empted there."""
+        for token_id in token_ids:
+            self.detokenizer.append(token_id)
+            if self.masks is not None:
+                self.masks.take(token_id)
+        self.token_ids += token_ids
+        if self.request.sampling.penalises:
+            self.output_counts.update(token_ids)
+        if finished:
+            self.state = State.FINISHED
+        elif token_ids and self.masks is not None:
+            self.masks.begin_mask()
+
     def was_read(self) -> None:
         """The prompt's hidden states are being read as far as they are computed."""
         self.read_from = max(self.read_from, self.num_computed)

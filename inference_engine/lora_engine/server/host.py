@@ -27,7 +27,7 @@ from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport
 from lora_engine.structured import Grammars
-from lora_engine.text import Tokenizer
+from lora_engine.text import Tokenizer, detokenizer_for
 from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
 
@@ -75,15 +75,26 @@ class Live:
     output: ChatOutput | None = None
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)
 
+    def resume(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
+        """Read what another host has delivered already; it goes nowhere."""
+        for part in request.so_far if self.output is not None else ():
+            parser, text = self._parser(part.choice), detokenizer_for(request, tokenizer)
+            for token_id in part.token_ids:
+                parser.feed(text.append(token_id))
+
     def read(self, message: pb.Delta) -> None:
         """Split a delta's text into reasoning, text and tool calls, if the answer is one to be read."""
         if self.output is None:
             return
-        parser = self.parsers.get(message.choice)
-        if parser is None:
-            parser = self.parsers[message.choice] = self.output.choice(message.choice)
+        parser = self._parser(message.choice)
         parsed = parser.finish(message.text) if message.finish_reason else parser.feed(message.text)
         read_into(message, parsed, has_calls=parser.has_calls)
+
+    def _parser(self, choice: int) -> ChoiceParser:
+        assert self.output is not None
+        if choice not in self.parsers:
+            self.parsers[choice] = self.output.choice(choice)
+        return self.parsers[choice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +273,7 @@ class EngineHost:
         submit = live.submit
         try:
             request, live.output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
+            live.resume(request, self._tokenizer)
             if submit.describe_prompt:
                 live.prompt = prompt_description(request, self._tokenizer)
             return request

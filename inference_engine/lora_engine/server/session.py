@@ -23,7 +23,7 @@ class ClientSession:
         self._ending = False
 
     def welcome(self, boot_id: str, base_digest: str) -> None:
-        self._welcome = pb.Welcome(boot_id=boot_id, base_digest=base_digest)
+        self._welcome = pb.Welcome(boot_id=boot_id, base_digest=base_digest, resumes=True)
         self._filled.set()
 
     def add_delta(self, step: int, delta: pb.Delta) -> None:

@@ -10,6 +10,7 @@ from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.memory import PageMap
 from lora_engine.request import (
+    ChoiceSoFar,
     GenerationRequest,
     Pooling,
     PoolingKind,
@@ -66,6 +67,7 @@ def generation_request(
         most_prompt_logprobs=submit.most_prompt_logprobs,
         pooling=_pooling(submit),
         more_prompts=tuple(_more_prompt(submit, more, tokenizer) for more in submit.more_prompts),
+        so_far=tuple(ChoiceSoFar(part.choice, list(part.token_ids), part.finished) for part in submit.so_far),
     )
     return request, prompt.output
 

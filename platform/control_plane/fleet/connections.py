@@ -157,6 +157,10 @@ class Fleet:
     def hangs(self, host: str) -> bool:
         return self._hosts[host].hangs
 
+    def resumes(self, host: str) -> bool:
+        """Whether it goes on with answers that another host began. Of one never connected to, that is not known."""
+        return host in self._hosts and self._hosts[host].client.resumes
+
     async def ask(
         self, candidates: Iterable[str], base_digest: str, model: str, question: Callable[[EngineClient], Awaitable[T]]
     ) -> T:

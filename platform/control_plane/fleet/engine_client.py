@@ -98,6 +98,7 @@ class EngineClient:
         self.endpoint = endpoint
         self.boot_id = ""
         self.base_digest = ""  # of the engine that greeted last; "" if none has, or it does not state it
+        self.resumes = False  # it goes on with answers that another host began
         self._usage_sink = usage_sink
         self._lost_sink = lost_sink
         self._coalescing = coalescing or Coalescing()
@@ -241,7 +242,9 @@ class EngineClient:
                 if message.HasField("step"):
                     self._deliver(message.step)
                 else:
-                    self.boot_id, self.base_digest = message.welcome.boot_id, message.welcome.base_digest
+                    welcome = message.welcome
+                    self.boot_id, self.base_digest = welcome.boot_id, welcome.base_digest
+                    self.resumes = welcome.resumes
                     writer = writer or asyncio.create_task(self._write(call), name=f"engine-writer-{self.host}")
                     self._connected.set()
             self._last_error = "the engine closed the session"

@@ -1,8 +1,8 @@
 """Dispatches one prompt of a client's request to a host, and to another host if that one fails.
 
-Until output has been returned to the caller, a host that drains, breaks or hangs is replaced by the next one. A stream
-returns output from its first token on, any other response at its end. Whatever the number of attempts, the request is
-one row of the ledger and settles its reservation once.
+A host that drains, breaks or hangs is replaced by the next one, which goes on after the tokens that have come so far:
+the caller sees a pause. Whatever the number of attempts, the request is one row of the ledger and settles its
+reservation once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
 from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, HostError
 from control_plane.gateway.admission import Admission
+from control_plane.gateway.answer_so_far import AnswerSoFar
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
@@ -35,6 +36,7 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
+"""In a row that brought nothing."""
 # A request after which two hosts broke may be the cause.
 MAX_BROKEN_HOSTS = 2
 # How often a request probes its host within the time after which a host counts as hung.
@@ -92,6 +94,9 @@ class Dispatch:
         self._runtime, self._admission, self._context = runtime, admission, context
         self._submit, self._reservation = submit, reservation
         self._attempts: list[HostAttempt] = []
+        self._so_far = AnswerSoFar(submit)
+        self._first_output_at = 0.0
+        self._fruitless = 0  # attempts since the last output
         self._broken = 0
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
@@ -173,16 +178,21 @@ class Dispatch:
             raise failure
 
     async def _output(self) -> list[Chunk]:
-        """The host's next chunks; until something was handed out, of another host if this one hangs."""
+        """The host's next chunks; of another host if this one hangs."""
         hangs_after = config.current().engine_hang_s
-        while not self._began:
+        while True:
             try:
                 async with asyncio.timeout(hangs_after / HANG_PROBES):
-                    return await anext(self._stream, [])
+                    chunks = await anext(self._stream, [])
             except TimeoutError:
                 if self._runtime.fleet.hangs(self._now.host):
                     await self._go_elsewhere(errors.hung(self._now.host, hangs_after))
-        return await anext(self._stream, [])
+                continue
+            if chunks:
+                self._first_output_at = self._first_output_at or time.monotonic()
+                self._so_far.add(chunks)
+                self._fruitless = 0
+            return chunks
 
     @property
     def _stream(self) -> OutputStream:
@@ -192,12 +202,15 @@ class Dispatch:
 
     # -- sending -------------------------------------------------------------------
 
-    async def _send(self, hosts: tuple[str, ...]) -> None:
+    async def _send(self, hosts: tuple[str, ...], *, goes_on: bool = False) -> None:
         engine_id = request_ids.of_attempt(self._submit.request_id, len(self._attempts) + 1)
         attempt = HostAttempt(self, engine_id)
         submit = pb.Submit()  # a copy: the previous attempt may still be in an outbox
         submit.CopyFrom(self._submit)
         submit.request_id = engine_id
+        submit.echo_token_ids = True  # another host may have to go on after them
+        if goes_on:
+            self._so_far.continue_in(submit)
         self._runtime.expect(engine_id, attempt, self._reservation)
         coalescing = None if self._context.streamed else WHOLE
         name = self._admission.model.display_name
@@ -210,20 +223,26 @@ class Dispatch:
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
         """Whether another host has it now."""
-        previous, broken = self._now, self._broken + (failure.code in BROKEN)
-        if failure.code not in ELSEWHERE or len(self._attempts) == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
+        previous, broken, fruitless = self._now, self._broken + (failure.code in BROKEN), self._fruitless + 1
+        if failure.code not in ELSEWHERE or fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
             return False
         hosts = self._others(await self._hosts(), must_accept=failure.code == HUNG)
-        # Looked at after the wait for the database, in which a host that hung may have gone on.
-        if not hosts or self._began or self._stopping or self._settled or self._runtime.closing:
+        resuming = tuple(host for host in hosts if self._runtime.fleet.resumes(host))
+        goes_on = self._so_far.may_go_on and bool(resuming)
+        if not hosts or self._stopping or self._settled or self._runtime.closing:
+            return False
+        if self._began and not goes_on:
             return False
         try:
-            await self._send(hosts)
+            await self._send(resuming if goes_on else hosts, goes_on=goes_on)
         except HostError:
             return False
         RETRIES.labels(failure.code).inc()
         logger.info("%s goes from %s to %s: %s", previous.engine_id, previous.host, self._now.host, failure)
-        self._broken, self._gathered = broken, []
+        self._broken, self._fruitless = broken, fruitless
+        if not goes_on:
+            self._gathered, self._first_output_at = [], 0.0
+            self._so_far.forget()
         self._abandon(previous)
         if self._stopping:  # meanwhile
             self._now.close()
@@ -293,13 +312,19 @@ class Dispatch:
         refused = report is not None and report.usage.outcome == Outcome.REFUSED
         self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
 
+    def _timed(self, counts: Counts) -> Counts:
+        """With the time that it was on other hosts before. Its first token may have come from one of them."""
+        first_sent_at = self._attempts[0].sent_at
+        if self._first_output_at and self._first_output_at < self._now.sent_at:
+            return counts.resumed(round((self._first_output_at - first_sent_at) * 1000))
+        return counts.after(round((self._now.sent_at - first_sent_at) * 1000))
+
     def _settle(self, outcome: str, counts: Counts, error_code: str) -> None:
         """Once: into the ledger, and the reservation."""
         if self._settled:
             return
         self._settled = True
         current, context, principal = self._now, self._context, self._context.principal
-        waited_ms = round((current.sent_at - self._attempts[0].sent_at) * 1000)
         ended = Ended(
             request_id=self._submit.request_id,
             tenant=principal.tenant,
@@ -315,7 +340,7 @@ class Dispatch:
             outcome=outcome,
             error_code=error_code,
             created_at=context.created_at,
-            counts=counts.after(waited_ms),
+            counts=self._timed(counts),
         )
         reported = current.report is not None
         if context.keep is not None:

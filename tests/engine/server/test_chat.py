@@ -12,7 +12,10 @@ from tokenizers import AddedToken
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.request import RequestError
 from lora_engine.server.chat import ChatFormat
-from lora_engine.text import ChatTemplate, Tokenizer
+from lora_engine.server.host import Live
+from lora_engine.server.translation import generation_request
+from lora_engine.structured import Grammars
+from lora_engine.text import ChatTemplate, Tokenizer, detokenizer_for
 from lora_engine.text.output import Parsed, ToolFormat
 from lora_engine.wire import engine_pb2 as pb
 
@@ -102,6 +105,40 @@ def test_there_and_back(name: str, tokenizer: Tokenizer) -> None:
     )
     assert not parsed.text
     assert [(read.name, json.loads(read.arguments)) for read in parsed.calls] == [("f", ARGUMENTS)]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_resumed_answer_is_read_on(name: str, tokenizer: Tokenizer) -> None:
+    """Whatever another host had delivered of a call, the rest of it comes, and nothing twice."""
+    form = chat_format(TEMPLATES[name], tokenizer)
+    written = f"Look: {WRITTEN[name]}" if name == "hermes" else WRITTEN[name]
+    written += {"mistral": 'abcdefghi"}]'}.get(name, "")
+    ids = tokenizer.encode(written, add_special_tokens=False)
+
+    def read(so_far: int) -> list[pb.Delta]:
+        """By a host that has `so_far` tokens from another one."""
+        part = pb.ChoiceSoFar(choice=0, token_ids=ids[:so_far])
+        submit = pb.Submit(request_id="r", chat=chat(), so_far=[part])
+        request, output = generation_request(submit, tokenizer, form, Grammars(tokenizer, tokenizer.vocab_size))
+        live = Live(submit, None, 0.0, output=output)
+        live.resume(request, tokenizer)
+        text = detokenizer_for(request, tokenizer)
+        for token_id in ids[:so_far]:
+            text.append(token_id)
+        deltas = []
+        for index, token_id in enumerate(ids[so_far:], so_far + 1):
+            last = index == len(ids)
+            piece = text.append(token_id) + (text.flush() if last else "")
+            delta = pb.Delta(request_id="r", text=piece, finish_reason="stop" if last else "")
+            live.read(delta)
+            deltas.append(delta)
+        return deltas
+
+    whole = read(0)
+    assert "".join(call.arguments for delta in whole for call in delta.tool_calls)
+    assert whole[-1].finish_reason == "tool_calls"
+    for cut in range(1, len(ids)):
+        assert read(cut) == whole[cut:]
 
 
 def test_ids_of_other_clients_fit_mistrals_templates(tokenizer: Tokenizer) -> None:

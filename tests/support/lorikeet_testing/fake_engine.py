@@ -61,6 +61,7 @@ class Behaviour:
     host_token: str = ""
     base_digest: str = BASE_DIGEST
     text_digest: str = ""
+    resumes: bool = True  # goes on with answers that another host began
     checks_base: bool = True  # refuses what is meant for another base model, as engines do
     geometry: pb.BaseGeometry = field(default_factory=lambda: GEOMETRY)
 
@@ -76,6 +77,8 @@ class Running:
     emitted: int = 0
     aborted: bool = False
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)  # of choices in which calls or reasoning are read
+    before: int = 0  # tokens that another host had generated
+    over: set[int] = field(default_factory=set)  # choices that had ended there
 
     def __post_init__(self) -> None:
         """As a model of Hermes' format would, which reasons between ``<think>`` tags."""
@@ -90,6 +93,20 @@ class Running:
                 reasoning=REASONING_FORMATS["think"],
             )
             self.parsers = {choice: output.choice(choice) for choice in range(len(self.plans))}
+        for part in self.submit.so_far:
+            self._resume(part)
+
+    def _resume(self, part: pb.ChoiceSoFar) -> None:
+        """The tokens must be those that it would have generated itself."""
+        plan, count = self.plans[part.choice], len(part.token_ids)
+        assert list(part.token_ids) == [len(piece) for piece in plan.pieces[:count]], "other tokens than were generated"
+        self.before += count
+        if part.finished:
+            self.over.add(part.choice)
+        if part.choice in self.parsers:
+            for piece in plan.pieces[:count]:
+                self.parsers[part.choice].feed(piece)
+        self.plans[part.choice] = script.Plan(plan.pieces[count:], plan.finish_reason, plan.text)
 
     @property
     def request_id(self) -> str:
@@ -97,7 +114,7 @@ class Running:
 
     @property
     def completion_tokens(self) -> int:
-        return sum(min(self.emitted, plan.num_tokens) for plan in self.plans)
+        return self.before + sum(min(self.emitted, plan.num_tokens) for plan in self.plans)
 
 
 def token_logprob(piece: str, top: int) -> pb.TokenLogprob:
@@ -323,7 +340,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         async for message in requests:
             kind = message.WhichOneof("kind")
             if kind == "hello":
-                welcome = pb.Welcome(boot_id=self.boot_id, base_digest=self.behaviour.base_digest)
+                welcome = pb.Welcome(
+                    boot_id=self.boot_id, base_digest=self.behaviour.base_digest, resumes=self.behaviour.resumes
+                )
                 outbox.put_nowait(pb.EngineMessage(welcome=welcome))
             elif kind == "submit":
                 mine.add(message.submit.request_id)
@@ -466,7 +485,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         if at == 0:
             self._tell_prompt(request, step)
         for choice, plan in enumerate(request.plans):
-            if at < plan.num_tokens or (at == 0 and not plan.pieces):
+            if choice not in request.over and (at < plan.num_tokens or (at == 0 and not plan.pieces)):
                 piece = plan.pieces[at] if plan.pieces else ""
                 last = at >= plan.num_tokens - 1
                 delta = step.deltas.add(
