@@ -43,7 +43,7 @@ from lorikeet_testing.web import WebProcess, eventually  # noqa: E402
 CALLERS = 8
 DRAIN_S = 5
 ADAPTER = "pirate"
-MODEL = "demo"
+MODEL = "lorikeet-demo"  # which the adapter names as its base
 
 
 class Engine:
@@ -112,7 +112,12 @@ class Load:
                     self.codes[f"{end}: {code}"] += 1
 
     def _ask(self, http: httpx.Client, *, streamed: bool, model: str) -> tuple[str, str]:
-        body: dict[str, Any] = {"model": model, "prompt": "Tell me about rivers and", "max_tokens": 64}
+        body: dict[str, Any] = {
+            "model": model,
+            "prompt": "Tell me about rivers and",
+            "max_tokens": 64,
+            "temperature": 0,
+        }
         answered, text, last = False, "", time.monotonic()
         try:
             with http.stream("POST", "/v1/completions", json={**body, "stream": streamed}) as answer:

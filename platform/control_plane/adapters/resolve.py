@@ -171,6 +171,14 @@ def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
             str(error.get("fix") or "Restage it in the console or upload it again."),
             status=409,
         )
+    if version.state == VersionState.READY:
+        cause = f"names {version.named_base} as its base model, which is not confirmed" if version.asks_for_base else ""
+        return ModelNotReadyError(
+            "model_not_live",
+            f'The adapter "{version.adapter.name}" has no live version: "{name}" {cause or "was not promoted"}.',
+            f'Call "{name}", or {"confirm its base" if cause else "promote it"} in the console.',
+            status=409,
+        )
     return ModelNotReadyError(
         "model_not_ready",
         f'The model "{name}" is not ready yet ({version.state}, {staging_progress(version)} %).',
