@@ -183,7 +183,7 @@ class Dispatch:
         while True:
             try:
                 async with asyncio.timeout(hangs_after / HANG_PROBES):
-                    chunks = await anext(self._stream, [])
+                    chunks: list[Chunk] = await anext(self._stream, [])
             except TimeoutError:
                 if self._runtime.fleet.hangs(self._now.host):
                     await self._go_elsewhere(errors.hung(self._now.host, hangs_after))
