@@ -41,7 +41,7 @@ def run(tree: Path, data: Path, tests: list[str], deselect: str) -> NoReturn:
     environment = {**os.environ, "PYTHONPATH": path, "COVERAGE_FILE": str(data / "coverage")}
     coverage = [sys.executable, "-m", "coverage", "run", "--branch", "--parallel-mode", f"--source={sources}"]
     # Without --strict-markers: an older commit does not know all marks.
-    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--timeout=120"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--timeout=400"]
     pytest = ["-m", "pytest", *options, "-m", MARKS, *tests]
     if deselect:
         pytest += ["-k", f"not ({deselect})"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import stat
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from lorikeet_testing.peft_files import adapter_files
 
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import validation_job
+from control_plane.demo import adapters
 from control_plane.demo.adapters import split_card
 from control_plane.keys.auth import authenticate_key
 from control_plane.keys.models import ApiKey
@@ -97,3 +101,40 @@ def test_unreachable_server(demo: Path, host: Any) -> None:
 )
 def test_cards(text: str, front: dict[str, Any], body: str) -> None:
     assert split_card(text) == (front, body)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Takes what is uploaded, unless its name is "refused"."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append((self.path, self.headers["Authorization"], body))  # type: ignore[attr-defined]
+        self.send_response(422 if b"refused" in body else 202)
+        self.end_headers()
+        self.wfile.write(b"Its name is refused.")
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_an_upload_to_a_server_that_runs(demo: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    server.seen = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    (adapter,) = adapters.demo_adapters(demo.parent)
+    try:
+        adapters.upload_to(url, "lk_key", adapter)
+        with pytest.raises(adapters.DemoServerError, match="422 Its name is refused"):
+            adapters.upload_to(url, "lk_key", replace(adapter, description="refused"))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    path, authorization, body = server.seen[0]  # type: ignore[attr-defined]
+    assert path.startswith("/api/tenants/") and authorization == "Bearer lk_key"
+    assert b'name="name"\r\n\r\npirate' in body
+    for name, content in adapter_files().items():
+        assert f'filename="{name}"'.encode() in body and content in body
+    with pytest.raises(adapters.DemoServerError, match="does not answer"):
+        adapters.upload_to(url, "lk_key", adapter)

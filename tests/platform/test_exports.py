@@ -135,3 +135,13 @@ def test_not_too_many(acme: Any, queue: Any, committing: Any) -> None:
         order(acme, committing)
     answer = acme.client().post(acme.path("exports"), MAY, format="json")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_exports")
+
+
+def test_an_export_that_another_worker_took_is_no_work(
+    acme: Any, used: None, queue: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line was open, and is empty when its turn comes."""
+    order(acme, committing)
+    monkeypatch.setattr(exports.turns.FairQueue, "choose", lambda _line: None)
+    assert exports.write_next() is False
+    assert Export.objects.get().state == "queued"

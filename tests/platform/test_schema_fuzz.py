@@ -48,7 +48,9 @@ def test_no_server_error(case: Any, acme: Any, owner: APIClient, furnished: dict
     case.path_parameters = {name: str(known.get(name, value)) for name, value in (case.path_parameters or {}).items()}
     owner.force_login(next(iter(acme.users.values())))  # signing out is one of the operations
     answer = send(owner, case)
-    assert answer.status_code < 500, f"{case.method} {answer.wsgi_request.get_full_path()}: {case.body!r}"
+    # No engine runs behind the host: what asks it says so.
+    is_away = answer.status_code == 503 and answer.json()["error"]["code"] == "engine_unavailable"
+    assert answer.status_code < 500 or is_away, f"{case.method} {answer.wsgi_request.get_full_path()}: {case.body!r}"
     if answer.status_code >= 400 and answer["Content-Type"].startswith("application/json"):
         error = answer.json()["error"]
         assert error["fix"]

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,7 @@ from control_plane.adapters.versions import promote_version
 from control_plane.audit.models import AuditEvent
 from control_plane.http import egress
 from control_plane.tenants.roles import Role
-from control_plane.webhooks import delivery, tasks
+from control_plane.webhooks import actions, delivery, tasks
 from control_plane.webhooks.events import publish, publish_quota
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 from control_plane.webhooks.signing import GRACE
@@ -279,3 +280,29 @@ def test_change_pause_delete(acme: Any, receiver: Receiver, queue: Any) -> None:
     rows = AuditEvent.objects.filter(action__startswith="webhook.").order_by("id")
     assert [row.action for row in rows] == ["webhook.create", "webhook.change", "webhook.delete"]
     assert hook["secret"] not in str([row.detail for row in rows])
+
+
+def test_a_tenant_has_so_many_and_not_one_more(acme: Any, receiver: Receiver, monkeypatch: Any) -> None:
+    monkeypatch.setattr(actions, "MOST_ENDPOINTS", 1)
+    register(acme, receiver.url)
+    answer = acme.client().post(acme.path("webhooks"), {"url": receiver.url}, format="json")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_webhooks")
+    assert Endpoint.objects.count() == 1
+
+
+def test_what_is_not_there_cannot_be_sent_again(acme: Any, receiver: Receiver) -> None:
+    hook = register(acme, receiver.url)
+    answer = acme.client().post(acme.path(f"webhooks/{hook['id']}/deliveries/{uuid.uuid4()}/replay"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "delivery_not_found")
+
+
+def test_a_message_that_another_worker_took_is_no_work(acme: Any, receiver: Receiver, queue: Any) -> None:
+    """The line was open, and is empty when its turn comes."""
+    register(acme, receiver.url)
+    publish(acme.tenant, EventType.VERSION_READY, {})
+    make_due()
+    assert delivery.deliver_next() is not None
+    queue.calls = []
+    tasks.deliver_next()
+    assert not queue.calls
+    assert len(receiver.seen) == 1

@@ -22,6 +22,8 @@ from lorikeet_testing.peft_files import GEOMETRY, config_bytes, safetensors_byte
 
 from control_plane.adapters.uploads.validation_sandbox import validate
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format.canonical import to_peft_form
+from lora_engine.peft_format.problems import FormatError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/adapter-forms.md"
 
@@ -194,3 +196,45 @@ def test_the_zip_around_a_pickle_is_torchs(tmp_path):
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
     answer = decide(tmp_path, {CONFIG_FILE: config_bytes(), BINARY: buffer.getvalue()})
     assert refusal(answer)["code"] == "damaged_pickle"
+
+
+def names(*tensors: str) -> Files:
+    return {WEIGHTS_FILE: safetensors_bytes({name: np.ones((2, 2), np.float32) for name in tensors})}
+
+
+LAYER = "layers.0.self_attn.q_proj.lora_A"
+SHARDS = [f"adapter_model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+NOT_ONE: dict[str, tuple[Files, str]] = {
+    "two adapters": (names(f"model.{LAYER}.a.weight", f"model.{LAYER}.b.weight"), "several_adapters"),
+    "two models": (names(f"model.{LAYER}.weight", f"model.language_model.{LAYER}.weight"), "mixed_names"),
+    "two names": (names(f"base_model.model.model.{LAYER}.weight", f"module.base_model.model.model.{LAYER}.weight"),
+                  "duplicate_tensor"),
+    "half the shards": ({SHARDS[0]: names("a")[WEIGHTS_FILE]}, "missing_shard"),
+    "an index of nothing": ({**{shard: names(shard[16])[WEIGHTS_FILE] for shard in SHARDS},
+                             f"{WEIGHTS_FILE}.index.json": b"[]"}, "invalid_index"),
+    "an index that is damaged": ({**{shard: names(shard[16])[WEIGHTS_FILE] for shard in SHARDS},
+                                  f"{WEIGHTS_FILE}.index.json": b"{"}, "invalid_index"),
+    "no weights": ({}, "missing_file"),
+    "weights of mlx-lm with PEFT's config": ({"adapters.safetensors": names("a")[WEIGHTS_FILE]}, "missing_file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "code"), NOT_ONE.values(), ids=NOT_ONE)
+def test_what_is_not_one_adapter_is_refused_by_what_it_is(tmp_path, files, code):
+    for name, content in {CONFIG_FILE: config_bytes(), **files}.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError) as refused:
+        to_peft_form(tmp_path, AdapterLimits())
+    assert refused.value.code == code
+    assert refused.value.fix
+
+
+def test_weights_that_would_become_too_large(tmp_path):
+    """Read from a pickle, which has no header that takes room."""
+    for limits in (AdapterLimits(max_bytes=1 << 20, max_header_bytes=1 << 20), AdapterLimits(max_tensors=0)):
+        (tmp_path / CONFIG_FILE).write_bytes(config_bytes())
+        torch.save({f"base_model.model.model.{LAYER}.weight": torch.ones(2, 2)}, tmp_path / BINARY)
+        with pytest.raises(FormatError) as refused:
+            to_peft_form(tmp_path, limits)
+        assert refused.value.code in ("file_too_large", "too_many_tensors")
+        assert not (tmp_path / WEIGHTS_FILE).exists()

@@ -10,10 +10,10 @@ import pytest
 from tokenizers import AddedToken
 
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.request import RequestError
+from lora_engine.request import Embedding, PromptLogprobs, RequestError, TokenDelta
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import Live
-from lora_engine.server.translation import generation_request
+from lora_engine.server.translation import delta_message, detokenize, generation_request, is_compiled
 from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer, detokenizer_for
 from lora_engine.text.output import Parsed, ToolFormat
@@ -197,3 +197,69 @@ def test_markers_that_are_special_tokens_show(tmp_path: Path) -> None:
     assert form.shown_ids(output) == {tokenizer.special_id("[TOOL_CALLS]"), tokenizer.special_id("[ARGS]")}
     without = pb.Chat(messages=asked.messages)
     assert not form.shown_ids(form.output("r", without, form.prompt(without), has_constraint=False))
+
+
+NAMELESS = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+BAD: dict[str, tuple[pb.Submit, str, str]] = {
+    "no prompt": (pb.Submit(), "empty_prompt", "no prompt"),
+    "many stops": (pb.Submit(text="a", sampling=pb.Sampling(stop=["x"] * 65)), "invalid_value", "more than 64"),
+    "a long stop": (pb.Submit(text="a", sampling=pb.Sampling(stop=["x" * 1001])), "invalid_value", "1000"),
+    "an unknown constraint": (pb.Submit(text="a", constraint=pb.Constraint(kind=99)), "invalid_constraint", "kind 99"),  # type: ignore[arg-type]
+    "a weight": (pb.Submit(text="a", slo=pb.Slo(weight=float("nan"))), "invalid_value", "weight"),
+    "tools that nobody can read": (pb.Submit(chat=chat()), "tools_not_supported", "not known"),
+}
+
+
+@pytest.mark.parametrize(("submit", "code", "words"), BAD.values(), ids=BAD)
+def test_a_bad_request_is_refused_by_what_is_wrong(
+    submit: pb.Submit, code: str, words: str, tokenizer: Tokenizer
+) -> None:
+    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(RequestError, match=words) as refused:
+        generation_request(submit, tokenizer, form, grammars)
+    assert refused.value.code == code
+    assert refused.value.fix
+
+
+def test_further_prompts_and_tokens_that_are_none(tokenizer: Tokenizer) -> None:
+    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
+    more = [pb.Prompt(text="b"), pb.Prompt(token_ids=pb.TokenIds(ids=[1, 2]))]
+    pooling = pb.Pooling(kind=pb.Pooling.MEAN, dimensions=4)
+    request, output = generation_request(
+        pb.Submit(text="a", more_prompts=more, pooling=pooling, prompt_only=True), tokenizer, form, grammars
+    )
+    assert output is None
+    assert request.more_prompts == (tokenizer.encode("b", add_special_tokens=True), [1, 2])
+    assert request.pooling is not None and request.pooling.dimensions == 4
+    with pytest.raises(RequestError, match="vocabulary"):
+        detokenize(pb.TokenIds(ids=[tokenizer.vocab_size]), tokenizer)
+
+
+def test_what_is_told_of_a_prompt(tokenizer: Tokenizer) -> None:
+    scores = PromptLogprobs([5, 6], [0.0, -1.5], [0, 2], [[], [6, 7]], [[], [-0.5, -1.5]])
+    message = delta_message(TokenDelta("r", 0, "", [], [], "", scores), False, tokenizer).prompt_logprobs
+    assert (list(message.token_ids), list(message.ranks), message.num_top) == ([5, 6], [0, 2], 2)
+    assert (list(message.top_ids), list(message.top_logprobs)) == ([6, 7], [-0.5, -1.5])
+    assert set(message.token_bytes) == {5, 6, 7}
+    assert delta_message(TokenDelta("r", 0, "", [], [], "", Embedding(b"1234")), False, tokenizer).embedding == b"1234"
+
+
+def test_a_constraint_of_an_unknown_kind_takes_no_time_to_refuse(tokenizer: Tokenizer) -> None:
+    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
+    assert is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=99)), form, grammars)  # type: ignore[arg-type]
+    assert not is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=1)), form, grammars)
+
+
+def test_what_a_chat_with_tools_may_be_held_to(tokenizer: Tokenizer) -> None:
+    form = chat_format(QWEN, tokenizer)
+    asked = chat()
+    output = form.output("r", asked, form.prompt(asked), has_constraint=True)
+    for constraint, words in (
+        (Constraint(Kind.JSON_OBJECT), "object"),
+        (Constraint(Kind.CHOICE, '["yes", "no"]'), '"yes"'),
+    ):
+        held = form.constraint(asked, output, constraint)
+        assert held is not None and held.kind is Kind.GRAMMAR
+        assert words in held.text
+    with pytest.raises(RequestError, match="regular expression"):
+        form.constraint(asked, output, Constraint(Kind.REGEX, "a+"))

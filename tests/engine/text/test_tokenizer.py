@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tokenizers import decoders
 
 from lora_engine.text import Tokenizer, TokenizerError
+from lora_engine.text.model_files import TEXT_FILES, text_digest
 from lora_engine.text.token_bytes import rules_from_decoder
 
 
@@ -61,3 +63,15 @@ def test_unknown_decoders_are_refused():
     with pytest.raises(TokenizerError, match="WordPiece"):
         rules_from_decoder(json.loads(decoders.WordPiece().__getstate__()))
     assert rules_from_decoder(None).kind == "words"
+
+
+def test_the_digest_of_text_files_tells_every_one_of_them(tmp_path: Path):
+    empty = text_digest(tmp_path)
+    seen = {empty}
+    for name in TEXT_FILES:
+        (tmp_path / name).write_text("{}")
+        seen.add(text_digest(tmp_path))
+        (tmp_path / name).write_text("{ }")
+        seen.add(text_digest(tmp_path))
+    assert len(seen) == 1 + 2 * len(TEXT_FILES)
+    assert all(digest.startswith("sha256:") for digest in seen)

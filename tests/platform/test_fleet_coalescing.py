@@ -1,0 +1,136 @@
+"""What a request's buffer hands to its reader, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from control_plane.fleet import errors
+from control_plane.fleet.coalescing import WHOLE, Coalescing, RequestBuffer
+from control_plane.fleet.errors import HostError
+from lora_engine.wire import engine_pb2 as pb
+
+POLICY = Coalescing(max_delay_s=1.0, max_tokens=3, stall_tokens=4, stall_bytes=100, stall_s=5.0)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+def delta(text: str = "x", choice: int = 0, tokens: int = 1, **more: Any) -> pb.Delta:
+    return pb.Delta(request_id="r", choice=choice, text=text, num_tokens=tokens, **more)
+
+
+def test_the_first_token_leaves_at_once_and_the_next_in_company() -> None:
+    async def go() -> None:
+        buffer, now = RequestBuffer(POLICY), asyncio.get_running_loop().time()
+        assert not buffer.push(delta("a"), now)
+        assert [chunk.text for chunk in await buffer.take()] == ["a"]
+        assert buffer.push(delta("b"), now)  # begins a wait
+        assert not buffer.push(delta("c"), now)
+        buffer.make_due(now)
+        (chunk,) = await buffer.take()
+        assert (chunk.text, chunk.tokens) == ("bc", 2)
+        for text in "def":
+            buffer.push(delta(text), now)
+        assert [chunk.text for chunk in await buffer.take()] == ["def"]
+
+    run(go())
+
+
+def test_a_reader_that_waits_is_woken() -> None:
+    async def go() -> None:
+        buffer = RequestBuffer(POLICY)
+        waiting = asyncio.ensure_future(buffer.take())
+        await asyncio.sleep(0)
+        buffer.push(delta("a"), asyncio.get_running_loop().time())
+        assert [chunk.text for chunk in await waiting] == ["a"]
+        waiting = asyncio.ensure_future(buffer.take())
+        await asyncio.sleep(0)
+        buffer.finish(errors.disconnected("one"))
+        buffer.finish()  # what comes second changes nothing
+        with pytest.raises(HostError, match="engine_disconnected"):
+            await waiting
+        assert buffer.finished
+
+    run(go())
+
+
+def test_what_is_buffered_comes_before_the_error() -> None:
+    async def go() -> None:
+        buffer = RequestBuffer(WHOLE)
+        now = asyncio.get_running_loop().time()
+        buffer.push(delta("a"), now)
+        await buffer.take()
+        assert not buffer.push(delta("b"), now)  # a reader of the whole wants no company made due
+        buffer.finish(errors.stopped("one"))
+        assert [chunk.text for chunk in await buffer.take()] == ["b"]
+        with pytest.raises(HostError, match="engine_stopped"):
+            await buffer.take()
+
+    run(go())
+
+
+def test_everything_of_a_delta_is_kept() -> None:
+    async def go() -> None:
+        buffer, now = RequestBuffer(POLICY), asyncio.get_running_loop().time()
+        prompt = pb.PromptDescription(token_ids=[1, 2], text="hi")
+        buffer.push(delta("", tokens=0, prompt_logprobs=pb.PromptLogprobs(token_ids=[1]), prompt=prompt), now)
+        buffer.push(delta("", tokens=0, embedding=b"1234"), now)
+        buffer.push(delta("a", token_ids=[7], logprobs=[pb.TokenLogprob(token_id=7)], reasoning="hm"), now)
+        called = [pb.ToolCallDelta(index=0, id="c", name="f", arguments="{")]
+        buffer.push(delta("", token_ids=[8], tool_calls=called, reasoning="m"), now)
+        ended = [pb.ToolCallDelta(index=0, arguments="}"), pb.ToolCallDelta(index=1, id="d", name="g")]
+        buffer.push(delta("", token_ids=[9], tool_calls=ended, finish_reason="tool_calls"), now)
+        buffer.push(delta("other", choice=1, prompt=prompt), now)
+        chunk, other = await buffer.take()
+        assert (chunk.text, chunk.tokens, chunk.token_ids, chunk.finish_reason) == ("a", 3, [7, 8, 9], "tool_calls")
+        assert (chunk.reasoning, chunk.embedding, chunk.prompt) == ("hmm", b"1234", prompt)
+        assert [(call.name, call.arguments) for call in chunk.tool_calls] == [("f", "{}"), ("g", "")]
+        assert [entry.token_id for entry in chunk.logprobs] == [7]
+        assert [list(part.token_ids) for part in chunk.prompt_logprobs] == [[1]]
+        assert (other.choice, other.text, other.prompt) == (1, "other", prompt)
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("deltas", "later_s"),
+    [
+        ([delta() for _ in range(5)], 0.0),
+        ([delta("x" * 101)], 0.0),
+        ([delta(logprobs=[pb.TokenLogprob(token="x" * 101)])], 0.0),
+        ([delta(reasoning="x" * 101)], 0.0),
+        ([delta(tool_calls=[pb.ToolCallDelta(arguments="x" * 101)])], 0.0),
+        ([delta()], 6.0),
+    ],
+)
+def test_a_reader_that_leaves_too_much_is_given_up(deltas: list[pb.Delta], later_s: float) -> None:
+    async def go() -> None:
+        buffer, now = RequestBuffer(POLICY), asyncio.get_running_loop().time()
+        assert not buffer.stalled(now + math.inf)
+        for each in deltas:
+            buffer.push(each, now)
+        assert buffer.stalled(now + later_s)
+        buffer.give_up()
+        with pytest.raises(HostError, match="client_too_slow"):
+            await buffer.take()
+
+    run(go())
+
+
+def test_a_reader_that_waits_has_not_stalled() -> None:
+    async def go() -> None:
+        buffer, now = RequestBuffer(POLICY), asyncio.get_running_loop().time()
+        waiting = asyncio.ensure_future(buffer.take())
+        await asyncio.sleep(0)
+        for _ in range(9):
+            buffer.push(delta(), now)
+        assert not buffer.stalled(now + 60)
+        await waiting
+
+    run(go())
