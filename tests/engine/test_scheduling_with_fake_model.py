@@ -174,7 +174,7 @@ def packed(marker: int, pages: int) -> PackedAdapter:
 def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
     import lora_engine.engine as engine_module
 
-    engine_module.IncrementalDetokenizer = FakeDetokenizer  # type: ignore[misc,assignment]
+    engine_module.detokenizer_for = FakeDetokenizer  # type: ignore[misc,assignment]
     loaded = LoadedModel(
         "fake",
         "sha256:0",
@@ -199,9 +199,9 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def _restore_detokenizer() -> Any:
     import lora_engine.engine as engine_module
 
-    original = engine_module.IncrementalDetokenizer
+    original = engine_module.detokenizer_for
     yield
-    engine_module.IncrementalDetokenizer = original  # type: ignore[misc]
+    engine_module.detokenizer_for = original  # type: ignore[misc]
 
 
 class LateGrammar:
