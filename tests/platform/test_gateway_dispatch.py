@@ -204,6 +204,7 @@ def test_another_host_goes_on_after_the_tokens_that_came() -> None:
         reading = asyncio.ensure_future(anext(dispatch, []))
         while len(around.tries) < 2:
             await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # the pause
         second = f"{REQUEST}.2"
         parts = {part.choice: (list(part.token_ids), part.finished) for part in around.submits[second].so_far}
         assert parts == {0: ([7, 8], False), 1: ([9], True)}
@@ -214,6 +215,8 @@ def test_another_host_goes_on_after_the_tokens_that_came() -> None:
         assert [chunk.text for chunk in chunks] == ["half", "all", " and half"]
         assert not any(chunk.token_ids for chunk in chunks)  # nobody asked for them
         assert around.row() == ("finished", "", 5, 4)
+        # The caller's times, not those of the host that came last: it reported none.
+        assert 0 <= around.rows[0].counts.first_token_ms < around.rows[0].counts.decode_ms
 
     run(go())
 

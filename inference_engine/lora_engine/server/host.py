@@ -372,7 +372,8 @@ class EngineHost:
             self._answer(live, step, item, record)
 
     def _answer(self, live: Live, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
-        self.metrics.count(item, live.submit.slo.inter_token_ms)
+        tokens_before = sum(len(part.token_ids) for part in live.submit.so_far)
+        self.metrics.count(item, live.submit.slo.inter_token_ms, tokens_before)
         error = error_message(item.error) if item.error else None
         if item.error:
             log.info("%s: %s", item.usage.outcome, item.error.message, extra=_context(live, item.error))

@@ -81,18 +81,19 @@ class HostMetrics:
         self.queue = Histogram("lora_engine_queue_seconds", "From submission to the first step.")
         self.status = pb.HostStatus()
 
-    def count(self, finished: RequestFinished, inter_token_ms: int = 0) -> None:
-        """``inter_token_ms``: the request's objective, 0 for none."""
+    def count(self, finished: RequestFinished, inter_token_ms: int = 0, tokens_before: int = 0) -> None:
+        """``inter_token_ms``: the request's objective, 0 for none. ``tokens_before`` are another host's."""
         usage = finished.usage
+        generated = max(0, usage.completion_tokens - tokens_before)  # one that was refused has no count of either
         self.requests.add(1, outcome=usage.outcome)
         if finished.error is not None:
             self.errors.add(1, code=finished.error.code)
         self.prompt_tokens.add(usage.prompt_tokens)
-        self.completion_tokens.add(usage.completion_tokens)
-        if inter_token_ms and usage.outcome == "finished" and usage.completion_tokens > 1:
-            mean = usage.decode_ms / (usage.completion_tokens - 1)
+        self.completion_tokens.add(generated)
+        if inter_token_ms and usage.outcome == "finished" and generated > 1:
+            mean = usage.decode_ms / (generated - 1)
             self.inter_token.add(1, kept="yes" if mean <= inter_token_ms else "no")
-        if usage.completion_tokens:
+        if generated:
             self.first_token.observe(usage.first_token_ms / 1000)
             self.queue.observe(usage.queue_ms / 1000)
 

@@ -316,7 +316,8 @@ class Dispatch:
         """With the time that it was on other hosts before. Its first token may have come from one of them."""
         first_sent_at = self._attempts[0].sent_at
         if self._first_output_at and self._first_output_at < self._now.sent_at:
-            return counts.resumed(round((self._first_output_at - first_sent_at) * 1000))
+            first_ms = round((self._first_output_at - first_sent_at) * 1000)
+            return counts.resumed(first_ms, round((time.monotonic() - self._first_output_at) * 1000))
         return counts.after(round((self._now.sent_at - first_sent_at) * 1000))
 
     def _settle(self, outcome: str, counts: Counts, error_code: str) -> None:

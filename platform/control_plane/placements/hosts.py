@@ -61,7 +61,7 @@ def _share(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, Any]]:
     """Of each tenant in the engine now. ``ahead``: how much more service per weight it had than the one with least."""
-    rows = [row for row in host.last_status.get("tenants", []) if _uuid(row["tenant"]) in tenants]
+    rows = [row for row in host.last_status.get("tenants", []) if tenant_id_of(row["tenant"]) in tenants]
     least = min((row["counter"] for row in rows), default=0.0)
     return [
         {
@@ -74,7 +74,7 @@ def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, 
     ]
 
 
-def _uuid(text: str) -> UUID | None:
+def tenant_id_of(text: str) -> UUID | None:
     """Of a tenant; an engine may have others' requests, which are not the platform's."""
     try:
         return UUID(text)
@@ -83,7 +83,7 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _in_engines(hosts: list[EngineHost]) -> dict[UUID, Tenant]:
-    ids = {_uuid(row["tenant"]) for host in hosts for row in host.last_status.get("tenants", [])}
+    ids = {tenant_id_of(row["tenant"]) for host in hosts for row in host.last_status.get("tenants", [])}
     return Tenant.objects.in_bulk([pk for pk in ids if pk])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from uuid import UUID
 
 from django.core.cache import cache
 
@@ -16,7 +15,7 @@ from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost
-from control_plane.placements.hosts import names_by_digest
+from control_plane.placements.hosts import names_by_digest, tenant_id_of
 from control_plane.tenants.models import Tenant
 from lora_engine.wire import engine_pb2 as pb
 
@@ -38,17 +37,18 @@ def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
             return _owner(owner, names.get(owner.adapter_digest, []), None)
         return {"kind": OTHERS, "tenant": None, "adapters": [], "age_s": None}
 
-    return _shown(_host(host_name), ago_s, describe)
+    host = _host(host_name)
+    return _json(host, *_snapshot(host, ago_s), describe)
 
 
 def pages_for_operator(host_name: str, ago_s: int) -> dict[str, Any]:
     host = _host(host_name)
     found, kept = _snapshot(host, ago_s)
-    tenants = Tenant.objects.in_bulk({pk for owner in found.owners if (pk := _uuid(owner.tenant))})
+    tenants = Tenant.objects.in_bulk({pk for owner in found.owners if (pk := tenant_id_of(owner.tenant))})
     names = _names({owner.adapter_digest for owner in found.owners})
 
     def describe(owner: pb.PageOwner) -> Owner:
-        pk = _uuid(owner.tenant)
+        pk = tenant_id_of(owner.tenant)
         tenant = tenants.get(pk) if pk else None
         return _owner(owner, names.get(owner.adapter_digest, []), tenant.slug if tenant else None)
 
@@ -72,21 +72,9 @@ def _names(digests: set[str]) -> dict[str, list[str]]:
     return names
 
 
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
-
-
 def _owner(owner: pb.PageOwner, adapters: list[str], tenant: str | None) -> Owner:
     age = owner.age_s if owner.HasField("age_s") else None
     return {"kind": pb.PageOwner.Kind.Name(owner.kind).lower(), "tenant": tenant, "adapters": adapters, "age_s": age}
-
-
-def _shown(host: EngineHost, ago_s: int, describe: Describe) -> dict[str, Any]:
-    found, kept = _snapshot(host, ago_s)
-    return _json(host, found, kept, describe)
 
 
 def _snapshot(host: EngineHost, ago_s: int) -> tuple[pb.PageMap, list[int]]:

@@ -51,9 +51,12 @@ class Counts(SummedCounts):
         first = self.first_token_ms + waited_ms if self.first_token_ms else 0
         return replace(self, queue_ms=self.queue_ms + waited_ms, first_token_ms=first)
 
-    def resumed(self, first_token_ms: int) -> Counts:
-        """Of a request whose first token another host had brought. The other times are the last host's."""
-        return replace(self, first_token_ms=first_token_ms)
+    def resumed(self, first_token_ms: int, decode_ms: int) -> Counts:
+        """Of a request whose first token another host had brought, with the caller's times: the pause is among them.
+
+        How long it waited and was prefilled is the last host's.
+        """
+        return replace(self, first_token_ms=first_token_ms, decode_ms=decode_ms)
 
 
 def _names(counts: type[ReportedCounts]) -> tuple[str, ...]:

@@ -10,9 +10,17 @@ import pytest
 from tokenizers import AddedToken
 
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.request import Embedding, PromptLogprobs, RequestError, TokenDelta
+from lora_engine.request import (
+    Embedding,
+    PromptLogprobs,
+    RequestError,
+    RequestFinished,
+    RequestUsage,
+    TokenDelta,
+)
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import Live
+from lora_engine.server.metrics import HostMetrics
 from lora_engine.server.translation import delta_message, detokenize, generation_request, is_compiled
 from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer, detokenizer_for
@@ -263,3 +271,13 @@ def test_what_a_chat_with_tools_may_be_held_to(tokenizer: Tokenizer) -> None:
         assert words in held.text
     with pytest.raises(RequestError, match="regular expression"):
         form.constraint(asked, output, Constraint(Kind.REGEX, "a+"))
+
+
+def test_metrics_count_what_this_host_generated() -> None:
+    """Of an answer that another host began; its own time between tokens is that of its own tokens."""
+    metrics = HostMetrics()
+    usage = RequestUsage("r", "t", "", prompt_tokens=3, completion_tokens=24, decode_ms=300, first_token_ms=5)
+    metrics.count(RequestFinished("r", usage), inter_token_ms=50, tokens_before=20)
+    text = metrics.text()
+    assert "completion_tokens_total 4" in text
+    assert 'kept="no"' in text
