@@ -554,7 +554,7 @@ def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, 
             assert row["prompt_tokens"] == record.prompt_tokens
             assert row["completion_tokens"] == record.completion_tokens
             assert row["outcome"] == record.outcome
-        assert row["queue_ms"] == record.queue_ms
+            assert row["queue_ms"] == record.queue_ms
         assert str(row["tenant_id"]).replace("-", "") == record.tenant.replace("-", "")
         assert row["api_key_id"]
     assert not [name for row in rows.values() for name in row if "text" in name]
