@@ -94,7 +94,7 @@ class ChatFormat:
             self.tools,
             frozenset(tool.name for tool in _offered(chat)),
             certain=self.constrains(chat, has_constraint=has_constraint),
-            single=chat.single_tool_call,
+            single=chat.single_tool_call or self.template.takes_one_call_only,
             reasoning=self.reasoning,
             reasoning_opened=opened,
         )

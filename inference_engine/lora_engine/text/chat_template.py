@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +56,18 @@ class ChatTemplate:
     @property
     def takes_tools(self) -> bool:
         return self._tool_template is not None and "tools" in self._tool_template.variables
+
+    @cached_property
+    def takes_one_call_only(self) -> bool:
+        """Whether a message with several tool calls cannot be sent back (Llama 3's templates refuse it)."""
+        return self.takes_tools and self._renders(_turn_with_calls(1)) and not self._renders(_turn_with_calls(2))
+
+    def _renders(self, messages: Sequence[Message]) -> bool:
+        try:
+            self.render(messages, tools=[_TOOL])
+        except RequestError:
+            return False
+        return True
 
     def render(
         self,
@@ -137,6 +150,20 @@ class _Template:
     def __init__(self, source: str) -> None:
         self.compiled = _compile(source)
         self.variables = meta.find_undeclared_variables(self.compiled.environment.parse(source))
+
+
+_TOOL: Message = {
+    "type": "function",
+    "function": {"name": "f", "description": "f", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def _turn_with_calls(count: int) -> list[Message]:
+    """A question, calls, and their results. Mistral's templates want ids of nine letters and digits."""
+    ids = [f"abcdefgh{number}" for number in range(count)]
+    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": {}}} for id in ids]
+    results = [{"role": "tool", "content": "1", "tool_call_id": id} for id in ids]
+    return [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
 
 
 def _is_about_tools(message: Message) -> bool:

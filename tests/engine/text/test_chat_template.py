@@ -114,6 +114,15 @@ def test_tools_reach_the_template():
     assert named.render([{"role": "tool", "content": "12", "tool_call_id": "x"}]) == "12"
 
 
+def test_a_template_that_takes_one_call_only() -> None:
+    calls = "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('1') }}"
+    one = ChatTemplate(f"{{{{ tools }}}}{calls}{{% endif %}}{{% endif %}}{{% endfor %}}", {})
+    assert one.takes_one_call_only
+    assert not ChatTemplate(TOOLED, {}).takes_one_call_only
+    assert not ChatTemplate("plain", {}).takes_one_call_only
+    assert not ChatTemplate(TOOLED + "{{ raise_exception('never') }}", {}).takes_one_call_only
+
+
 @pytest.mark.parametrize(
     ("messages", "tools", "param"),
     [

@@ -48,15 +48,16 @@ def hermes(calls: Calls) -> Reader:
 
 
 def llama_json(calls: Calls) -> Reader:
-    """One object or several, apart by ``;``. The first character may be the ``{`` that began the section."""
+    """One object or several, apart by ``;`` or nothing. The first character may be the ``{`` that began the section."""
+    character = yield from _after_space()
     while True:
-        yield from _object((yield from _after_space()), calls)
+        yield from _object(character, calls)
         calls.end()
-        following = yield from _after_space()
-        if following == END:
+        character = yield from _after_space()
+        if character == END:
             return
-        if following != ";":
-            raise NotACallError
+        if character == ";":
+            character = yield from _after_space()
 
 
 def llama_pythonic(calls: Calls) -> Reader:

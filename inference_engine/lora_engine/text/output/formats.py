@@ -36,11 +36,16 @@ REASONING_SETTINGS = (AUTO, "none", *REASONING_FORMATS)
 
 # In this order: the first whose marks are in the template. Formats that only look alike come before.
 _MARKS: tuple[tuple[ToolFormat, Callable[[str], object]], ...] = (
-    (ToolFormat.NONE, re.compile(r"<function=|<arg_key>|<\|tool_call\|>|<\|START_ACTION\|>|<function_calls>").search),
+    (
+        ToolFormat.NONE,
+        re.compile(
+            r"<function=|<arg_key>|<\|tool_call\|>|<\|START_ACTION\|>|<function_calls>|<tool_calls>|<invoke |>>>all"
+        ).search,
+    ),
     (ToolFormat.HERMES, re.compile(r"<tool_call>").search),
     (ToolFormat.MISTRAL, re.compile(r"\[TOOL_CALLS\]").search),
-    (ToolFormat.LLAMA_PYTHONIC, re.compile(r"<\|python_start\|>|\[\w+\(\w+=").search),
-    (ToolFormat.LLAMA_JSON, re.compile(r"<\|python_tag\|>|<\|start_header_id\|>").search),
+    (ToolFormat.LLAMA_PYTHONIC, re.compile(r"\[\w+\(\w+=").search),
+    (ToolFormat.LLAMA_JSON, re.compile(r"<\|python_tag\|>|<\|start_header_id\|>|<\|header_start\|>").search),
 )
 # Tokens that are special in some tokenisers, and part of what is read here.
 MARKERS: dict[ToolFormat, tuple[str, ...]] = {
