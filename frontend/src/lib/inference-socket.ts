@@ -28,9 +28,10 @@ export interface Finish {
   timings: Timings;
 }
 
-/** New of one tool call: whose beginning it is has a name. */
+/** New of one tool call: whose beginning it is has an id and a name. */
 export interface ToolCallDelta {
   index: number;
+  id?: string;
   function: { name?: string; arguments: string };
 }
 

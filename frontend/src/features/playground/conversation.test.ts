@@ -22,8 +22,23 @@ describe("playground state", () => {
     state = text(state, state.turns[0]!.id, 0, "1");
     state = reduce(state, { type: "add-column", model: "b" });
     const late = state.columns[1]!.id;
-    expect(messagesFor(state.turns, 0, " be brief ", "Two").map(({ content }) => content)).toEqual(["be brief", "One", "1", "Two"]);
-    expect(messagesFor(state.turns, late, "", "Two").map(({ content }) => content)).toEqual(["Two"]);
+    const two = { prompt: "Two", results: [] };
+    expect(messagesFor(state.turns, 0, " be brief ", two).map(({ content }) => content)).toEqual(["be brief", "One", "1", "Two"]);
+    expect(messagesFor(state.turns, late, "", two).map(({ content }) => content)).toEqual(["Two"]);
+  });
+
+  it("sends calls back that are whole, and what the tools returned", () => {
+    let state = ask(start("a"), "Weather?");
+    const turn = state.turns[0]!.id;
+    const called = (index: number, id: string, written: string) => ({ index, id, function: { name: "get_weather", arguments: written } });
+    state = reduce(state, { type: "tool-calls", turn, column: 0, calls: [called(0, "c0", '{"city": '), called(1, "c1", '{"cit')] });
+    state = reduce(state, { type: "tool-calls", turn, column: 0, calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] });
+    const results = [{ id: "c0", name: "get_weather", content: "sunny" }];
+    expect(messagesFor(state.turns, 0, "", { prompt: "", results })).toEqual([
+      { role: "user", content: "Weather?" },
+      { role: "assistant", content: "", tool_calls: [{ id: "c0", type: "function", function: { name: "get_weather", arguments: '{"city": "Oslo"}' } }] },
+      { role: "tool", content: "sunny", tool_call_id: "c0" },
+    ]);
   });
 
   it("does not revive a stopped answer with late text", () => {

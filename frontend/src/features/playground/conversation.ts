@@ -3,9 +3,17 @@ import type { ErrorBody, Finish, ToolCallDelta } from "@/lib/inference-socket";
 type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
 
 export interface ToolCall {
+  id: string;
   name: string;
   /** JSON, as far as it has come. */
   arguments: string;
+}
+
+/** What a tool returned, for the call of that id. */
+export interface ToolResult {
+  id: string;
+  name: string;
+  content: string;
 }
 
 export interface Answer {
@@ -24,7 +32,10 @@ export interface Answer {
 
 export interface Turn {
   id: number;
+  /** What the user said; empty where results of tools were sent. */
   prompt: string;
+  /** Of the calls in the answer before, in the one column that made them. */
+  results: ToolResult[];
   /** By column id. A column added later has no answer to earlier turns. */
   answers: Record<number, Answer>;
 }
@@ -45,7 +56,7 @@ export const MOST_COLUMNS = 4;
 export const isRunning = (answer: Answer | undefined) => answer?.status === "waiting" || answer?.status === "streaming";
 
 export type Action =
-  | { type: "ask"; turn: number; prompt: string; columns: Column[] }
+  | { type: "ask"; turn: number; prompt: string; results?: ToolResult[]; columns: Column[] }
   | { type: "change"; turn: number; column: number; change: Partial<Answer> }
   | { type: "text"; turn: number; column: number; text: string; firstTextMs: number }
   | { type: "reasoning"; turn: number; column: number; text: string }
@@ -100,16 +111,17 @@ export function reduce(state: Playground, action: Action): Playground {
 /** What comes in the last frame may come after a stop; it belongs to the answer but does not revive it. */
 const streaming = (answer: Answer): Pick<Answer, "status"> => ({ status: isRunning(answer) ? "streaming" : answer.status });
 
-function grown(calls: ToolCall[], { index, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
-  const old = calls[index] ?? { name: "", arguments: "" };
+function grown(calls: ToolCall[], { index, id, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
+  const old = calls[index] ?? { id: "", name: "", arguments: "" };
   const next = [...calls];
-  next[index] = { name: name ?? old.name, arguments: old.arguments + more };
+  next[index] = { id: id ?? old.id, name: name ?? old.name, arguments: old.arguments + more };
   return next;
 }
 
-const ask = ({ turn, prompt, columns }: Extract<Action, { type: "ask" }>): Turn => ({
+const ask = ({ turn, prompt, results = [], columns }: Extract<Action, { type: "ask" }>): Turn => ({
   id: turn,
   prompt,
+  results,
   answers: Object.fromEntries(columns.map(({ id, model }) => [id, fresh(model)])),
 });
 
@@ -122,21 +134,44 @@ function changeAnswer(state: Playground, turn: number, column: number, change: (
   return { ...state, turns: state.turns.map(inTurn) };
 }
 
-export interface ChatMessage {
-  role: "system" | "user" | "assistant";
-  content: string;
+export type ChatMessage =
+  | { role: "system" | "user" | "assistant"; content: string }
+  | { role: "assistant"; content: string; tool_calls: { id: string; type: "function"; function: { name: string; arguments: string } }[] }
+  | { role: "tool"; content: string; tool_call_id: string };
+
+/** The calls that can be sent back and answered: a stopped or cut answer may end within one. */
+export const wholeCalls = ({ toolCalls }: Answer): ToolCall[] => toolCalls.filter((call) => call.id && isJsonObject(call.arguments));
+
+function isJsonObject(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value);
+  } catch {
+    return false;
+  }
 }
 
-/** The conversation as one column saw it: turns that it answered, then the new prompt. */
-export function messagesFor(turns: Turn[], column: number, system: string, prompt: string): ChatMessage[] {
+/** The conversation as one column saw it: turns that it answered, then what is asked now. */
+export function messagesFor(turns: Turn[], column: number, system: string, question: Pick<Turn, "prompt" | "results">): ChatMessage[] {
   const past = turns.flatMap((turn): ChatMessage[] => {
     const answer = turn.answers[column];
-    if (!answer?.text) return [];
-    return [
-      { role: "user", content: turn.prompt },
-      { role: "assistant", content: answer.text },
-    ];
+    const said = answer && answerMessage(answer);
+    return said ? [...questionMessages(turn), said] : [];
   });
   const opening: ChatMessage[] = system.trim() ? [{ role: "system", content: system.trim() }] : [];
-  return [...opening, ...past, { role: "user", content: prompt }];
+  return [...opening, ...past, ...questionMessages(question)];
+}
+
+const questionMessages = ({ prompt, results }: Pick<Turn, "prompt" | "results">): ChatMessage[] =>
+  results.length > 0 ? results.map(({ id, content }) => ({ role: "tool", content, tool_call_id: id })) : [{ role: "user", content: prompt }];
+
+/** Null where nothing was said. */
+function answerMessage(answer: Answer): ChatMessage | null {
+  const calls = wholeCalls(answer);
+  if (calls.length === 0) return answer.text ? { role: "assistant", content: answer.text } : null;
+  return {
+    role: "assistant",
+    content: answer.text,
+    tool_calls: calls.map(({ id, name, arguments: written }) => ({ id, type: "function", function: { name, arguments: written } })),
+  };
 }

@@ -60,6 +60,32 @@ describe("playground", () => {
     expect(screen.getByText("4 → 11 tokens")).toBeVisible();
   });
 
+  it("sends what a called tool returned, in the column that called it", async () => {
+    const { user, sent } = await ask("Weather?", 2);
+    const { id } = sent[0]!;
+    const call = { id: "c", type: "function", function: { name: "get_weather", arguments: '{"city": "Oslo"}' } };
+    say({ type: "delta", id, seq: 1, choice: 0, text: "", tool_calls: [{ index: 0, ...call }], tokens: 4 });
+    say({ type: "done", id, seq: 2, finish_reason: ["tool_calls"], usage, timings });
+    say({ type: "done", id: sent[1]!.id, seq: 1, finish_reason: ["stop"], usage, timings });
+    const send = await screen.findByTestId("playground-results-send");
+    expect(send).toBeDisabled();
+    await user.type(screen.getByRole("textbox", { name: "Result of get_weather" }), "sunny");
+    await user.click(send);
+    const next = inference().of("generate").slice(2) as typeof sent;
+    expect(next.map(({ request }) => request)).toMatchObject([
+      {
+        model: "support",
+        messages: [
+          { role: "user", content: "Weather?" },
+          { role: "assistant", content: "", tool_calls: [call] },
+          { role: "tool", content: "sunny", tool_call_id: "c" },
+        ],
+      },
+    ]);
+    expect(screen.getByTestId("tool-result")).toHaveTextContent("get_weather returnedsunny");
+    expect(screen.queryByTestId("playground-result")).toBeNull();
+  });
+
   it("sends a schema and tools, and the same as code", async () => {
     const { user } = openConsole("/t/acme/playground?model=support");
     await user.selectOptions(await screen.findByTestId("playground-format"), "schema");

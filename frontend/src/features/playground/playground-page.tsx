@@ -78,7 +78,7 @@ function nextModel(models: Model[], shown: string[]): string {
 function Board({ models }: { models: Model[] }) {
   const tenant = useTenant();
   const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
-  const { state, dispatch, ask, stop, remove } = usePlayground(tenant, firstModel(models, asked));
+  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(tenant, firstModel(models, asked));
   const [sampling, setSampling] = useState(DEFAULTS);
   const [panel, setPanel] = useState(true);
   const shown = state.columns.map(({ model }) => model);
@@ -99,7 +99,7 @@ function Board({ models }: { models: Model[] }) {
           running={running}
           sampling={sampling}
           onSampling={change}
-          code={problem ? null : requestBody(shown[0] ?? "", messagesFor([], 0, sampling.system, lastPrompt(state.turns)), sampling)}
+          code={problem ? null : requestBody(shown[0] ?? "", messagesFor([], 0, sampling.system, { prompt: lastPrompt(state.turns), results: [] }), sampling)}
           panel={panel}
           onPanel={() => setPanel(!panel)}
           onAdd={add}
@@ -119,6 +119,7 @@ function Board({ models }: { models: Model[] }) {
               models={models}
               onChoose={(model) => dispatch({ type: "choose", column: column.id, model })}
               onRemove={state.columns.length > 1 ? () => remove(column.id) : null}
+              onResults={running || problem ? null : (results) => sendResults(column, results, sampling)}
               empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running || problem !== null} />}
             />
           ))}
@@ -135,7 +136,7 @@ function Board({ models }: { models: Model[] }) {
   );
 }
 
-const lastPrompt = (turns: Turn[]) => turns.at(-1)?.prompt ?? PROMPT;
+const lastPrompt = (turns: Turn[]) => turns.findLast(({ prompt }) => prompt)?.prompt ?? PROMPT;
 
 interface ToolbarProps {
   full: boolean;

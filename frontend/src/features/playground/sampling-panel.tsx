@@ -80,7 +80,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         </Field>
       )}
       <div className="grid gap-1.5">
-        <Field label="Tools" error={toolsProblem(sampling) ?? undefined} hint="Functions that the model may call, as JSON. The page shows calls and runs none.">
+        <Field label="Tools" error={toolsProblem(sampling) ?? undefined} hint="Functions that the model may call, as JSON. You write what a call returns.">
           {(control) => (
             <Textarea
               {...control}

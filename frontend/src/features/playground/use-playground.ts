@@ -1,7 +1,7 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
 import { inferenceSocket } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
-import { type Action, type Column, messagesFor, reduce, start } from "./conversation";
+import { type Action, type Column, messagesFor, reduce, start, type ToolResult } from "./conversation";
 import { requestBody, type Sampling } from "./sampling";
 
 /** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
@@ -46,19 +46,22 @@ export function usePlayground(tenant: string, firstModel: string) {
     [tenant],
   );
 
-  const ask = (prompt: string, sampling: Sampling) => {
+  const askColumns = (columns: Column[], prompt: string, results: ToolResult[], sampling: Sampling) => {
     const turn = state.nextId;
-    dispatch({ type: "ask", turn, prompt, columns: state.columns });
-    for (const column of state.columns) {
-      generate(turn, column, requestBody(column.model, messagesFor(state.turns, column.id, sampling.system, prompt), sampling));
+    dispatch({ type: "ask", turn, prompt, results, columns });
+    for (const column of columns) {
+      generate(turn, column, requestBody(column.model, messagesFor(state.turns, column.id, sampling.system, { prompt, results }), sampling));
     }
   };
+  const ask = (prompt: string, sampling: Sampling) => askColumns(state.columns, prompt, [], sampling);
+  /** Only the column that made the calls goes on. */
+  const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) => askColumns([column], "", results, sampling);
   const stop = () => [...stops.current.values()].forEach((cancel) => cancel());
   const remove = (column: number) => {
     stops.current.forEach((cancel, key) => key.endsWith(`.${column}`) && cancel());
     dispatch({ type: "remove-column", column });
   };
-  return { state, dispatch, ask, stop, remove };
+  return { state, dispatch, ask, sendResults, stop, remove };
 }
 
 /** Connected before the first question, so that its time to first token is not the handshake's. */
