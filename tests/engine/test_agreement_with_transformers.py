@@ -179,8 +179,6 @@ def generate_with_logits(
         return sample(logits, rows)
 
     patch.setattr("lora_engine.runner.sample", spy)
-    if torch.cuda.is_available():
-        patch.setattr("lora_engine.graph_runner.sample", spy)
     for request in requests:  # with log-probabilities, every step goes through ``sample``
         params = SamplingParams(max_tokens=new_tokens, logprobs=True)
         engine.add_request(dataclasses.replace(request, sampling=params))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 KEPT = 256  # compiled constraints; of ordinary schemas each takes some hundred kilobytes
+SLOW_S, MEAN_OF = 0.003, 16  # of a thread, for a mask; usual ones take 10 to 100 µs, one in a hundred 2 ms or more
 
 
 class Grammar:
@@ -37,12 +38,21 @@ class Grammar:
         self.constraint = constraint
         self.matcher = matcher
         self.first_mask = first_mask
-        self.is_slow = False
+        self.mean_mask_s = 0.0
         self._workers = workers
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether waiting for its masks is of no use: a step is over before they are there."""
+        return self.mean_mask_s > SLOW_S
 
     @property
     def lane(self) -> Lane:
         return self._workers.slow if self.is_slow else self._workers.usual
+
+    def mask_took(self, seconds: float) -> None:
+        """The mean is of the last few: of any schema's masks one in some thousands takes long."""
+        self.mean_mask_s += (seconds - self.mean_mask_s) / MEAN_OF
 
     def start(self) -> TokenMasks:
         return TokenMasks(self)

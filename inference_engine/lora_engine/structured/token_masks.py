@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Mask = npt.NDArray[np.int32]  # one bit for each token of the model's vocabulary, the first in the lowest
-SLOW_S = 0.005  # of a thread, for one mask; usual ones take 10 to 100 µs, a few in a hundred some milliseconds
 
 
 class TokenMasks:
@@ -81,8 +80,7 @@ class TokenMasks:
                 "Try again; if it fails again, send the request id to the operator.",
                 retry_after_ms=1000,
             )
-        if time.thread_time() - started > SLOW_S:
-            self._grammar.is_slow = True
+        self._grammar.mask_took(time.thread_time() - started)
         self.ready = True
 
 

@@ -194,8 +194,6 @@ def captured_logits() -> Iterator[list[torch.Tensor]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lora_engine.runner.sample", spy)
-        if torch.cuda.is_available():
-            patch.setattr("lora_engine.graph_runner.sample", spy)
         yield seen
 
 
