@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,20 @@ import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
+from openai.types import completion_create_params as openai_text
+from openai.types import embedding_create_params as openai_embeddings
+from openai.types.chat import completion_create_params as openai_chat
+from openai.types.responses import response_create_params as openai_responses
+from pydantic import BaseModel
 
-from control_plane.gateway.openai.parameters import HARMLESS, UNSUPPORTED
+from control_plane.gateway.errors import ApiError
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.embeddings import EmbeddingsRequest
+from control_plane.gateway.openai.parameters import HARMLESS, UNSUPPORTED, checked
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
 from control_plane.gateway.openai.tokenizing import DetokenizeResponse, TokenizeResponse
+from control_plane.gateway.responses.request import ResponsesRequest, read_request
 from lora_engine.wire import engine_pb2 as pb
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -144,7 +155,8 @@ def test_usage_so_far_is_in_every_event(web: WebProcess, engine: FakeEngine, pat
 def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> None:
     values = {"store": True, "metadata": {"a": "b"}, "verbosity": "low", "service_tier": "flex", "user": "u",
               "prediction": {"type": "content", "content": "x"}, "prompt_cache_retention": "24h",
-              "prompt_cache_key": "k", "safety_identifier": "s"}  # fmt: skip
+              "prompt_cache_key": "k", "prompt_cache_options": {"mode": "explicit"}, "safety_identifier": "s",
+              "session_id": "s", "stream_interval": 4}  # fmt: skip
     assert set(values) == HARMLESS
     plain = asked(web, engine)
     harmless = asked(web, engine, **values)
@@ -155,6 +167,78 @@ def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> 
 def test_every_rule_is_in_the_documentation() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
     assert not [name for name in {*HARMLESS, *UNSUPPORTED} if f"`{name}`" not in text]
+
+
+# Of vLLM 0.26, besides OpenAI's.
+VLLM = """add_special_tokens allowed_token_ids bad_words cache_salt ec_transfer_params ignore_eos
+    include_stop_str_in_output kv_transfer_params length_penalty logprob_token_ids min_p min_tokens priority prompt_logprobs repetition_detection
+    repetition_penalty request_id response_format return_mm_kwargs return_token_ids return_token_offsets
+    return_tokens_as_token_ids routed_experts_prompt_start session_id skip_special_tokens spaces_between_special_tokens
+    stop_token_ids stream_interval structured_outputs thinking_token_budget top_k truncate_prompt_tokens truncation_side
+    use_beam_search vllm_xargs watermarking"""
+VLLM_CHAT = """add_generation_prompt chat_template chat_template_kwargs continue_final_message documents echo
+    include_reasoning media_io_kwargs mm_processor_kwargs return_prompt_text"""
+VLLM_EMBEDDINGS = """add_generation_prompt add_special_tokens cache_salt chat_template chat_template_kwargs
+    continue_final_message embed_dtype endianness media_io_kwargs messages mm_processor_kwargs normalize padding
+    priority request_id truncate_prompt_tokens truncation_side use_activation"""
+OLDER_VLLM = "best_of guided_choice guided_grammar guided_json guided_regex"
+BODIES: dict[type[BaseModel], tuple[list[type], str]] = {
+    ChatCompletionRequest: (
+        [openai_chat.CompletionCreateParamsBase, openai_chat.CompletionCreateParamsStreaming],
+        f"{VLLM} {VLLM_CHAT} {OLDER_VLLM}",
+    ),
+    CompletionRequest: (
+        [openai_text.CompletionCreateParamsBase, openai_text.CompletionCreateParamsStreaming],
+        f"{VLLM} prompt_embeds {OLDER_VLLM}",
+    ),
+    EmbeddingsRequest: ([openai_embeddings.EmbeddingCreateParams], VLLM_EMBEDDINGS),
+    ResponsesRequest: (
+        [openai_responses.ResponseCreateParamsBase, openai_responses.ResponseCreateParamsStreaming],
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> None:
+    """Served, accepted by a rule, or refused by its name: never taken for a mistake in spelling."""
+    theirs, more = BODIES[kind]
+    names = {name for typed in theirs for name in typed.__annotations__} | set(more.split())
+    assert len(names) >= 20
+    unknown = []
+    for name in sorted(names):
+        try:
+            read = read_request if kind is ResponsesRequest else partial(checked, kind)
+            read({name: object()})
+        except ApiError as error:
+            problems = error.details["problems"] if error.details else [{"param": error.param, "code": error.code}]
+            unknown += [p["param"] for p in problems if (p["param"], p["code"]) == (name, "unknown_parameter")]
+    assert not unknown
+
+
+def test_all_problems_of_a_request_are_told_at_once(web: WebProcess) -> None:
+    error = refused(web, tool_choice={"type": "function", "function": {"name": "f"}, "more": 1}, temperature=9,
+                    cache_salt="x", bad_words=["x"], frobnicate=1, n=0)  # fmt: skip
+    assert {(problem["param"], problem["code"]) for problem in error["problems"]} == {
+        ("cache_salt", "unsupported_parameter"),
+        ("bad_words", "unsupported_parameter"),
+        ("frobnicate", "unknown_parameter"),
+        ("tool_choice.more", "unknown_parameter"),
+        ("temperature", "invalid_value"),
+        ("n", "invalid_value"),
+    }
+
+
+def test_values_that_ask_for_nothing_are_accepted(web: WebProcess, engine: FakeEngine) -> None:
+    plain = asked(web, engine)
+    values = {name: allowed[0] for name, allowed in UNSUPPORTED.items() if allowed}
+    neutral = asked(
+        web, engine, **{name: value for name, value in values.items() if name not in ("tools", "functions")}
+    )
+    plain.request_id = neutral.request_id = ""
+    # These are served by chats, and what they are set to changes nothing but how it is asked.
+    neutral.chat.no_generation_prompt, neutral.chat.reasoning_effort = False, ""
+    assert neutral == plain
 
 
 # -- /tokenize and /detokenize ---------------------------------------------------

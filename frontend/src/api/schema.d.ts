@@ -2350,6 +2350,8 @@ export interface components {
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             /** @description Accepted, without effect. */
+            prompt_cache_options?: unknown;
+            /** @description Accepted, without effect. */
             prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             /** @enum {string|null} */
@@ -2362,6 +2364,8 @@ export interface components {
             seed?: number | null;
             /** @description Accepted, without effect. */
             service_tier?: unknown;
+            /** @description Accepted, without effect. */
+            session_id?: unknown;
             skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
@@ -2369,6 +2373,8 @@ export interface components {
             store?: unknown;
             /** @description By default false. */
             stream?: boolean;
+            /** @description Accepted, without effect. */
+            stream_interval?: unknown;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
@@ -2488,6 +2494,8 @@ export interface components {
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             /** @description Accepted, without effect. */
+            prompt_cache_options?: unknown;
+            /** @description Accepted, without effect. */
             prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             repetition_penalty?: number | null;
@@ -2498,6 +2506,8 @@ export interface components {
             seed?: number | null;
             /** @description Accepted, without effect. */
             service_tier?: unknown;
+            /** @description Accepted, without effect. */
+            session_id?: unknown;
             skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
@@ -2505,6 +2515,8 @@ export interface components {
             store?: unknown;
             /** @description By default false. */
             stream?: boolean;
+            /** @description Accepted, without effect. */
+            stream_interval?: unknown;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
@@ -2694,13 +2706,19 @@ export interface components {
             /** @description Accepted, without effect. */
             prompt_cache_key?: unknown;
             /** @description Accepted, without effect. */
+            prompt_cache_options?: unknown;
+            /** @description Accepted, without effect. */
             prompt_cache_retention?: unknown;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             /** @description Accepted, without effect. */
             service_tier?: unknown;
             /** @description Accepted, without effect. */
+            session_id?: unknown;
+            /** @description Accepted, without effect. */
             store?: unknown;
+            /** @description Accepted, without effect. */
+            stream_interval?: unknown;
             /** @description Accepted, without effect. */
             user?: unknown;
             /** @description Accepted, without effect. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -22,30 +23,73 @@ HARMLESS = frozenset(
         "metadata",
         "prediction",
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
         "service_tier",
+        "session_id",
         "store",
+        "stream_interval",
         "user",
         "verbosity",
     }
 )
-# Known to OpenAI and not served: refused unless they carry a value that asks for nothing.
+# Known to OpenAI or vLLM and not served: refused unless they carry a value that asks for nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "access_programs": ([],),
+    "add_generation_prompt": (False,),
+    "allowed_token_ids": (),
     "audio": (),
+    "bad_words": ([],),
     "best_of": (1,),
+    "cache_salt": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "context_management": ([],),
+    "conversation": (),
+    "documents": ([],),
+    "ec_transfer_params": (),
+    "echo": (False,),
+    "embed_dtype": ("float32",),
+    "endianness": ("native", "little"),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "image": (),
+    "include_reasoning": (True,),
+    "kv_transfer_params": (),
     "length_penalty": (1,),
+    "logprob_token_ids": (),
+    "media_io_kwargs": ({},),
+    "messages": (),
+    "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
     "moderation": (),
+    "normalize": (True,),
+    "padding": ("do_not_pad",),
     "parallel_tool_calls": (True, False),
+    "priority": (0,),
+    "prompt": (),
+    "prompt_embeds": (),
     "reasoning_effort": ("none",),
+    "repetition_detection": (),
+    "request_id": (),
+    "return_mm_kwargs": (True, False),
+    "return_prompt_text": (False,),
+    "return_token_offsets": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "routed_experts_prompt_start": (0,),
     "spaces_between_special_tokens": (True,),
     "suffix": ("",),
+    "thinking_token_budget": (-1,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "truncation_side": ("left", "right"),
+    "use_activation": (True,),
     "use_beam_search": (False,),
+    "vllm_xargs": ({},),
+    "watermarking": (False,),
     "web_search_options": (),
 }
 # What took the place of parameters that OpenAI gave up.
@@ -243,9 +287,9 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
     return parameters
 
 
-def checked(kind: type[M], body: Mapping[str, Any]) -> M:
+def checked(kind: type[M], body: Mapping[str, Any], harmless: frozenset[str] = HARMLESS) -> M:
     """``body`` without what is harmless. Raises ``ApiError`` that names every parameter at fault."""
-    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
+    asked = {name: value for name, value in body.items() if name not in harmless and value is not None}
     unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
     problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
     try:
@@ -335,9 +379,21 @@ def path(location: tuple[int | str, ...]) -> str:
     for part in location:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif part.isidentifier() and part not in _UNION_MEMBERS:
+        elif part.isidentifier() and part not in _UNION_MEMBERS and part not in _model_names():
             text += f".{part}" if text else part
     return text
 
 
 _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "constrained"})
+
+
+@cache
+def _model_names() -> frozenset[str]:
+    """Of the bodies' parts: a union's member is named after its model."""
+    names, left = set(), [BaseModel]
+    while left:
+        for model in left.pop().__subclasses__():
+            left.append(model)
+            if model.__module__.startswith("control_plane.gateway."):
+                names.add(model.__name__)
+    return frozenset(names)

@@ -6,16 +6,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest, ReasoningEffort
-from control_plane.gateway.openai.parameters import MOST_LOGPROBS, from_validation, read_parameters
+from control_plane.gateway.openai.parameters import MOST_LOGPROBS, checked, read_parameters
 from control_plane.gateway.openai.tools import MOST_TOOLS, CallId, FunctionName
 
 Json = dict[str, Any]
 # Accepted, whatever their value, and without effect here.
-HARMLESS = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"})
+HARMLESS = frozenset(
+    {
+        "max_tool_calls",  # of hosted tools only
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "user",
+    }
+)
 LOGPROBS = "message.output_text.logprobs"
 # What a chat request calls things, in the words of this one.
 _NAMES = {
@@ -205,11 +215,7 @@ class ResponsesRequest(_StrictItem):
 
 def read_request(body: Json) -> ResponsesRequest:
     """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
-    asked = {name: value for name, value in body.items() if name not in HARMLESS and value is not None}
-    try:
-        return ResponsesRequest.model_validate(asked)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    return checked(ResponsesRequest, body, HARMLESS)
 
 
 def in_our_words(error: ApiError) -> ApiError:
