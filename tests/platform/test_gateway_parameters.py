@@ -171,11 +171,11 @@ def test_every_rule_is_in_the_documentation() -> None:
 
 # Of vLLM 0.26, besides OpenAI's.
 VLLM = """add_special_tokens allowed_token_ids bad_words cache_salt ec_transfer_params ignore_eos
-    include_stop_str_in_output kv_transfer_params length_penalty logprob_token_ids min_p min_tokens priority prompt_logprobs repetition_detection
-    repetition_penalty request_id response_format return_mm_kwargs return_token_ids return_token_offsets
-    return_tokens_as_token_ids routed_experts_prompt_start session_id skip_special_tokens spaces_between_special_tokens
-    stop_token_ids stream_interval structured_outputs thinking_token_budget top_k truncate_prompt_tokens truncation_side
-    use_beam_search vllm_xargs watermarking"""
+    include_stop_str_in_output kv_transfer_params length_penalty logprob_token_ids min_p min_tokens priority
+    prompt_logprobs repetition_detection repetition_penalty request_id response_format return_mm_kwargs
+    return_token_ids return_token_offsets return_tokens_as_token_ids routed_experts_prompt_start session_id
+    skip_special_tokens spaces_between_special_tokens stop_token_ids stream_interval structured_outputs
+    thinking_token_budget top_k truncate_prompt_tokens truncation_side use_beam_search vllm_xargs watermarking"""
 VLLM_CHAT = """add_generation_prompt chat_template chat_template_kwargs continue_final_message documents echo
     include_reasoning media_io_kwargs mm_processor_kwargs return_prompt_text"""
 VLLM_EMBEDDINGS = """add_generation_prompt add_special_tokens cache_salt chat_template chat_template_kwargs
