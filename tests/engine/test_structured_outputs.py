@@ -270,7 +270,7 @@ def test_a_grammar_whose_masks_take_long_has_other_threads(engine: Engine, monke
 
 
 def test_one_mask_that_took_long_leaves_its_grammar_among_the_usual(engine: Engine) -> None:
-    """On a GPU one in some thousands of masks took 6 ms, and every answer of its schema went at half speed from then."""
+    """On a GPU one in some thousands of masks took 6 ms, and all answers of its schema went at half speed from then."""
     grammar = engine.grammars.compile(Constraint(Kind.REGEX, "[a-z]{4}"))
     usual = grammar.lane
     for seconds in (0.00006, 0.006, 0.00006, 0.02):
