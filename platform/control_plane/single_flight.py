@@ -1,7 +1,8 @@
 """Answers of the database that are remembered for a second, and longer while it is away.
 
 A write in this process forgets what its tenant is told at once, one of the platform what all are; one in another
-process counts after ``FRESH_S``. Refusals are not remembered. Concurrent questions share one look.
+process counts after ``FRESH_S``. Refusals are not remembered. Concurrent questions share one look. Who asks often
+waits for none: the next look begins ``AHEAD_S`` after the last, while its answer is still good.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from control_plane.unavailable import is_database_away
 
 T = TypeVar("T")
 FRESH_S = 1.0
+AHEAD_S = 0.6
+# Beginnings of actions after which everybody may do what they could before, and the same content answers.
+WITHOUT_EFFECT = ("upload.", "file.", "batch.", "export", "webhook.", "response.", "session.create")
 # An answer that takes longer is not waited for where a remembered one may stand in for it.
 SLOW_S = 1.0
 # After one such, and for so long, others are waited for less: a server that is well answers much sooner.
@@ -62,6 +66,8 @@ _writes, _decisions, _lock = _Writes(), _Writes(), threading.Lock()
 
 def forget_after_commit(row: AuditEvent) -> None:
     """A listener of the audit log: every write has a row there."""
+    if row.action.startswith(WITHOUT_EFFECT):
+        return
     # What the system does by itself takes nobody's access away.
     decided = row.actor_kind != ActorKind.SYSTEM
     transaction.on_commit(partial(forget if decided else look_again, row.tenant_id), robust=True)
@@ -132,15 +138,22 @@ class SingleFlightCache(Generic[T]):
 
     async def get(self, key: object, look: Callable[[], T]) -> T:
         """`look` runs on a database thread if the answer is not known."""
-        if (known := self.peek(key)) is not None:
-            return known
+        if self.peek(key) is None:
+            return await self._answer_or_stand_in(key, self._look(key, look))
+        known = self._known[key]
+        if not known.is_younger_than(AHEAD_S):
+            self._look(key, look)
+        return known.answer
+
+    def _look(self, key: object, look: Callable[[], T]) -> _Look[T]:
+        """The look that is under way, or a new one."""
         write = _writes.last  # what is read from here on may be older than a later write
         running = self._looks.get((key, write))
         if running is None:
             future = asyncio.ensure_future(self._ask(key, write, look))
             future.add_done_callback(_retrieve)
             running = self._looks[key, write] = _Look(future, time.monotonic())
-        return await self._answer_or_stand_in(key, running)
+        return running
 
     async def _answer_or_stand_in(self, key: object, running: _Look[T]) -> T:
         stand_in = self._stand_in(key)

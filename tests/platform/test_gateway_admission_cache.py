@@ -7,8 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
 
 from control_plane import single_flight as fresh_module
+from control_plane.access.actor import ActorKind
+from control_plane.audit.models import AuditEvent
 from control_plane.db import run_db
 from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.gateway.admission_cache import AdmissionCache
@@ -54,6 +57,25 @@ async def test_one_look_a_second(clock: Clock) -> None:
     assert await fresh.get("other", Looks(["x"])) == "x"
 
 
+async def test_who_asks_often_waits_for_no_look(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request of each second waited for the database: that was the P99 of first tokens."""
+    fresh: SingleFlightCache[str] = SingleFlightCache()
+    look, answers = Looks(["first", "second"]), asyncio.Event()
+    assert await fresh.get("k", look) == "first"
+
+    async def slowly(look: Looks) -> str:
+        await answers.wait()
+        return look()
+
+    monkeypatch.setattr(fresh_module, "run_db", slowly)
+    clock.now += fresh_module.AHEAD_S + 0.01
+    assert [await fresh.get("k", look) for _ in range(3)] == ["first"] * 3
+    answers.set()
+    clock.now += fresh_module.FRESH_S - fresh_module.AHEAD_S  # the first answer is too old now
+    assert await fresh.get("k", look) == "second"
+    assert look.count == 2
+
+
 async def test_many_at_once_share_a_look() -> None:
     fresh: SingleFlightCache[str] = SingleFlightCache()
     look = Looks(["answer"])
@@ -91,6 +113,20 @@ async def test_a_tenants_write_forgets_what_its_tenant_is_told() -> None:
     fresh_module.look_again()  # the platform's
     assert fresh.peek("k") is None
     assert await fresh.get("k", look) == "third"
+
+
+@pytest.mark.parametrize(
+    ("action", "kept"), [("upload.receive", True), ("session.create", True), ("key.revoke", False)]
+)
+async def test_a_write_that_changes_nobodys_rights_forgets_nothing(
+    action: str, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload made its own tenant's requests wait for the database, a sign-in everybody's."""
+    monkeypatch.setattr(transaction, "on_commit", lambda call, robust: call())
+    fresh: SingleFlightCache[str] = SingleFlightCache()
+    await fresh.get("k", Looks(["answer"]))
+    fresh_module.forget_after_commit(AuditEvent(action=action, actor_kind=ActorKind.USER))
+    assert (fresh.peek("k") is not None) == kept
 
 
 async def test_errors_are_not_remembered() -> None:

@@ -1,6 +1,6 @@
-"""Who calls and what answers, remembered for a second: a busy key costs one look at the database a second, and a
-revoked one is refused everywhere within a second; by a process that cannot reach the database, within
-``LORIKEET_DATABASE_GRACE_S``.
+"""Who calls and what answers, remembered for a second: a busy key costs at most two looks at the database a second,
+for which no request of it waits, and a revoked one is refused everywhere within a second; by a process that cannot
+reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,10 @@ class AdmissionCache:
         """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
         # The secret itself is not kept in memory.
         digest = hashlib.sha256((token or "").encode()).digest()
-        known = self._callers.peek(digest)
-        if known is None:
-            return await self._callers.get(digest, lambda: authenticate(token))
-        if known.api_key is not None:
-            last_used.seen(known.api_key)
-        return known
+        caller = await self._callers.get(digest, lambda: authenticate(token))
+        if caller.api_key is not None:
+            last_used.seen(caller.api_key)
+        return caller
 
     async def admission(self, principal: Principal, model: str) -> Admission:
         """Raises as ``admit`` does."""
