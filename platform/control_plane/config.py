@@ -95,6 +95,7 @@ class Settings(BaseSettings):
     connections_max: int = Field(default=4096, gt=0)
     connections_per_address: int = Field(default=512, ge=0)
     stranger_requests_per_s: float = Field(default=50, ge=0)
+    caller_cpu_share: float = Field(default=0.3, ge=0)
     bodies_max_bytes: int = Field(default=256 << 20, gt=0)
     request_max_bytes: int = Field(default=4 << 20, gt=0)
     request_max_choices: int = Field(default=128, gt=0)

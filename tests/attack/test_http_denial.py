@@ -22,7 +22,7 @@ from control_plane.errors import LorikeetError
 from control_plane.http import connections, protocol
 from control_plane.http.client_address import forwarded_client, network_of
 from control_plane.http.connections import SLOT, ConnectionTable, StrangerRate, TooManyConnectionsError, prove
-from control_plane.http.edge import check
+from control_plane.http.edge import Edge, check
 from control_plane.http.protocol import (
     BODY_GRACE_S,
     HEAD_BYTES,
@@ -514,3 +514,30 @@ def test_the_process_believes_no_forwarded_address(web: WebProcess) -> None:
         body = {"email": "nobody@acme.example", "password": "wrong wrong wrong"}
         statuses.append(session.post("/api/session", json=body, headers=headers).status_code)
     assert 429 in statuses
+
+
+async def test_a_strangers_refused_request_counts_as_several() -> None:
+    """To try 50 keys a second took a fifth of a core. Who shows a good one is not counted at all."""
+    table = ConnectionTable(10, per_address=3, requests_per_s=50)
+    slot = table.take(("192.0.2.1", 1))
+    assert slot is not None
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": int(scope["path"][1:]), "headers": []})
+
+    async def ask(status: int) -> float:
+        """What is left of its address's allowance."""
+        scope = {"type": "http", "path": f"/{status}", "query_string": b"", "headers": [(b"host", b"localhost")]}
+
+        async def send(message: Any) -> None: ...
+
+        slot.ask()
+        await Edge(app, bodies={})({**scope, "state": {SLOT: slot}}, None, send)  # type: ignore[arg-type]
+        table.rate.wait_s(slot.holder)
+        return table.rate._allowances["address", "192.0.2.1"].level
+
+    assert await ask(200) == pytest.approx(499, abs=0.5)
+    assert await ask(401) == pytest.approx(499 - connections.REFUSAL, abs=0.5)
+    before = await ask(200)
+    slot.prove("acme")
+    assert await ask(404) >= before

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from control_plane.config import current
 from control_plane.http import caller_turns
-from control_plane.http.caller_turns import AT_ONCE, CallerTurns, caller_of
+from control_plane.http.caller_turns import AT_ONCE, CPU_AT_ONCE_S, WAIT_S, CallerTurns, caller_of, charge
 
 
 class Site:
@@ -58,6 +60,54 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     site.go.set()
     await asyncio.gather(*many)
     assert not turns._turns
+
+
+async def answered(turns: CallerTurns, asked: dict[str, Any]) -> tuple[int, str]:
+    """Status and code of the error, or 200 if the site had it."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body was read")
+
+    await turns(asked, receive, send)
+    return (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]) if sent else (200, "")
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Nobody really waits, and the clock stands still."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(caller_turns.asyncio, "sleep", sleep)
+    monkeypatch.setattr(caller_turns.time, "monotonic", lambda: 0.0)
+    return slept
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_caller_has_a_part_of_a_processor(naps: list[float], method: str) -> None:
+    """Two threads that read without a pause made each first token wait for the interpreter."""
+
+    async def site(scope: Any, receive: Any, send: Any) -> None:
+        charge(scope, 1.0)
+
+    turns, share = CallerTurns(site), current().caller_cpu_share
+    theirs, others = scope("/", "Bearer a", method), scope("/", "Bearer b", method)
+    while (answer := await answered(turns, theirs)) == (200, ""):
+        pass
+    assert answer == (429, "too_much_work")
+    assert naps[0] == pytest.approx((3.0 - CPU_AT_ONCE_S) / share)  # one second at a time
+    assert len(naps) <= WAIT_S * share + 1
+    slept = len(naps)
+    assert await answered(turns, others) == (200, "")
+    for _ in range(10):  # of strangers the rate is bounded
+        assert await answered(turns, scope("/", method=method)) == (200, "")
+    assert len(naps) == slept
 
 
 def test_strangers_are_told_apart_by_network() -> None:

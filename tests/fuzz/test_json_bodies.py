@@ -203,6 +203,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     folder = tmp_path_factory.mktemp("bodies")
     engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
     rates = dict.fromkeys(("LORIKEET_LOGIN_RATE", "LORIKEET_LOGIN_ACCOUNT_RATE"), "1000000/min")
+    rates |= {"LORIKEET_STRANGER_REQUESTS_PER_S": "0", "LORIKEET_CALLER_CPU_SHARE": "0"}
     web = WebProcess(folder / "var", f"local={engine.engine.address}", rates)
     web.seed()
     manage = [sys.executable, "manage.py", "make_operator", web.tenants["acme"].email]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import pytest
 from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.platform_fixtures import Org
 
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
@@ -168,3 +171,37 @@ def multipart(fields: dict[str, str], files: dict[str, bytes]) -> bytes:
         head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
         parts.append(head.encode() + content + b"\r\n")
     return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+async def test_requests_start_no_threads(acme: Org, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop stands still until a thread that it started runs: Django starts two for each request."""
+    key = bearer((await run_db(acme.key))[1])
+    await send(acme.path("keys"), [b"{}"], [key])
+    loops, starters = threading.get_ident(), []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        starters.append(threading.get_ident())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    statuses = [(await send(acme.path("keys"), [b"{}"], [key])).status for _ in range(5)]
+    assert statuses == [403] * 5
+    assert loops not in starters
+
+
+async def test_the_event_loop_writes_no_file(acme: Org, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is behind makes writers wait, and the loop has everybody's tokens to send."""
+    writers = []
+    write = SpooledTemporaryFile.write
+
+    def noted(file: Any, data: bytes) -> int:
+        writers.append(threading.get_ident())
+        return write(file, data)
+
+    monkeypatch.setattr(SpooledTemporaryFile, "write", noted)
+    key = bearer((await run_db(acme.key))[1])
+    exchange = await send(acme.path("uploads"), [b"x" * (1 << 20)] * 3, [key, MULTIPART])
+    assert exchange.status == 400  # it is no form
+    assert len(writers) == 3
+    assert threading.get_ident() not in writers

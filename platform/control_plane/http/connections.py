@@ -3,7 +3,8 @@
 A connection begins as a stranger's and counts for its address. The first request or message on it that proves who
 sent it moves it to that tenant or person. So a client with many streams is not limited by its address, an attacker
 without a key is, and neither strangers nor one tenant can take all the connections that there are. Refusing costs
-processor time too, so the strangers of an address may send only so many requests a second; more of them wait.
+processor time too, so the strangers of an address may send only so many requests a second, and fewer that are
+refused; more of them wait.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ SLOT = "lorikeet.connection"
 RETRY_S = 2.0
 BURST_S = 10.0
 """Strangers' requests of so many seconds may come at once: a page of the console is a dozen of them."""
+REFUSAL = 5.0
+"""A request that is answered with an error counts as so many: people's browsers meet few, and whoever tries keys and
+passwords nothing else."""
 ADDRESSES = 1 << 14
 """Of which the rate is remembered: those that asked last."""
 
@@ -54,6 +58,10 @@ class Slot:
         """A request begins on it, or something as costly happens."""
         if not self.proven:
             self._table.rate.spend(self.holder, requests)
+
+    def refused(self) -> None:
+        """What a stranger asked was answered with an error."""
+        self.ask(REFUSAL - 1.0)
 
     def wait_s(self) -> float:
         """For how long its next request has to wait, because strangers of its address sent too many."""

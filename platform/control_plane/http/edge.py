@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +14,7 @@ from django.http.request import split_domain_port, validate_host
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.http.client_address import forwarded_client
+from control_plane.http.connections import SLOT
 from control_plane.http.errors import error_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
@@ -28,6 +30,8 @@ class Edge:
         self.app, self.bodies = app, bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            send = _counting_refusals(scope, send)
         try:
             check(scope)
         except LorikeetError as error:
@@ -55,6 +59,17 @@ class Edge:
         ]
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _counting_refusals(scope: Scope, send: Send) -> Send:
+    slot = scope.get("state", {}).get(SLOT)
+
+    async def counting(message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            slot.refused()
+        await send(message)
+
+    return counting if slot is not None else send
 
 
 def our_body(error: LorikeetError) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             self.scope["state"].pop(SOCKET, None)
         if (slot := self.app_state.get(SLOT)) is not None:
+            slot.refused()  # if nobody proved to be its holder
             slot.give_back()
 
     def resume_writing(self) -> None:

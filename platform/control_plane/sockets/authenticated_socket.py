@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any, ClassVar
 
+from channels.consumer import get_handler_name
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from redis.exceptions import RedisError
@@ -123,7 +124,8 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def dispatch(self, message: dict[str, Any]) -> None:
         """No error ends the socket without a word: the client is told, and whether to connect again."""
         try:
-            await super().dispatch(message)
+            # Not Channels' own, which first visits a thread to close connections to the database: `run_db` has them.
+            await getattr(self, get_handler_name(message))(message)
         except StopConsumer:
             raise
         except ClientDisconnected:  # while it was answered; what comes next is the message that says so

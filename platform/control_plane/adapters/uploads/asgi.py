@@ -1,37 +1,141 @@
-"""Django's ASGI handler, which spools upload bodies to the artifact file system."""
+"""Django's ASGI handler, as the console and its API need it.
+
+Upload bodies are spooled to the artifact file system. All that Django does for a request is one visit to a thread,
+which then serves the next request. Its own handler starts two threads for each request, and while a thread starts the
+event loop stands still: on a busy machine for as long as the scheduler takes to get to it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import SpooledTemporaryFile
 
+from asgiref.sync import sync_to_async
+from django.core import signals
 from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.db import close_old_connections
+from django.http import HttpRequest, HttpResponseBadRequest
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
-from control_plane.adapters.uploads.spool import spool_folder
-from control_plane.lifespan import Receive
+from control_plane.adapters.uploads.spool import on_disk, spool_folder
+from control_plane.http.caller_turns import charge
+from control_plane.lifespan import Receive, Scope, Send
 
 MEMORY_BYTES = 64 << 10
 """Of an upload's body; the rest lies on the disk at once. Other bodies are no larger."""
+PIECE = 1 << 20
+"""Of what goes to the disk."""
+THREADS = 256
+"""Requests at work at once. Those that wait for a server that is away are among them."""
+_threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="lorikeet-site")
 
 
 class Handler(ASGIHandler):
     """Large bodies go to the artifact file system: the system's own temporary folder is memory on many machines."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_thread: Callable[[ASGIRequest], Awaitable[HttpResponseBase]] = sync_to_async(
+            self._respond, thread_sensitive=False, executor=_threads
+        )
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        """All of it synchronous, whatever is asked for: it runs on the request's thread, as the views do."""
+        super().load_middleware(is_async=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.handle(scope, receive, send)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        is_file = body.seek(0, os.SEEK_END) > MEMORY_BYTES
+        body.seek(0)
+        try:
+            set_script_prefix(get_script_prefix(scope))
+            request, refusal = self.create_request(scope, body)
+            if request is None:
+                await self.send_response(refusal or HttpResponseBadRequest(), send)
+            else:
+                await self._answer_or_disconnect(request, receive, send)
+        finally:
+            if is_file:
+                await on_disk(body.close)  # which is when it is deleted
+
+    async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
+        answer = asyncio.create_task(self._answer(request, send))
+        disconnect = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Ends a stream. A view on its thread goes on to its end, which is waited for.
+            answer.cancel()
+            disconnect.cancel()
+        await asyncio.gather(answer, disconnect, return_exceptions=True)
+        if not answer.cancelled() and (error := answer.exception()) is not None:
+            raise error
+
+    async def _answer(self, request: ASGIRequest, send: Send) -> None:
+        response = await self.run_get_response(request)
+        try:
+            await self.send_response(response, send)
+        finally:
+            if response.streaming:
+                await on_disk(response.close)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        assert isinstance(request, ASGIRequest)
+        return await self._on_thread(request)
+
+    def _respond(self, request: ASGIRequest) -> HttpResponseBase:
+        """On a thread, with what the ORM keeps for it cleared up before and after."""
+        began = time.thread_time()
+        signals.request_started.send(sender=self.__class__, scope=request.scope)
+        try:
+            response = self.get_response(request)
+            if not response.streaming:
+                response._handler_class = self.__class__  # type: ignore[attr-defined]
+                response.close()  # its content stays
+            return response
+        finally:
+            close_old_connections()
+            charge(request.scope, time.thread_time() - began)
+
     async def read_body(self, receive: Receive) -> SpooledTemporaryFile[bytes]:
-        """The whole body as a file at its start. Raises RequestAborted if the client goes away."""
-        body = SpooledTemporaryFile(  # noqa: SIM115 (the request closes it)
+        """The whole body as a file. Raises RequestAborted if the client goes away."""
+        body = SpooledTemporaryFile(  # noqa: SIM115 (`handle` closes it)
             max_size=MEMORY_BYTES, dir=str(spool_folder())
         )
+        piece = bytearray()
         try:
             more = True
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RequestAborted
-                body.write(message.get("body", b""))
+                piece += message.get("body", b"")
                 more = message.get("more_body", False)
+                if len(piece) >= PIECE:
+                    await on_disk(body.write, bytes(piece))
+                    piece.clear()
+            if body.tell() + len(piece) <= MEMORY_BYTES:
+                body.write(piece)
+            elif piece:
+                await on_disk(body.write, bytes(piece))
         except BaseException:
             body.close()
             raise
-        body.seek(0)
         return body
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
@@ -16,6 +19,15 @@ from django.core.files.uploadhandler import FileUploadHandler, TemporaryFileUplo
 
 from control_plane.config import current
 from control_plane.storage_errors import StorageFullError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
+
+
+async def on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call what blocks on the disk on a thread of its own kind: a disk that is behind must not stop the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs))
 
 
 def spool_folder() -> Path:

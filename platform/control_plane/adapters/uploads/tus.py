@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -26,6 +25,7 @@ from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
+from control_plane.adapters.uploads.spool import on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
 from control_plane.config import current
 from control_plane.db import run_db
@@ -55,7 +55,6 @@ PIECE = 1 << 20
 KEEP_EVERY = 32 << 20
 # A connection that is silent for so long is taken for gone, so that its client can come back.
 SILENCE_S = 30.0
-_disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
 
 
 class ChecksumMismatchError(TusError):
@@ -169,7 +168,7 @@ async def _create(call: Call) -> None:
     if with_body:
         tus_headers.require_body_type(call.headers)
     checksum, said = Checksum.read(call.headers), Metadata.read(call.headers)
-    await _on_disk(spool.require_room, length)
+    await on_disk(spool.require_room, length)
     upload = await run_db(
         resumable.begin_resumable,
         acting=call.principal,
@@ -188,7 +187,7 @@ async def _create(call: Call) -> None:
 async def _head(call: Call) -> None:
     upload = await run_db(_own, call)
     arriving = upload.state == UploadState.ARRIVING
-    offset = await _on_disk(acknowledged, Path(upload.folder)) if arriving else upload.bytes
+    offset = await on_disk(acknowledged, Path(upload.folder)) if arriving else upload.bytes
     if arriving and offset == upload.bytes:
         await run_db(resumable.finish_resumable, upload)
     await call.answer(
@@ -229,7 +228,7 @@ async def _take_first(call: Call, upload: Upload, checksum: Checksum | None) -> 
 
 async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | None) -> int | None:
     """Bytes of the body from `start` on. The new offset, or None if the client went away."""
-    transfer = await _on_disk(Transfer, Path(upload.folder))
+    transfer = await on_disk(Transfer, Path(upload.folder))
     try:
         # Under the lock nobody else can end it: it may have ended just before.
         upload = await run_db(resumable.get_resumable, upload.tenant, upload.pk)
@@ -242,13 +241,13 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
         except OSError:
             if checksum is None:  # what the disk still took counts
                 with suppress(OSError):
-                    await _on_disk(transfer.keep)
+                    await on_disk(transfer.keep)
             raise
         if transfer.offset == upload.bytes:
             await run_db(resumable.finish_resumable, upload)
         return transfer.offset if whole else None
     finally:
-        await _on_disk(transfer.close)
+        await on_disk(transfer.close)
 
 
 class _Sink:
@@ -285,11 +284,11 @@ async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | No
         if transfer.end + len(piece) > length:
             raise BeyondLengthError(length)
         if len(piece) >= PIECE:
-            await _on_disk(sink.store, bytes(piece))
+            await on_disk(sink.store, bytes(piece))
             piece.clear()
     if piece:
-        await _on_disk(sink.store, bytes(piece))
-    await _on_disk(partial(sink.end, whole=not more))
+        await on_disk(sink.store, bytes(piece))
+    await on_disk(partial(sink.end, whole=not more))
     return not more
 
 
@@ -301,11 +300,6 @@ async def _next(receive: Receive) -> Mapping[str, Any] | None:
     except TimeoutError:
         return None
     return None if message["type"] == "http.disconnect" else message
-
-
-async def _on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call what blocks on the disk on a thread of its own kind."""
-    return await asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs))
 
 
 def _abilities() -> dict[str, str | int]:
