@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import time
+from collections.abc import Generator
 
 import pytest
 
@@ -73,6 +75,18 @@ class FewSecondTries:
             terminalreporter.section(f"needed a second try: more than {self.ALLOWED} fails the run", yellow=True)
             for report in self.first_tries:
                 terminalreporter.line(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What was loaded and collected stays: the collector need not walk through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # as in the web process
+        gc.enable()
 
 
 @pytest.fixture

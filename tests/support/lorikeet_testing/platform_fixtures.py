@@ -21,7 +21,6 @@ import dj_database_url
 import pytest
 from django.conf import settings as django_settings
 from django.core.cache import cache
-from django.core.management import call_command
 from django.test import override_settings
 from rest_framework.test import APIClient
 
@@ -60,6 +59,7 @@ from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
 from lorikeet_testing.ledger import record_event
+from lorikeet_testing.quick_django import empty_database, quick_django
 from lorikeet_testing.web import migrated_database
 
 PASSWORD = "correct horse battery"
@@ -83,6 +83,12 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
         # A file: threads of one test must see one database, which one in memory would not give them.
         name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
         database["NAME"] = database["TEST"]["NAME"] = name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def django_is_quick() -> Iterator[None]:
+    with quick_django():
+        yield
 
 
 def own_settings(folder: Path) -> Any:
@@ -393,4 +399,4 @@ def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
         yield World(acme, globex, furnished, folder / "artifacts")
     finally:
         with django_db_blocker.unblock():
-            call_command("flush", interactive=False, verbosity=0)
+            empty_database()

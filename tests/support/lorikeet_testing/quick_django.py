@@ -1,0 +1,81 @@
+"""What Django does for each test although once is enough, done once: it was half of the time of the platform's tests.
+
+A test client makes the middleware anew, and WhiteNoise's looks at all files of the console. After a test that commits,
+Django's `flush` has PostgreSQL make seventy tables anew, and then makes permissions that nobody asks about.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+from django.test import TransactionTestCase
+from whitenoise.base import WhiteNoise
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+KEPT = {"django_content_type", "auth_permission"}
+
+
+@contextmanager
+def quick_django() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _find_static_files_once(patch)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_database())
+        yield
+
+
+def empty_database() -> None:
+    """Deletes all rows but those that Django makes for itself, once nobody else is writing."""
+    with transaction.atomic():
+        statements = _emptying_postgres() if connection.vendor == "postgresql" else _emptying_sqlite()
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+
+@functools.cache
+def _tables() -> list[str]:
+    names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    return [connection.ops.quote_name(name) for name in names if name not in KEPT]
+
+
+def _emptying_postgres() -> list[str]:
+    """As one statement, without a look at foreign keys, which point nowhere once all rows are gone."""
+    deletes = (f"DELETE FROM {table}" for table in _tables())
+    lock = f"LOCK TABLE {', '.join(_tables())} IN ACCESS EXCLUSIVE MODE"
+    return ["; ".join(["SET LOCAL session_replication_role = replica", lock, *deletes])]
+
+
+def _emptying_sqlite() -> list[str]:
+    return ["PRAGMA defer_foreign_keys = ON", *(f"DELETE FROM {table}" for table in _tables())]
+
+
+def _find_static_files_once(patch: pytest.MonkeyPatch) -> None:
+    find, find_in_packages = WhiteNoise.update_files_dictionary, WhiteNoiseMiddleware.add_files_from_finders
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def once(middleware: Any, key: tuple[str, ...], look: Callable[[], None]) -> None:
+        if key not in found:
+            others, middleware.files = middleware.files, {}
+            look()
+            found[key], middleware.files = middleware.files, others
+        middleware.files |= found[key]
+
+    def update_files_dictionary(middleware: Any, root: str, prefix: str) -> None:
+        look = functools.partial(find, middleware, root, prefix)
+        if Path(root).is_relative_to(settings.BASE_DIR):
+            once(middleware, (root, prefix), look)
+        else:  # a test's own
+            look()
+
+    def add_files_from_finders(middleware: Any) -> None:
+        once(middleware, (middleware.static_prefix,), functools.partial(find_in_packages, middleware))
+
+    patch.setattr(WhiteNoise, "update_files_dictionary", update_files_dictionary)
+    patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", add_files_from_finders)
