@@ -39,9 +39,14 @@ ON_SERVICES = f"{ORDINARY} and not embedded"
 ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
 END_TO_END = "e2e and not gpu and not long and not alone"
 END_TO_END_ALONE = "e2e and not gpu and not long and alone"
-COMPUTING = ("tests/contract", "tests/kernels")
 BESIDES_PLATFORM = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack")
+# To load torch takes longer than most files' tests, and each of the platform's workers would.
+WITH_TORCH = ("tests/attack/test_open_ports.py", "tests/attack/test_poisoned_pools.py")
+COMPUTING = ("tests/contract", "tests/kernels", *WITH_TORCH)
+# Its cases are made from the schema when it is collected, seven seconds in each worker: by one process.
+API_SCHEMA = "tests/platform/test_schema_fuzz.py"
+OTHER_STAGES = tuple(f"--ignore={file}" for file in (*WITH_TORCH, API_SCHEMA))
 # Each worker has a database and processes of its own, on one PostgreSQL of 200 connections: more were never tried.
 CORES = min(max(os.cpu_count() or 2, 2), 4)
 # Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
@@ -87,7 +92,10 @@ def pytest_stage(
 ) -> Stage:
     junit = reports / f"{name.replace(' ', '-')}.xml"
     # What a second try may excuse, and what not: FewSecondTries in tests/conftest.py.
-    command = [sys.executable, "-m", "pytest", "--reruns=1", f"--junitxml={junit}", *arguments]
+    judged = ["--reruns=1", "--durations=15", "--durations-min=1", f"--junitxml={junit}"]
+    # Each process of pytest would load its plugin, which takes two seconds, and one file has a use for it.
+    plugins = [] if API_SCHEMA in arguments or "tests" in arguments else ["-p", "no:schemathesis"]
+    command = [sys.executable, "-m", "pytest", *judged, *plugins, *arguments]
     return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit, beside=beside)
 
 
@@ -114,7 +122,10 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, beside=True),
         pytest_stage("kernels", *STEALING, "-m", NO_SERVICES, *COMPUTING, reports=reports, beside=True),
         # Those that wait come first: what runs beside has the processor meanwhile, and is done at the end.
-        tests("platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, env=on_services, workers=WAITING),
+        tests(
+            "platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, *OTHER_STAGES, env=on_services, workers=WAITING
+        ),
+        tests("every operation of the API", ON_SERVICES, API_SCHEMA, env=on_services, workers=()),
         tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
         tests("units", NO_SERVICES, *BESIDES_PLATFORM),
