@@ -142,8 +142,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--starts", nargs="*", choices=("cold", "warm"), default=["cold", "warm"])
     parser.add_argument("--max-running", type=int, default=256)
-    parser.add_argument("--defer-graphs", action="store_true")
-    parser.add_argument("--fast-start", action="store_true")
+    parser.add_argument("--defer-graphs", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--fast-start", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--folder", type=Path, help="where the model's and the engine's files go; kept")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and stop the engine with it
@@ -153,8 +153,8 @@ def main() -> None:
     rows = Rows(arguments.out, "start", arguments.model, max_running=arguments.max_running,
                 defer_graphs=arguments.defer_graphs, fast_start=arguments.fast_start)  # fmt: skip
     settings = ["--max-context", "4096", "--max-running", str(arguments.max_running)]
-    settings += ["--defer-graphs"] if arguments.defer_graphs else []
-    settings += ["--fast-start"] if arguments.fast_start else []
+    settings += [] if arguments.defer_graphs else ["--no-defer-graphs"]
+    settings += [] if arguments.fast_start else ["--no-fast-start"]
     try:
         for number, kind in enumerate(arguments.starts):
             if kind == "cold":

@@ -1,12 +1,15 @@
 """Kernels compiled in processes of their own while the weights load.
 
 Which ones follows from a model without weights on torch's meta device, put through the same steps as at the start: so
-the list cannot miss what the code launches. The processes are forked before this one uses CUDA, and never use it.
+the list cannot miss what the code launches. The processes are forked before this one uses CUDA, and never use it; each
+lists a part. A start that finds all of them compiled by an earlier one of the same model, settings and code needs none.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import active_children, get_context
@@ -24,6 +27,8 @@ from pathlib import Path
 import torch
 import triton
 
+import lora_engine
+import lora_kernels
 from lora_engine.config import EngineConfig
 from lora_engine.graph_runner import GraphInputs
 from lora_engine.memory.page_pool import PagePool
@@ -43,6 +48,7 @@ log = logging.getLogger(__name__)
 
 MOST_PROCESSES = 16
 _PAGES = 4096  # of a pool that holds nothing
+_SETTINGS = ("dtype", "quantization", "kv_cache_dtype", "max_context", "max_running", "page_tokens", "max_lora_rank")
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -50,19 +56,64 @@ _ASK_S = 20.0
 _STALL_S = 30.0  # without one more kernel: then they are compiled when they are first used
 
 
-def compile_ahead(config: EngineConfig) -> CompileAhead | None:
+def compile_ahead(config: EngineConfig) -> CompileAhead | CompiledBefore | None:
     """Begin, if there is such a GPU. The cache of kernels is below the data folder from now on."""
     capability = compute_capability(config.device)
     if capability is None:
         return None
     _use_cache(config.data_dir / "kernels")
-    return CompileAhead(config, capability)
+    known = CompiledBefore(Path(os.environ[_CACHE_VARIABLE]), config, capability)
+    return known if known.kernels else CompileAhead(config, capability, known)
+
+
+class CompiledBefore:
+    """A note in the cache that all kernels of a model are there. One that is lost costs a start a few seconds."""
+
+    def __init__(self, cache: Path, config: EngineConfig, capability: tuple[int, int]) -> None:
+        self._cache = cache
+        self._note = cache / f"compiled-{_key(config, capability)}.json"
+
+    @property
+    def kernels(self) -> int:
+        """How many; 0 if that is not known, or if some are gone."""
+        try:
+            kernels = int(json.loads(self._note.read_text())["kernels"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+        return kernels if sum(1 for _ in self._cache.glob("*/*.cubin")) >= kernels else 0
+
+    def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
+        """As ``CompileAhead.wait``."""
+        log.info("%d kernels are in the cache from an earlier start", self.kernels)
+        return True
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def remember(self, kernels: int) -> None:
+        try:
+            self._note.write_text(json.dumps({"kernels": kernels}))
+        except OSError as error:
+            log.warning("which kernels are compiled is not remembered: %s", error)
+
+
+def _key(config: EngineConfig, capability: tuple[int, int]) -> str:
+    """Of everything that says which kernels there are: the code, the model, settings, the device."""
+    code = hashlib.sha256()
+    for package in (lora_engine, lora_kernels):
+        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
+            code.update(path.read_bytes())
+    settings = {name: str(getattr(config, name)) for name in _SETTINGS}
+    text = json.dumps([code.hexdigest(), torch.__version__, triton.__version__, capability, settings])
+    model = (config.model / "config.json").read_bytes() if (config.model / "config.json").is_file() else b""
+    return hashlib.sha256(text.encode() + model).hexdigest()[:32]
 
 
 class CompileAhead:
     """Compiles what an engine of ``config`` will launch. To be made before CUDA is used, by the main thread."""
 
-    def __init__(self, config: EngineConfig, capability: tuple[int, int]) -> None:
+    def __init__(self, config: EngineConfig, capability: tuple[int, int], known: CompiledBefore | None = None) -> None:
+        self._known = known
         self.kernels = 0
         self.seconds = 0.0
         self._started = time.perf_counter()
@@ -70,12 +121,12 @@ class CompileAhead:
         self._usual = threading.Event()
         processes = min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) - 1))
         self._processes = ProcessPoolExecutor(processes, get_context("fork"), _start_process, (capability,))
-        listing = self._processes.submit(kernels_of, config)  # forks them all
-        self._thread = threading.Thread(target=self._run, args=(listing,), name="compile-ahead", daemon=True)
+        listings = [self._processes.submit(kernels_of, config, part, processes) for part in range(processes)]
+        self._thread = threading.Thread(target=self._run, args=(listings,), name="compile-ahead", daemon=True)
         self._thread.start()
 
-    def wait(self, progress: Callable[[float], None] = lambda share: None) -> None:
-        """Until those of usual batches are compiled. What fails, or gets nowhere, is compiled by its first launch."""
+    def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
+        """Until those of usual batches are compiled; whether all are. What is not, is compiled by its first launch."""
         compiled, since = -1, time.monotonic()
         while not self._usual.wait(0.2):
             progress(self._compiled / max(self.kernels, 1))
@@ -86,8 +137,10 @@ class CompileAhead:
                     "compiling kernels ahead got nowhere for %.0f s; they are when they are first used", _STALL_S
                 )
                 self._kill()
-                return
-        log.info("%d kernels are in the cache after %.1f s", self._compiled, self.seconds)
+                return False
+        if self.seconds:
+            log.info("%d kernels are in the cache after %.1f s", self._compiled, self.seconds)
+        return self.seconds > 0
 
     def stop(self) -> None:
         self._processes.shutdown(wait=False, cancel_futures=True)
@@ -97,15 +150,23 @@ class CompileAhead:
         for child in active_children():
             child.kill()
 
-    def _run(self, listing: Future[tuple[list[KernelJob], list[KernelJob]]]) -> None:
+    def _run(self, listings: list[Future[tuple[list[KernelJob], list[KernelJob]]]]) -> None:
+        compiling: dict[KernelJob, Future[str]] = {}
+        others: dict[KernelJob, None] = {}
         try:
-            usual, others = listing.result()
-            self.kernels = len(usual)
-            self._compile(usual)
+            for listing in as_completed(listings):
+                usual, higher = listing.result()
+                self._submit(usual, compiling)
+                others |= dict.fromkeys(higher)
+            self._wait_for(compiling.values())
             self.seconds = time.perf_counter() - self._started
             self._usual.set()
-            self._compile(others)
-            log.info("%d kernels for adapters of higher ranks are in the cache too", len(others))
+            before = len(compiling)
+            self._submit(others, compiling)
+            self._wait_for([*compiling.values()][before:])
+            log.info("%d kernels for adapters of higher ranks are in the cache too", len(compiling) - before)
+            if self._known is not None:
+                self._known.remember(len(compiling))
         except UnsupportedModel:
             """Loading it, which goes on meanwhile, says the same."""
         except Exception:
@@ -113,8 +174,15 @@ class CompileAhead:
         self._usual.set()
         self.stop()
 
-    def _compile(self, jobs: list[KernelJob]) -> None:
-        for future in as_completed([self._processes.submit(compile_kernel, job) for job in jobs]):
+    def _submit(self, jobs: Iterable[KernelJob], compiling: dict[KernelJob, Future[str]]) -> None:
+        for job in jobs:
+            if job not in compiling:
+                compiling[job] = self._processes.submit(compile_kernel, job)
+        if not self._usual.is_set():
+            self.kernels = len(compiling)
+
+    def _wait_for(self, compiling: Iterable[Future[str]]) -> None:
+        for future in as_completed([*compiling]):
             future.result()
             self._compiled += 1
 
@@ -127,9 +195,9 @@ def _start_process(capability: tuple[int, int]) -> None:
 
 
 @torch.inference_mode()
-def kernels_of(config: EngineConfig) -> tuple[list[KernelJob], list[KernelJob]]:
-    """Every kernel that steps of usual batches launch, each as it is specialised, prompts' first; and those that only
-    adapters of higher ranks need.
+def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[list[KernelJob], list[KernelJob]]:
+    """Kernels that steps of usual batches launch, each as it is specialised, prompts' first; and those that only
+    adapters of higher ranks need. Every one is in some ``part`` of ``parts``, and may be in several.
     """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
@@ -143,8 +211,9 @@ def kernels_of(config: EngineConfig) -> tuple[list[KernelJob], list[KernelJob]]:
 
     def jobs(ranks: Sequence[int]) -> list[KernelJob]:
         with recorded_launches() as found:
-            prefill_steps(model, pool, model.layer_kinds, ranks)
-            for shape in usual_graphs(config.max_running, ranks):
+            if part == 0:
+                prefill_steps(model, pool, model.layer_kinds, ranks)
+            for shape in usual_graphs(config.max_running, ranks)[part::parts]:
                 ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
                 greedy_tokens(model.run(ids, None, inputs.plan(shape), out=out, layers=model.layer_kinds))
         return found

@@ -34,8 +34,8 @@ class EngineConfig:
     kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     cuda_graphs: bool = True
-    defer_graphs: bool = False
-    fast_start: bool = False  # kernels compiled in processes beside the load, weights read by threads: untried on a GPU
+    defer_graphs: bool = True  # where kernels were compiled ahead
+    fast_start: bool = True  # kernels compiled in processes beside the load, weights read by threads
     max_device_adapters: int = 4096  # rows of the kernels' adapter table
     threads: int = 0  # CPU threads for tensor work; 0 = torch's default
     pool_mb: int = 0

@@ -7,6 +7,7 @@ into the cache of compiled kernels (``TRITON_CACHE_DIR``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+
+log = logging.getLogger(__name__)
 
 capability = (0, 0)  # compute capability that this process compiles for, once ``compile_for`` was called
 
@@ -72,3 +75,14 @@ def compile_kernel(job: KernelJob) -> str:
     """Compile into the cache, or find it there; its name. ``compile_for`` comes first."""
     getattr(import_module(job.module), job.name).preload(job.specialisation)
     return job.name
+
+
+def log_compilations() -> None:
+    """From now on, say which kernels this process compiles, since its first launch of each waits for it."""
+
+    def compiled(*, src: Any, times: Any, cache_hit: bool, **_other: Any) -> None:
+        if not cache_hit:
+            details = {"constants": str(src.constants), "signature": str(src.signature), "attributes": str(src.attrs)}
+            log.debug("compiled %s at its first use in %.1f s", src.name, times.total / 1e6, extra=details)
+
+    triton.knobs.compilation.listener = compiled

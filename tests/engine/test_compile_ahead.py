@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lorikeet_testing.tiny_models import save_model
 
-from lora_engine.compile_ahead import compute_capability
+from lora_engine.compile_ahead import CompiledBefore, compute_capability
+from lora_engine.config import EngineConfig
 
 LIST_AND_COMPILE = """
 import json, os, sys
@@ -92,6 +94,24 @@ def test_a_start_goes_on_without_what_cannot_be_compiled_ahead(tmp_path: Path) -
     )
     assert (done.returncode, done.stdout) == (0, 3 * "goes on\n"), done.stderr
     assert done.stderr.count("first used") >= 3
+
+
+def test_a_second_start_knows_that_all_are_compiled(tmp_path: Path) -> None:
+    cache, config = tmp_path / "kernels", EngineConfig(model=tmp_path / "model", device="cuda")
+    save_model("llama3-scaled-rope-tied", config.model)
+    first = CompiledBefore(cache, config, (9, 0))
+    assert not first.kernels
+    for number in range(3):
+        (cache / str(number)).mkdir(parents=True)
+        (cache / str(number) / "kernel.cubin").touch()
+    first.remember(3)
+    again = CompiledBefore(cache, config, (9, 0))
+    assert again.kernels == 3 and again.wait()
+    for other in ({"max_running": 8}, {"kv_cache_dtype": "fp8"}):
+        assert not CompiledBefore(cache, replace(config, **other), (9, 0)).kernels
+    assert not CompiledBefore(cache, config, (10, 0)).kernels
+    (cache / "1" / "kernel.cubin").unlink()
+    assert not again.kernels
 
 
 def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:

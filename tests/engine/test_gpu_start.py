@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
 from lora_engine.graph_set import GraphSet
 from lora_engine.model.graph_shapes import first_graphs
+from lora_engine.model.loading import load_model
 from lora_engine.request import GenerationRequest, SamplingParams
 
 ADAPTERS = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")
@@ -39,9 +41,9 @@ def build(folder: Path, **settings: object) -> tuple[Engine, list[str]]:
         "pool_mb": 64,
         "max_running": 48,
         "prefix_cache": False,
-        "defer_graphs": True,
     }
-    engine = Engine(EngineConfig(model=folder / "model", **{**defaults, **settings}), source)  # type: ignore[arg-type]
+    config = EngineConfig(model=folder / "model", **{**defaults, **settings})  # type: ignore[arg-type]
+    engine = Engine(config, source, replace(load_model(config), kernels_ahead=True))  # so that graphs are deferred
     digests = [""]
     for name in ADAPTERS:
         adapter = adapter_at(name, folder / name)

@@ -45,13 +45,14 @@ class LoadedModel:
     targets: TargetShapes
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
+    kernels_ahead: bool = False  # all that usual batches launch are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
 
 class Kernels(Protocol):
     """What compiles the kernels meanwhile."""
 
-    def wait(self, progress: Callable[[float], None]) -> None: ...
+    def wait(self, progress: Callable[[float], None]) -> bool: ...
 
 
 def load_model(
@@ -93,9 +94,10 @@ def _load(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
         )
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
+    kernels_ahead = False
     if kernels is not None:
         with progress.phase("kernels") as share:
-            kernels.wait(share)
+            kernels_ahead = kernels.wait(share)
     with progress.phase("page pool"):
         pool = build_pool(config, model, max_context)
     log.info(
@@ -118,6 +120,7 @@ def _load(
         targets=TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
         max_context=max_context,
         tables=tables,
+        kernels_ahead=kernels_ahead,
         progress=progress,
     )
 

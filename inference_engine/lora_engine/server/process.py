@@ -81,7 +81,9 @@ def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
     if config.fast_start and torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, which a CPU engine does not.
         from lora_engine.compile_ahead import compile_ahead
+        from lora_kernels.launches import log_compilations
 
+        log_compilations()
         if kernels := compile_ahead(config):
             stack.callback(kernels.stop)
     digests = DigestMemory(config.data_dir / "digests.json")
