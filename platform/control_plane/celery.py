@@ -2,8 +2,13 @@
 
 import os
 
+from celery.signals import celeryd_init
+
 from control_plane.broker import App, Broker
 from control_plane.jobs.task import PatientTask
+
+NICE = 5
+"""Of a worker that is a process of its own: `celery worker`, and not a web process with workers in it."""
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
@@ -14,6 +19,12 @@ def make_app() -> App:
     made.config_from_object("django.conf:settings", namespace="CELERY")
     made.autodiscover_tasks()
     return made
+
+
+@celeryd_init.connect  # type: ignore[untyped-decorator]
+def give_way(**_: object) -> None:
+    """Where one machine does everything, requests go before background work."""
+    os.nice(NICE)
 
 
 app = make_app()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -165,11 +166,41 @@ def test_the_checks_of_a_tenant_with_many_uploads_are_nice(
 
 def test_a_check_has_its_priority_among_sessions_too() -> None:
     """It is a session of its own, among which Linux shares the processor before it looks at `nice`."""
-    code = "from control_plane.adapters.uploads.validation_sandbox import lower_priority; lower_priority(7); "
+    code = "from control_plane.adapters.uploads.validation_sandbox import lower_priority as lower; lower(3); lower(4); "
     code += "import os, pathlib; group = pathlib.Path('/proc/self/autogroup'); "
     code += "print(os.nice(0), group.read_text() if group.exists() else 'nice 7')"
     child = subprocess.run([sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True)
     assert child.stdout.startswith("7 ") and child.stdout.rstrip().endswith("nice 7"), child.stderr
+
+
+def test_workers_that_are_processes_give_way_to_requests() -> None:
+    """And those of a web process, which would take it along, do not."""
+    code = "import os; from control_plane.celery import NICE, make_app; from celery.signals import celeryd_init; "
+    code += "make_app().WorkController(pool_cls='threads', concurrency=1); before = os.nice(0); "
+    code += "celeryd_init.send(sender='worker'); print(before, os.nice(0) - NICE)"
+    settings = {**os.environ, "DJANGO_SETTINGS_MODULE": "control_plane.settings"}
+    worker = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True)
+    assert worker.stdout.split() == [str(os.nice(0))] * 2, worker.stderr
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_child_is_ready_before_the_upload(
+    acme: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start was most of an upload's time. Each checks one upload, and ends with its worker if none comes."""
+    monkeypatch.setattr(validation_job, "_ready", {})
+    send(acme, committing)
+    validation_job.prepare_child()
+    (child,) = validation_job._ready.values()
+    monkeypatch.setattr(validation_job, "_start_child", None)
+    with committing():
+        assert validation_job.validate_next()
+    assert Upload.objects.get().state == UploadState.ACCEPTED
+    assert child.returncode == 0 and not validation_job._ready
+    monkeypatch.undo()
+    spare = validation_job._start_child()
+    assert spare.communicate("", timeout=60) == ("", "")
+    assert spare.returncode == 0
 
 
 @pytest.mark.usefixtures("queue")
@@ -639,6 +670,7 @@ def test_the_child_of_a_lost_claim_is_killed(acme: Any, host: Any, monkeypatch: 
         return child
 
     monkeypatch.setattr(validation_job, "_start_child", start_child)
+    monkeypatch.setattr(validation_job, "_ready", {})
     began = time.monotonic()
     with pytest.raises(validation_job.ValidationCancelledError):
         validation_job.validate_next()

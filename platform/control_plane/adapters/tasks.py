@@ -15,6 +15,7 @@ def validate_next() -> None:
     for the next worker."""
     if validation_job.validate_next():
         enqueue("adapters.validate_next")
+        validation_job.prepare_child()
 
 
 @shared_task(name="adapters.tend_uploads")

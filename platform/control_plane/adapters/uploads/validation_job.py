@@ -35,8 +35,8 @@ from lora_engine.peft_format import AdapterLimits
 
 logger = logging.getLogger(__name__)
 # Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
-# one that has many.
-NICE, FURTHER_NICE = 5, 15
+# one that has many. Beyond what every child has (`validation_sandbox.NICE`).
+NICE, FURTHER_NICE = 0, 10
 CHILD = "control_plane.adapters.uploads.validation_sandbox"
 
 
@@ -147,6 +147,7 @@ class ValidationCancelledError(RuntimeError):
 
 
 _children: dict[int, subprocess.Popen[str]] = {}  # by the thread that waits for it
+_ready: dict[int, subprocess.Popen[str]] = {}  # by the thread whose next one it is
 _cancelled: set[int] = set()
 _busy: set[int] = set()  # threads that decide an upload
 _stopped: set[int] = set()  # of these, those that are to stop fetching
@@ -167,9 +168,22 @@ def _cancel(thread: int) -> None:
         child.kill()
 
 
+def prepare_child() -> None:
+    """Start the child of this thread's next upload, which takes longer than most checks. It ends with this process."""
+    thread = threading.get_ident()
+    if thread not in _ready:
+        _ready[thread] = _start_child()
+
+
+def _child() -> subprocess.Popen[str]:
+    """The one that is ready, or a new one."""
+    child = _ready.pop(threading.get_ident(), None)
+    return child if child is not None and child.poll() is None else _start_child()
+
+
 def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
     db.release_connections()
-    with _start_child() as child:
+    with _child() as child:
         _children[threading.get_ident()] = child
         try:
             stdout, stderr = child.communicate(request, timeout=wall_s)

@@ -1,7 +1,8 @@
 """The child process that opens uploaded files: `python -m control_plane.adapters.uploads.validation_sandbox`.
 
 Reads one JSON request from standard input and writes one JSON answer to standard output. It has no Django, no
-database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing.
+database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing. It is
+started before there is an upload, and checks one.
 
 Request: `{files: {name: path}, sha256: {name: hex}, into, geometry, limits, cpu_s, memory_bytes}`.
 Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`; `{"disk": errno}` if
@@ -19,21 +20,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+NICE = 5
+"""While it starts, ahead of need; an upload's own is added."""
+
 
 def main() -> None:
-    request = json.load(sys.stdin)
-    lower_priority(request["nice"])
+    lower_priority(NICE)
     # Before the limits: while OpenBLAS loads, it asks for ever for memory that it does not get.
-    import_module("numpy")
+    import_module("lora_engine.peft_format")
+    text = sys.stdin.read()
+    if not text:
+        return  # its worker ended before there was an upload for it
+    request = json.loads(text)
+    if request["nice"]:
+        lower_priority(request["nice"])
     limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
     json.dump(validate(request), sys.stdout)
 
 
 def lower_priority(nice: int) -> None:
     """This process is the only one of its session, and Linux shares the processor among sessions first."""
-    os.nice(nice)
+    lowered = os.nice(nice)
     with contextlib.suppress(OSError):  # without autogroups, `nice` alone counts
-        Path("/proc/self/autogroup").write_text(str(nice))
+        Path("/proc/self/autogroup").write_text(str(lowered))
 
 
 def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
@@ -53,7 +62,6 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validate(request: dict[str, Any]) -> dict[str, Any]:
-    # Imported after the limits are set: from here on nothing of ours runs without them.
     from lora_engine.peft_format import (
         CONFIG_FILE,
         AdapterLimits,
