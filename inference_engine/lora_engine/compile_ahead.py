@@ -48,7 +48,10 @@ log = logging.getLogger(__name__)
 
 MOST_PROCESSES = 16
 _PAGES = 4096  # of a pool that holds nothing
-_SETTINGS = ("dtype", "quantization", "kv_cache_dtype", "max_context", "max_running", "page_tokens", "max_lora_rank")
+_SETTINGS = (
+    "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
+    "max_lora_rank",
+)  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -213,7 +216,7 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
         with recorded_launches() as found:
             if part == 0:
                 prefill_steps(model, pool, model.layer_kinds, ranks)
-            for shape in usual_graphs(config.max_running, ranks)[part::parts]:
+            for shape in usual_graphs(config.max_running, ranks, config.deterministic)[part::parts]:
                 ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
                 greedy_tokens(model.run(ids, None, inputs.plan(shape), out=out, layers=model.layer_kinds))
         return found

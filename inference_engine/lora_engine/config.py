@@ -33,6 +33,7 @@ class EngineConfig:
     quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too
     kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
+    deterministic: bool = False  # the same answer whoever is beside it
     cuda_graphs: bool = True
     defer_graphs: bool = True  # where kernels were compiled ahead
     fast_start: bool = True  # kernels compiled in processes beside the load, weights read by threads

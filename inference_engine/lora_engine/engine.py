@@ -33,7 +33,8 @@ from .request import (
     TokenDelta,
     TokenLogprob,
 )
-from .runner import InFlight, Launched, Runner
+from .row_runner import RowRunner
+from .runner import InFlight, Launched, Runner, of_answer, one_token
 from .scheduling.core import SchedulingCore
 from .scheduling.merge_policies import MergeReport
 from .scheduling.prefill_budget import PrefillBudgetReport
@@ -232,6 +233,7 @@ class Engine:
             "order": self.config.order,
             "admission": self.config.admission,
             "mode": self.core.merge_policy.name,
+            "deterministic": str(self.config.deterministic).lower(),
         }
 
     # What a step is made of.
@@ -542,8 +544,11 @@ def overflow(digest: str, dtype: str) -> RequestError:
 
 def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     """Graphs where the backend can be captured, plain execution elsewhere."""
+    decodes = of_answer if config.deterministic else one_token
+    if loaded.tables is None and config.deterministic:
+        return RowRunner(loaded.model, loaded.pool, config.max_running, decodes)
     if loaded.tables is None or not loaded.pool.data.is_cuda:
-        return Runner(loaded.model, loaded.pool, config.max_running)
+        return Runner(loaded.model, loaded.pool, config.max_running, decodes)
     # These need triton, which a CPU engine does not.
     from .graph_runner import GraphRunner
     from .model.graph_shapes import graph_memory
@@ -552,12 +557,12 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     with loaded.progress.phase("prompt steps"):
         seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
     if not config.cuda_graphs:
-        runner = Runner(loaded.model, loaded.pool, config.max_running)
+        runner = Runner(loaded.model, loaded.pool, config.max_running, decodes)
         runner.start_seconds = seconds
         return runner
-    budget = graph_memory(config.max_running, loaded.model.shape)
+    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic)
     deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture while serving could wait for a compiler
-    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred)
+    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes)
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs

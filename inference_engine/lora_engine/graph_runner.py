@@ -29,7 +29,7 @@ from .model.batch import LoraSpan
 from .model.graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .model.transformer import Transformer
 from .model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering
-from .runner import Logits, Runner, lora_spans
+from .runner import Decodes, Logits, Runner, lora_spans, one_token
 from .sampling import greedy_tokens
 from .scheduling.sequence import Chunk
 
@@ -63,7 +63,7 @@ class GraphInputs:
         self.delta_correction_tiles = torch.zeros(largest, TILE_FIELDS, dtype=torch.int32, device=device)
         self.table = torch.zeros(largest, width, dtype=torch.int32, device=device)
         self._shrunk = ops.shrink_workspace(
-            LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1]), largest
+            LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant), largest
         )  # the variant of most sums
         # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
         self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
@@ -71,12 +71,12 @@ class GraphInputs:
     def plan(self, shape: GraphShape) -> TritonPlan:
         """The plan a graph is captured with."""
         size = shape.size
-        lora = LoraPlan(self.tiles[: shape.tiles], shape.lora, self._shrunk) if shape.lora else None
-        delta_correction = None
+        lora = []
+        if shape.lora:
+            lora.append(LoraPlan(self.tiles[: shape.tiles], shape.lora, self._shrunk))
         if shape.delta_correction:
-            delta_correction = LoraPlan(
-                self.delta_correction_tiles[: delta_correction_tiles(size)], shape.delta_correction, self._shrunk
-            )
+            tiles = self.delta_correction_tiles[: delta_correction_tiles(size)]
+            lora.append(LoraPlan(tiles, shape.delta_correction, self._shrunk))
         return TritonPlan(
             pool=self._pool,
             positions=self.fields[Field.POSITION, :size],
@@ -86,10 +86,9 @@ class GraphInputs:
             seq_lens=self.fields[Field.SEQ_LEN, :size],
             splits=decode_splits(size, self._kv_heads),
             prefill=None,
-            lora=lora,
+            lora=tuple(lora),
             groups=shape.groups,
             merged=shape.merged,
-            delta_correction=delta_correction,
         )
 
     def token_ids(self, size: int, last_tokens: torch.Tensor) -> torch.Tensor:
@@ -149,9 +148,12 @@ class GraphRunner(Runner):
         max_context: int,
         budget: float = float("inf"),
         deferred: bool = False,
+        decodes: Decodes = one_token,
     ) -> None:
         """``budget``: bytes of the device that graphs may keep. ``deferred``: as in ``GraphSet``."""
-        super().__init__(model, pool, max_running)
+        super().__init__(model, pool, max_running, decodes)
+        assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
+        self._invariant = model.ops.invariant
         self.sizes = graph_sizes(max_running)
         self.memory = torch.cuda.graph_pool_handle()
         largest, width, device = self.sizes[-1], pool.geometry.pages_for_tokens(max_context), pool.data.device
@@ -160,7 +162,9 @@ class GraphRunner(Runner):
         # Two of them: while a step runs from one, the next is prepared in the other.
         self._hosts = [torch.zeros(largest * (ALL_FIELDS + width), dtype=torch.int32).pin_memory() for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
-        self.graphs: GraphSet[DecodeGraph] = GraphSet(largest, self._capture, self._free_bytes, budget, deferred)
+        self.graphs: GraphSet[DecodeGraph] = GraphSet(
+            largest, self._capture, self._free_bytes, budget, deferred, self._invariant
+        )
 
     def capture_next(self) -> bool:
         return self.graphs.capture_next()
@@ -178,17 +182,20 @@ class GraphRunner(Runner):
         return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        if not all(chunk.tokens == 1 and chunk.samples for chunk in chunks) or len(chunks) > self.sizes[-1]:
+        if not all(map(self._fits_graph, chunks)) or len(chunks) > self.sizes[-1]:
             return super()._forward(chunks, merged)
         size = next(size for size in self.sizes if size >= len(chunks))
         spans = lora_spans(chunks, range(len(chunks) + 1), merged)
-        shape = self.graphs.choose(graph_shape(size, spans, merged is not None), spans)
+        shape = self.graphs.choose(graph_shape(size, spans, merged is not None, self._invariant), spans)
         if shape is None:
             return super()._forward(chunks, merged)
         graph = self.graphs[shape]
         self._load(chunks, shape, spans)
         graph.graph.replay()
         return Logits(graph.logits[: len(chunks)], graph.greedy[: len(chunks)])
+
+    def _fits_graph(self, chunk: Chunk) -> bool:
+        return chunk.tokens == 1 and chunk.samples and self._decodes(chunk)
 
     def _load(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> None:
         """Write the step's contents where the graphs read them: one copy from the host, two on the device."""

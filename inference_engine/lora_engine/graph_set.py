@@ -37,8 +37,9 @@ class GraphSet(Generic[G]):
         free_bytes: Callable[[], int],
         budget: float = float("inf"),
         deferred: bool = False,
+        invariant: bool = False,
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep."""
+        """``budget``: bytes of the device that graphs may keep. ``invariant``: as in ``usual_graphs``."""
         self.failure = ""
         self.kept_bytes = 0
         self.steps_between = STEPS_BETWEEN if deferred else 0
@@ -46,8 +47,9 @@ class GraphSet(Generic[G]):
         self._free_bytes = free_bytes
         self._budget = budget
         self._captured: dict[GraphShape, G] = {}
-        self._first = first_graphs(max_running)
-        self._others = deque(shape for shape in usual_graphs(max_running) if shape not in set(self._first))
+        self._first = first_graphs(max_running, invariant)
+        usual = usual_graphs(max_running, invariant=invariant)
+        self._others = deque(shape for shape in usual if shape not in set(self._first))
         self._deferred = deferred
         self._without: set[GraphShape] = set()  # those that there is no memory for
         self._largest = 0  # bytes that the capture of one graph took

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -21,6 +21,7 @@ from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk, Sequence
 
 Indices = npt.NDArray[np.int64]
+Decodes = Callable[[Chunk], bool]  # whether a chunk's tokens are decode rows, not a prefill
 Sampled = tuple[Sequence, int, TokenLogprob | None]
 
 
@@ -94,9 +95,11 @@ class Runner:
     tokens of this one are known to the host: its inputs are taken from ``last_tokens`` there.
     """
 
-    def __init__(self, model: Transformer, pool: PagePool, max_running: int) -> None:
+    def __init__(self, model: Transformer, pool: PagePool, max_running: int, decodes: Decodes | None = None) -> None:
+        """``decodes``: by default ``one_token``."""
         self.model = model
         self.pool = pool
+        self._decodes = decodes or one_token
         self.overlaps = pool.data.is_cuda
         self.start_seconds: dict[str, float] = {}  # by what was prepared before the first request
         self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
@@ -118,7 +121,7 @@ class Runner:
         ``merged`` is the adapter that is merged into the weights to run on, None for the base's own. ``reads`` says
         that some sequence reads hidden states of its prompt.
         """
-        ordered = order_chunks(chunks)
+        ordered = order_chunks(chunks, self._decodes)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         prompts = self._prompt_reads(ordered) if reads else None
         logits = (
@@ -129,15 +132,17 @@ class Runner:
     @torch.inference_mode()
     def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
         """Choose the tokens of the step launched last. Those of ``held`` sequences are of no use to anybody."""
-        sampling, rows, logits = launched.sequences, launched.rows, launched.logits
-        if logits.greedy is not None and all(row.plain_greedy for row in rows):
-            samples = Samples(logits.greedy)
-        else:
-            samples = sample(logits.values, rows)
+        sampling, rows = launched.sequences, launched.rows
+        samples = self._choose(launched.logits, rows)
         # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
         torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples, launched.reads, held)
+
+    def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
+        if logits.greedy is not None and all(row.plain_greedy for row in rows):
+            return Samples(logits.greedy)
+        return sample(logits.values, rows)
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         """Run the model over ordered chunks; must not wait for the device."""
@@ -161,7 +166,8 @@ class Runner:
 
     def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None) -> StepBatch:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
-        decode = [chunk for chunk in chunks if chunk.tokens == 1]
+        decode = [chunk for chunk in chunks if self._decodes(chunk)]
+        num_decode = sum(chunk.tokens for chunk in decode)
         token_ids = [t for c in chunks for t in c.sequence.token_ids[_computed(c) : _computed(c) + c.tokens]]
         positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
         ends = [int(starts[i + 1]) - 1 for i, chunk in enumerate(chunks) if chunk.samples]
@@ -169,9 +175,9 @@ class Runner:
             token_ids=self._token_ids(chunks, starts, token_ids),
             positions=self._tensor(positions),
             slot_mapping=self._tensor(self._slot_mapping(chunks, positions, starts)),
-            num_decode=len(decode),
+            num_decode=num_decode,
             block_table=self._tensor(_padded_pages(decode)),
-            seq_lens=self._tensor(np.array([_computed(c) + 1 for c in decode], dtype=np.int64)),
+            seq_lens=self._tensor(positions[:num_decode] + 1),
             prefill=[
                 PrefillSpan(
                     int(starts[i]),
@@ -179,8 +185,7 @@ class Runner:
                     _computed(chunk),
                     self._tensor(np.array(chunk.sequence.pages, dtype=np.int64)),
                 )
-                for i, chunk in enumerate(chunks)
-                if chunk.tokens > 1
+                for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
             ],
             lora=lora_spans(chunks, starts, merged),
             logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
@@ -229,9 +234,22 @@ def _generation(chunk: Chunk) -> int:
     return slot.generation if slot else 0
 
 
-def order_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
+def one_token(chunk: Chunk) -> bool:
+    """A prompt's last token, alone, is as quick among decode rows."""
+    return chunk.tokens == 1
+
+
+def of_answer(chunk: Chunk) -> bool:
+    """Every token has one way to be computed: those of prompts as prefill, generated ones as decode rows.
+
+    So when an answer goes on after a pre-emption, or on another host, its tokens are several decode rows of a step.
+    """
+    return chunk.sequence.num_computed >= chunk.sequence.num_prompt
+
+
+def order_chunks(chunks: Iterable[Chunk], decodes: Decodes = one_token) -> list[Chunk]:
     """Decode rows first; then prefill. Within each, sequences of one adapter side by side."""
-    return sorted(chunks, key=lambda chunk: (chunk.tokens > 1, _generation(chunk)))
+    return sorted(chunks, key=lambda chunk: (not decodes(chunk), _generation(chunk)))
 
 
 def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot | None) -> list[LoraSpan]:
@@ -252,9 +270,9 @@ def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot
 
 
 def _padded_pages(chunks: list[Chunk]) -> Indices:
-    """``[sequences, most pages]``; the padding is page 0."""
+    """``[tokens, most pages]``; the padding is page 0."""
     width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
     table = np.zeros((len(chunks), width), dtype=np.int64)
     for row, chunk in enumerate(chunks):
         table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
-    return table
+    return table if all(chunk.tokens == 1 for chunk in chunks) else table.repeat([c.tokens for c in chunks], axis=0)

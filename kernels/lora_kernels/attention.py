@@ -21,7 +21,7 @@ LONG = 1024  # tokens of the longest sequence from which the second is taken
 
 
 @triton.jit
-def _attend_block(
+def attend_block(
     q,
     acc,
     best,
@@ -129,7 +129,7 @@ def _decode_kernel(
     start = first + split * split_tokens
     stop = tl.minimum(start + split_tokens, length)
     for key_start in range(start, stop, BLOCK_N):
-        acc, best, total = _attend_block(
+        acc, best, total = attend_block(
             q,
             acc,
             best,
@@ -215,6 +215,7 @@ def _prefill_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    INVARIANT: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(0) * 4
     length = tl.load(tile + 2)
@@ -244,13 +245,15 @@ def _prefill_kernel(
         visible = tl.maximum(first_position - window + 1, 0)
         whole = visible // BLOCK_N * BLOCK_N
     start = visible // BLOCK_N * BLOCK_N
+    if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
+        whole = start
     for key_start in range(start, whole, BLOCK_N):
-        acc, best, total = _attend_block(
+        acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True, SOFTCAP,
         )  # fmt: skip
     for key_start in range(whole, stop, BLOCK_N):
-        acc, best, total = _attend_block(
+        acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
@@ -309,11 +312,7 @@ def paged_decode(
     ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
-    _check_pool(pool, page_tokens, kv_heads, head_dim)
-    if block_table.shape[0] < q.shape[0] or seq_lens.shape[0] < q.shape[0]:
-        raise ValueError(
-            f"{q.shape[0]} queries, but {block_table.shape[0]} rows of block_table and {seq_lens.shape[0]} seq_lens"
-        )
+    check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
@@ -332,7 +331,7 @@ def paged_decode(
         block_table.stride(0),
         out.stride(0),
         window,
-        _scale_log2e(scale, head_dim, softcap),
+        scale_log2e(scale, head_dim, softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         HEAD_DIM=head_dim,
@@ -391,12 +390,14 @@ def paged_prefill(
     scale: float | None = None,
     softcap: float = 0.0,
     block_m: int = 64,
+    invariant: bool = False,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
     ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool.
 
     Only rows of ``tiles`` are written. ``block_table [sequences, max pages]`` int32; the rest as for ``paged_decode``.
-    Raises ``ValueError`` for shapes that do not fit.
+    ``invariant``: a row is bitwise the same however its prompt is cut into chunks, and whatever is beside it. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
@@ -405,7 +406,8 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
-    keys, warps, stages = LONG_CONTEXT if block_table.shape[1] * page_tokens >= LONG else SHORT_CONTEXT
+    long = invariant or block_table.shape[1] * page_tokens >= LONG
+    keys, warps, stages = LONG_CONTEXT if long else SHORT_CONTEXT
     _prefill_kernel[(tiles.shape[0], kv_heads)](
         q,
         pool,
@@ -416,7 +418,7 @@ def paged_prefill(
         block_table.stride(0),
         out.stride(0),
         window,
-        _scale_log2e(scale, head_dim, softcap),
+        scale_log2e(scale, head_dim, softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         HEAD_DIM=head_dim,
@@ -425,15 +427,33 @@ def paged_prefill(
         BLOCK_M=block_m,
         BLOCK_N=keys,
         SOFTCAP=softcap,
+        INVARIANT=invariant,
         num_warps=warps,
         num_stages=stages,
     )
 
 
-def _scale_log2e(scale: float | None, head_dim: int, softcap: float) -> float:
+def scale_log2e(scale: float | None, head_dim: int, softcap: float) -> float:
     """What scores are multiplied with before an exponential to the base 2; see ``SOFTCAP`` in the kernel."""
     scale = head_dim**-0.5 if scale is None else scale
     return 1.4426950408889634 * (2 * scale / softcap if softcap else scale)
+
+
+def check_decode(
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    block_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    page_tokens: int,
+    kv_heads: int,
+    head_dim: int,
+) -> None:
+    """Raises ``ValueError`` for shapes that do not fit."""
+    _check_pool(pool, page_tokens, kv_heads, head_dim)
+    if block_table.shape[0] < q.shape[0] or seq_lens.shape[0] < q.shape[0]:
+        raise ValueError(
+            f"{q.shape[0]} queries, but {block_table.shape[0]} rows of block_table and {seq_lens.shape[0]} seq_lens"
+        )
 
 
 def _check_pool(pool: torch.Tensor, page_tokens: int, kv_heads: int, head_dim: int) -> None:

@@ -268,6 +268,7 @@ def rope_and_write_kv(
     rounded_first: bool = True,
     rotary_dim: int | None = None,
     interleaved: bool = False,
+    invariant: bool = False,
 ) -> None:
     """Normalise (if the model does) and rotate queries in place in ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``;
     rotate keys and copy values into the pool, each token's into its slot. ``cos``, ``sin`` ``[positions, head_dim]``,
@@ -277,7 +278,8 @@ def rope_and_write_kv(
     where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``.
     ``positions [tokens]`` int32; ``pool [num_pages, page_elems]`` of this layer, in ``qkv``'s dtype or E4M3, where
     what is too large becomes the largest and what is not finite NaN; ``q_norm``, ``k_norm`` ``[head_dim]``,
-    both or neither. Raises ``ValueError`` for shapes that do not fit.
+    both or neither. ``invariant``: one kernel whatever the number of tokens. Raises ``ValueError`` for shapes that do
+    not fit.
     """
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
@@ -285,7 +287,9 @@ def rope_and_write_kv(
             f"{(heads + 2 * kv_heads) * head_dim}"
         )
     tokens = qkv.shape[0]
-    block = 4 if tokens <= 1024 else 16  # a decode step has too few tokens to fill the GPU with large blocks
+    block = (
+        4 if invariant or tokens <= 1024 else 16
+    )  # a decode step has too few tokens to fill the GPU with large blocks
     _rope_kv_kernel[(triton.cdiv(tokens, block), heads + 2 * kv_heads)](
         qkv,
         cos,

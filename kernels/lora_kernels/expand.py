@@ -254,7 +254,8 @@ def _expand_gemm_kernel(
     IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves the code for large tiles out."""
+    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves out the code for large tiles, ``SMALL`` 0
+    that for small ones."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
         grid_dependency_wait(PDL)
@@ -283,11 +284,12 @@ def _expand_gemm_kernel(
                 KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
             )  # fmt: skip
             return
-    _expand_tile(
-        h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-        block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
-        KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
-    )  # fmt: skip
+    if SMALL > 0:
+        _expand_tile(
+            h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
+            block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+        )  # fmt: skip
 
 
 def lora_expand(
@@ -348,7 +350,7 @@ def lora_expand(
             SPLITS=splits, MAX_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.variant), **common,
         )  # fmt: skip
         return
-    large = LARGE_TILE if shape.variant is KernelVariant.PREFILL else 0
+    small, large = (shape.small_tile, LARGE_TILE) if shape.variant is KernelVariant.PREFILL else (SMALL_TILE, 0)
     _expand_gemm_kernel[grid](
-        h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=SMALL_TILE, LARGE=large, **common
+        h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=small, LARGE=large, **common
     )

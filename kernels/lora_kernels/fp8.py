@@ -275,7 +275,7 @@ def fp8_linear(
     if splits > 1:
         tiles = grid[0] * grid[1]
         parts = torch.empty(tiles * splits * block_n * block_m, dtype=torch.float32, device=x.data.device)
-        arrived = _arrived(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
+        arrived = arrivals(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
     _fp8_matmul_kernel[grid](
         x.data,
         x.scale,
@@ -324,6 +324,6 @@ def tiling(tokens: int, outputs: int, inputs: int, in_blocks: bool) -> tuple[int
 
 
 @cache
-def _arrived(device: torch.device, tiles: int) -> torch.Tensor:
+def arrivals(device: torch.device, tiles: int) -> torch.Tensor:
     """How many of a tile's programs are done: zeros between products."""
     return torch.zeros(tiles, dtype=torch.int32, device=device)

@@ -86,6 +86,7 @@ SPLIT_K = {
     KernelVariant.GROUPED: SplitK(4096, least=1024, full=2450),
     KernelVariant.PREFILL: SplitK(2048),
 }
+INVARIANT_SPLIT = 1024  # of any variant, where it must not depend on the launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,21 @@ class LoraShape:
     """What a launch is sized for: everything that a captured graph fixes.
 
     ``variant`` is also the one that the tiles are cut for. ``max_rank`` bounds the rank of every module in the batch.
+    ``invariant``: a row's sums are the same whatever tile it is in, and whatever else the launch has.
     """
 
     variant: KernelVariant
     max_rank: int
+    invariant: bool = False
 
     def split_size(self, in_features: int, programs: int) -> int:
         """Input elements for one program of a shrink that has ``programs`` for each split."""
-        return SPLIT_K[self.variant].elements(in_features, programs)
+        return INVARIANT_SPLIT if self.invariant else SPLIT_K[self.variant].elements(in_features, programs)
+
+    @property
+    def small_tile(self) -> int:
+        """Tokens up to which a tile of ``PREFILL`` takes the small product; 0: all take the large one."""
+        return 0 if self.invariant else SMALL_TILE
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype

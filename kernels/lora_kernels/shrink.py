@@ -268,7 +268,7 @@ def _shrink_prefill_kernel(
     SPLIT_SIZE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Prefill chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones."""
+    """Prefill chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones (0: none does)."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
         grid_dependency_wait(PDL)
@@ -288,10 +288,11 @@ def _shrink_prefill_kernel(
             split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
         )  # fmt: skip
         return
-    _shrink_tile(
-        x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-        split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
-    )  # fmt: skip
+    if SMALL > 0:
+        _shrink_tile(
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
+            split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -372,8 +373,8 @@ def lora_shrink(
     if shape.variant is KernelVariant.PREFILL:
         _shrink_prefill_kernel[row_blocks, num_tiles, splits](
             x, pool, to, tiles, *tables_of, *strides,
-            SMALL=SMALL_TILE, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows), LARGE_K=columns,
-            SPLIT_SIZE=split_size, **common,
+            SMALL=shape.small_tile, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows),
+            LARGE_K=columns, SPLIT_SIZE=split_size, **common,
         )  # fmt: skip
     else:
         max_work_items = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles

@@ -33,6 +33,7 @@ class Options:
     dtype: str
     quantization: str
     kv_cache_dtype: str
+    deterministic: bool
     threads: int
     pool_mb: int
     host_arena_mb: int
@@ -54,6 +55,7 @@ class Options:
             dtype=env.get("DTYPE") or "auto",
             quantization=env.get("QUANTIZATION") or "auto",
             kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
+            deterministic=_switch(env, "DETERMINISTIC"),
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),
             pool_mb=_number(env, "POOL_MB", pool_mb),
             host_arena_mb=_number(env, "HOST_ARENA_MB", host_arena_mb),
@@ -72,6 +74,13 @@ class Options:
             return path
         name = hashlib.sha256(str(path).encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"lorikeet-{os.getuid()}-{name}" / "engine.sock"
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name) or "0"
+    if text not in ("0", "1"):
+        raise Stop(f"{name}={text} is neither 0 nor 1.", f"Give one of them, e.g. make run {name}=1")
+    return text == "1"
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

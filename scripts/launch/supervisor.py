@@ -254,6 +254,7 @@ def engine_command(options: Options) -> list[str]:
         "--dtype", options.dtype,
         "--quantization", options.quantization,
         "--kv-cache-dtype", options.kv_cache_dtype,
+        "--deterministic" if options.deterministic else "--no-deterministic",
         "--threads", str(options.threads),
         "--drain-seconds", str(DRAIN_S),
     ]  # fmt: skip

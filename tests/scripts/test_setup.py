@@ -105,6 +105,14 @@ def test_what_is_in_fp8_is_passed_on() -> None:
     assert (parsed.quantization, parsed.kv_cache_dtype) == ("auto", "auto")
 
 
+def test_answers_are_deterministic_if_asked_for() -> None:
+    for value, expected in {"": False, "0": False, "1": True}.items():
+        options = Options.from_environment({"DETERMINISTIC": value})
+        assert arguments.parse(engine_command(options)[3:]).deterministic is expected
+    with pytest.raises(Stop, match="DETERMINISTIC=yes is neither 0 nor 1"):
+        Options.from_environment({"DETERMINISTIC": "yes"})
+
+
 def test_an_old_python_is_told_what_to_do(tmp_path: Path) -> None:
     """The entry point must compile and speak under any Python 3; here its version is only pretended."""
     pretend = "import sys, runpy, shutil; sys.version_info = (3, 8, 1); shutil.which = lambda name: None; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
@@ -23,9 +23,9 @@ from .triton_ops import (
     usual_shapes,
 )
 
-DECODE_VARIANTS = (KernelVariant.GEMV_1, KernelVariant.GEMV_2, KernelVariant.GROUPED)
 # The least rows of a batch that takes a variant: an adapter with two of them, one with four (``decode_variant``).
 _LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 4}
+_INVARIANT = {KernelVariant.GROUPED: 1}  # the one variant of batches in which rows do not depend on each other
 # What a graph keeps on the device, and keeps of each layer (measured on an H200: 58 to 62 KiB); and what all of them
 # share: workspaces of products, and activations, at most so many of the widest at a time.
 _GRAPH_BYTES, _LAYER_BYTES = 256 << 10, 64 << 10
@@ -52,7 +52,7 @@ def graph_sizes(max_running: int) -> list[int]:
     return [size for size in sizes if size < max_running] + [max_running]
 
 
-def first_graphs(max_running: int) -> list[GraphShape]:
+def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
     """What is captured before the first request, largest first: together they cover every batch of usual adapters.
 
     For powers of two, no adapter, any adapters (one tile a row), and several rows to an adapter.
@@ -62,33 +62,39 @@ def first_graphs(max_running: int) -> list[GraphShape]:
     shapes = []
     for size in reversed(coarse):
         shapes.append(GraphShape(size))
-        for variant in (KernelVariant.GEMV_1, KernelVariant.GROUPED):
-            if size >= _LEAST_ROWS[variant]:
-                shapes.append(GraphShape(size, usual_shapes(variant)[-1], tile_bounds(variant, size)[-1], ALL_GROUPS))
+        for variant in _decode_variants(size, invariant):
+            if variant is not KernelVariant.GEMV_2:
+                lora = usual_shapes(variant, invariant=invariant)[-1]
+                shapes.append(GraphShape(size, lora, tile_bounds(variant, size, invariant)[-1], ALL_GROUPS))
     return shapes
 
 
-def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS) -> list[GraphShape]:
+def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False) -> list[GraphShape]:
     """Every graph that batches of usual adapters ask for, largest first; or adapters of other ``ranks``."""
     shapes = []
     for size in reversed(graph_sizes(max_running)):
         shapes.append(GraphShape(size))
-        for groups, variant in product((ATTENTION, ALL_GROUPS), DECODE_VARIANTS):
-            if size >= _LEAST_ROWS[variant]:
-                for lora, tiles in product(usual_shapes(variant, ranks), tile_bounds(variant, size)):
-                    shapes.append(GraphShape(size, lora, tiles, groups))
+        for groups, variant in product((ATTENTION, ALL_GROUPS), _decode_variants(size, invariant)):
+            bounds = tile_bounds(variant, size, invariant)
+            for lora, tiles in product(usual_shapes(variant, ranks, invariant), bounds):
+                shapes.append(GraphShape(size, lora, tiles, groups))
     return shapes
 
 
-def graph_memory(max_running: int, model: ModelShape) -> int:
+def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
+    """Those that a batch of ``size`` rows may take."""
+    return [variant for variant, least in (_INVARIANT if invariant else _LEAST_ROWS).items() if size >= least]
+
+
+def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -> int:
     """Bytes of the device that graphs may keep: every usual one, and some others."""
-    graphs = len(usual_graphs(max_running)) + _UNUSUAL_GRAPHS
+    graphs = len(usual_graphs(max_running, invariant=invariant)) + _UNUSUAL_GRAPHS
     widest = max(features for pair in model.targets.values() for features in pair)
     activations = _ACTIVATIONS * max_running * widest * model.dtype.itemsize
     return _SHARED_BYTES + activations + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
 
 
-def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShape:
+def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: bool = False) -> GraphShape:
     """The graph for ``size`` rows whose adapters ``spans`` name."""
     added = [span for span in spans if span.sign > 0]
     groups = touched(spans)
@@ -99,9 +105,9 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool) -> GraphShap
     if not added:
         return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
     covered = covering(added, size)
-    lora = lora_shape(decode_variant(covered), max_rank(added))
+    lora = lora_shape(decode_variant(covered, invariant), max_rank(added), invariant)
     needed = tiles_needed(covered, lora.variant)
-    tiles = next(tiles for tiles in tile_bounds(lora.variant, size) if tiles >= needed)
+    tiles = next(tiles for tiles in tile_bounds(lora.variant, size, invariant) if tiles >= needed)
     return GraphShape(size, lora, tiles, groups, merged, delta_correction)
 
 
@@ -151,18 +157,20 @@ def delta_correction_tiles(size: int) -> int:
     return size
 
 
-def tile_bounds(variant: KernelVariant, size: int) -> Sequence[int]:
+def tile_bounds(variant: KernelVariant, size: int, invariant: bool = False) -> Sequence[int]:
     """How many tiles graphs of a variant have room for: empty ones cost the expand time, and no tile is without a row.
 
     Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
 
     For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
     Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
-    GROUPED there are more than three rows to an adapter; the first bound is for more than eight.
+    GROUPED there are more than three rows to an adapter; the first bound is for more than eight. ``invariant``: as few
+    as one.
     """
     if variant is KernelVariant.GEMV_1:
         return (size,)
     if variant is KernelVariant.GEMV_2:
         return ((5 * size + 2) // 6,)
     few, many = (min(size, size // rows + size // variant + 3) for rows in (8, 3))
-    return (few, many) if many - few >= _FEW_TILES else (many,)
+    bounds = sorted({few, many, size} if invariant else {few, many})
+    return (*(tiles for tiles, more in pairwise(bounds) if more - tiles >= _FEW_TILES), bounds[-1])

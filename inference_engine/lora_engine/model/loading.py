@@ -89,6 +89,8 @@ def _load(
     if quantised or model_config.quantization:
         _check_fp8(config, device)
     fp8_kv(config)
+    if config.deterministic:
+        _check_deterministic(config, device, parallel, quantised or bool(model_config.quantization))
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
@@ -150,17 +152,23 @@ def build_transformer(
             f"key-value heads of {model.shape.head_dim}; choose --backend torch"
         )
     # These need triton, which a CPU engine does not.
+    from .invariant_ops import InvariantOps
     from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps
 
-    prefill: PrefillAttention = TritonPrefill(model.shape, config.page_tokens)
+    prefill: PrefillAttention = TritonPrefill(model.shape, config.page_tokens, config.deterministic)
     if backend == "flashinfer":
         prefill = FlashInferPrefill(model.shape, config.page_tokens, others=prefill)
 
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config)
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
-    model.ops = TritonOps(model.shape, tables, config.max_running, prefill, config.max_lora_rank)
+    sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank
+    if not config.deterministic:
+        model.ops = TritonOps(*sizes)
+        return model, tables
+    model.ops = InvariantOps(*sizes)
+    model.ops.choose_products(weights, config.step_tokens, config.max_running)
     return model, tables
 
 
@@ -197,6 +205,22 @@ def _check_fp8(config: EngineConfig, device: torch.device) -> None:
             f"{torch.cuda.get_device_name(device)} has no FP8 products; choose --backend torch, which dequantises the "
             "weights, or weights that are not quantised"
         )
+
+
+def _check_deterministic(config: EngineConfig, device: torch.device, parallel: Parallel, in_fp8: bool) -> None:
+    """Before anything is loaded. Raises ``ValueError`` where one row's sums would depend on others."""
+    problem = ""
+    if config.merges:
+        problem = f"--mode {config.mode} merges the adapter that most requests use: choose --mode unmerged"
+    elif config.backend == "flashinfer":
+        problem = "FlashInfer cuts prompts by what else is in the step: choose --backend triton"
+    elif in_fp8 and _backend(config, device) != "torch":
+        problem = "products in FP8 are not made for it: use weights that are not quantised"
+    elif parallel.world > 2:
+        problem = f"sums over {parallel.world} GPUs have an order that depends on the step: use one or two"
+    if problem:
+        raise ValueError(f"--deterministic is not possible here: {problem}, or leave it out")
+    log.info("deterministic: an answer's tokens and logits do not depend on what runs beside it")
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
@@ -269,7 +293,7 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)
-    graphs = graph_memory(config.max_running, model.shape) if config.cuda_graphs else 0
+    graphs = graph_memory(config.max_running, model.shape, config.deterministic) if config.cuda_graphs else 0
     return model.ops.prompt_workspace(tokens), graphs
 
 

@@ -50,6 +50,9 @@ class Ops(Protocol[Plan]):
     ) -> Activations:
         """``add_norm``, for the products that read it."""
 
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        """``x [tokens, in]`` times ``weight [out, in]``, into ``out [tokens, out]`` if it is given."""
+
     def project(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: Plan
     ) -> torch.Tensor:
@@ -115,6 +118,9 @@ class TorchOps:
         plan: TorchPlan,
     ) -> torch.Tensor:
         return self.add_norm(residual, delta, weight)
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        return linear(x, weight, out=out)
 
     def project(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TorchPlan

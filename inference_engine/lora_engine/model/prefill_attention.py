@@ -38,7 +38,9 @@ class PrefillAttention(Protocol):
 class TritonPrefill:
     """By ``lora_kernels``: any head size, any window."""
 
-    def __init__(self, shape: ModelShape, page_tokens: int) -> None:
+    def __init__(self, shape: ModelShape, page_tokens: int, invariant: bool = False) -> None:
+        """``invariant``: as ``paged_prefill`` says."""
+        self._invariant = invariant
         self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
         self._shape = shape
 
@@ -55,7 +57,7 @@ class TritonPrefill:
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
             paged_prefill(
                 q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
-                softcap=shape.attention_softcap, **self._heads,
+                softcap=shape.attention_softcap, invariant=self._invariant, **self._heads,
             )  # fmt: skip
 
         return attend

@@ -13,7 +13,7 @@ from lora_engine.memory.page_pool import PagePool
 from .batch import StepBatch
 from .config import ModelConfig
 from .merging import MergedLayers
-from .ops import Activations, Ops, Reader, TorchOps, linear
+from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel
 from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
 from .weights import LayerWeights, ModelWeights
@@ -91,7 +91,7 @@ class Transformer:
 
     def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Of hidden states after the last norm, ``[rows, vocab]``."""
-        logits, cap = linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap
+        logits, cap = self.ops.linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap
         if self.config.logit_scale != 1.0:
             logits.mul_(self.config.logit_scale)
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits

@@ -40,9 +40,9 @@ ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 @dataclass(slots=True)
 class LoraPlan:
-    """Which rows use which adapter, in the variant that suits them; None in its place: no row uses any.
+    """One launch of the LoRA kernels: which rows use which adapter, in the variant that suits them.
 
-    Every row is in a tile, those without an adapter under slot 0.
+    Every row that it is for is in a tile, those without an adapter under slot 0.
     """
 
     tiles: torch.Tensor
@@ -62,14 +62,15 @@ class TritonPlan:
     seq_lens: torch.Tensor
     splits: int
     prefill: Attend | None  # None: no prefill in this step
-    lora: LoraPlan | None
+    lora: tuple[LoraPlan, ...]  # one after another
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
-    delta_correction: LoraPlan | None = None  # subtracts the merged adapter from the rows that do not use it
 
 
 class TritonOps:
     """Kernels, and the workspaces they need."""
+
+    invariant = False  # whether each row is bitwise the same in every batch
 
     def __init__(
         self,
@@ -98,10 +99,9 @@ class TritonOps:
             seq_lens=batch.seq_lens.int(),
             splits=decode_splits(max(n, 1), self.shape.kv_heads),
             prefill=self.prefill.plan(batch.prefill) if batch.prefill else None,
-            lora=self._lora([span for span in batch.lora if span.sign > 0], batch),
+            lora=self._lora(batch),
             groups=touched(batch.lora),
             merged=batch.merged,
-            delta_correction=self._lora([span for span in batch.lora if span.sign < 0], batch),
         )
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
@@ -112,7 +112,8 @@ class TritonOps:
 
     def prompt_workspace(self, tokens: int) -> ShrinkBuffers:
         """The largest that a step of so many tokens takes."""
-        return self.shrink_workspace(LoraShape(KernelVariant.PREFILL, self.rank_classes[-1]), tokens)
+        shape = LoraShape(KernelVariant.PREFILL, self.rank_classes[-1], self.invariant)
+        return self.shrink_workspace(shape, tokens)
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is None:
@@ -168,7 +169,6 @@ class TritonOps:
             return self.base_product(x, weight, bias)
         full, x = readable(x, weight)
         assert full is not None, "adapters read what was not quantised"
-        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
         # can be fetched; the product then adds itself onto them. In a prefill that product is slower.
         deltas_first = plan.prefill is None and self._adds(x, weight)
@@ -176,18 +176,30 @@ class TritonOps:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device), bias
         else:
             out = onto = self._product(x, weight, bias)
-        for lora in (plan.lora, plan.delta_correction):
-            if lora is not None:
-                where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
-                lora_shrink(full, pool, lora.shrunk, *where)
-                lora_expand(lora.shrunk, pool, out, *where, onto)
-                onto = out
+        self.add_deltas(group, layer, full, out, onto, plan)
         if not deltas_first:
             return out
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             return fp8_linear(x, weight, out.dtype, out, out)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
         return out.addmm_(x, weight.t())
+
+    def add_deltas(
+        self,
+        group: int,
+        layer: int,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        onto: torch.Tensor | None,
+        plan: TritonPlan,
+    ) -> None:
+        """``out = onto + x A B`` with each row's own adapter, as ``lora_expand`` says."""
+        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        for lora in plan.lora:
+            where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
+            lora_shrink(x, pool, lora.shrunk, *where)
+            lora_expand(lora.shrunk, pool, out, *where, onto)
+            onto = out
 
     def base_product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
         """``project`` without adapters."""
@@ -197,7 +209,12 @@ class TritonOps:
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             return fp8_linear(x, weight, self.shape.dtype, bias)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
-        return linear(x, weight, bias)
+        return self.linear(x, weight, bias)
+
+    def linear(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return linear(x, weight, bias, out)
 
     def _adds(self, x: Activations, weight: Matrix) -> bool:
         """Whether the product can be added onto what is there: cuBLAS's in FP8 cannot."""
@@ -229,27 +246,33 @@ class TritonOps:
             rounded_first=s.norm.rounded_first,
             rotary_dim=s.pairs.rotary_dim,
             interleaved=s.pairs.interleaved,
+            invariant=self.invariant,
         )
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if n:
-            paged_decode(
-                q[:n],
-                pool,
-                plan.block_table,
-                plan.seq_lens,
-                out[:n],
-                self.workspace,
-                heads=s.heads,
-                kv_heads=s.kv_heads,
-                page_tokens=page_tokens,
-                splits=plan.splits,
-                window=s.windows[layer],
-                scale=s.attention_scale,
-                softcap=s.attention_softcap,
-            )
+            self.decode(q[:n], pool, out[:n], s.windows[layer], plan)
         if plan.prefill:
             plan.prefill(q, pool, out, s.windows[layer])
         return out
+
+    def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
+        """Attention of the decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""
+        s = self.shape
+        paged_decode(
+            q,
+            pool,
+            plan.block_table,
+            plan.seq_lens,
+            out,
+            self.workspace,
+            heads=s.heads,
+            kv_heads=s.kv_heads,
+            page_tokens=plan.pool.geometry.page_tokens,
+            splits=plan.splits,
+            window=window,
+            scale=s.attention_scale,
+            softcap=s.attention_softcap,
+        )
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TritonPlan) -> Activations:
         if isinstance(reader.matrix, Fp8Matrix):
@@ -259,10 +282,13 @@ class TritonOps:
         gated_activation(gate_up, out, self.shape.activation)
         return out
 
-    def _lora(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan | None:
+    def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
+        """Adapters are added, and then the merged one is subtracted from the rows that do not use it."""
+        signs = ([span for span in batch.lora if span.sign * sign > 0] for sign in (1, -1))
+        return tuple(self._launch(spans, batch) for spans in signs if spans)
+
+    def _launch(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan:
         """The launch variant that suits the spans, and their tiles."""
-        if not used:
-            return None
         rows = len(batch.positions)
         decode, prefill = split_spans(covering(used, rows), batch.num_decode)
         shape = lora_shape(KernelVariant.PREFILL if len(prefill) else decode_variant(decode), max_rank(used))
@@ -271,7 +297,11 @@ class TritonOps:
             token_tiles(prefill, KernelVariant.PREFILL),
             token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),
         ]
-        return LoraPlan(to_device(torch.cat(tiles), self.device), shape, self.shrink_workspace(shape, rows))
+        return self.lora_plan(torch.cat(tiles), shape, rows)
+
+    def lora_plan(self, tiles: torch.Tensor, shape: LoraShape, rows: int) -> LoraPlan:
+        """``tiles`` on the host, for a batch of ``rows`` tokens."""
+        return LoraPlan(to_device(tiles, self.device), shape, self.shrink_workspace(shape, rows))
 
 
 def quantised_alike(a: Matrix, b: Matrix) -> bool:
@@ -293,8 +323,13 @@ def readable(x: Activations, weight: Matrix) -> tuple[torch.Tensor | None, Activ
     return full, quantise_rows(full, weight)
 
 
-def decode_variant(spans: Sequence[Span]) -> KernelVariant:
-    """How decode rows are treated: a matrix product pays once an adapter has more than three of them."""
+def decode_variant(spans: Sequence[Span], invariant: bool = False) -> KernelVariant:
+    """How decode rows are treated: a matrix product pays once an adapter has more than three of them.
+
+    ``invariant``: always by one.
+    """
+    if invariant:
+        return KernelVariant.GROUPED
     used = [span.stop - span.start for span in spans if span.slot]
     if sum(used) > 3 * len(used):
         return KernelVariant.GROUPED
@@ -347,7 +382,7 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def lora_shape(variant: KernelVariant, rank: int) -> LoraShape:
+def lora_shape(variant: KernelVariant, rank: int, invariant: bool = False) -> LoraShape:
     """For the smallest class that holds ``rank``: launches, and graphs, are made per class.
 
     GEMV_1 and GEMV_2 take no more for a class of 64 than for smaller ones, since programs share what there is.
@@ -358,7 +393,7 @@ def lora_shape(variant: KernelVariant, rank: int) -> LoraShape:
         if variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
         else [c for c in RANK_CLASSES if c >= USUAL_RANKS[-1]]
     )
-    return LoraShape(variant, next(limit for limit in classes if rank <= limit))
+    return LoraShape(variant, next(limit for limit in classes if rank <= limit), invariant)
 
 
 def rank_classes(max_rank: int) -> tuple[int, ...]:
@@ -366,9 +401,11 @@ def rank_classes(max_rank: int) -> tuple[int, ...]:
     return tuple(limit for limit in RANK_CLASSES if limit <= ORDINARY_RANK or limit < 2 * max_rank)
 
 
-def usual_shapes(variant: KernelVariant, ranks: Sequence[int] = USUAL_RANKS) -> list[LoraShape]:
+def usual_shapes(
+    variant: KernelVariant, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False
+) -> list[LoraShape]:
     """Those whose kernels and graphs are made at start; or those for other ``ranks``."""
-    return sorted({lora_shape(variant, rank) for rank in ranks}, key=lambda shape: shape.max_rank)
+    return sorted({lora_shape(variant, rank, invariant) for rank in ranks}, key=lambda shape: shape.max_rank)
 
 
 __all__ = ["TritonOps", "TritonPlan", "lora_groups", "lora_shape"]

@@ -22,7 +22,7 @@ from lora_kernels.work_items import Span, token_tiles
 
 from .loading import prefill_batch
 from .transformer import Transformer
-from .triton_ops import ALL_GROUPS, USUAL_RANKS, LoraPlan, TritonOps, usual_shapes
+from .triton_ops import ALL_GROUPS, USUAL_RANKS, TritonOps, usual_shapes
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,9 @@ def prefill_steps(
     for tokens in sorted({min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}):
         batch = prefill_batch(tokens, pool.geometry, model.device)
         logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)
-        for shape in usual_shapes(KernelVariant.PREFILL, ranks):
-            tiles = token_tiles([Span(0, 0, tokens, 0)], KernelVariant.PREFILL).to(model.device)
+        for shape in usual_shapes(KernelVariant.PREFILL, ranks, ops.invariant):
             plan = ops.plan(batch, pool)
-            plan.lora = LoraPlan(tiles, shape, ops.shrink_workspace(shape, tokens))
+            plan.lora = (ops.lora_plan(token_tiles([Span(0, 0, tokens, 0)], KernelVariant.PREFILL), shape, tokens),)
             plan.groups = ALL_GROUPS
             model.run(batch.token_ids, batch.logit_rows, plan, layers=layers)
     every_token = np.full((logits.shape[1] + 31) // 32, -1, dtype=np.int32)

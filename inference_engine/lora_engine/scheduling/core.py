@@ -83,6 +83,7 @@ class SchedulingCore:
         self.merge_policy = merge_policies.create(config.mode)
         self.merged = MergedAdapter(self.merge_policy, self.device_tier, merged_weights)
         self.stats = SchedulerStats(self.scheduler, clock)
+        self._prompts_apart = config.deterministic
         self._clock = clock
         self._on_end = on_end
         self._in_flight: deque[tuple[Work, Applied | None]] = deque()  # the steps that were launched
@@ -102,7 +103,9 @@ class SchedulingCore:
         prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
         for choice, prompt in enumerate(prompts):
             self.arrivals += 1
-            state.sequences.append(Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer()))
+            state.sequences.append(
+                Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer(), self._prompts_apart)
+            )
         for part in request.so_far:
             state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
             usage.completion_tokens += len(part.token_ids)

@@ -131,8 +131,7 @@ class Scheduler:
 
     def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
-        known = min(sequence.num_computed, len(sequence.token_ids) - sequence.pending)
-        self._prefixes.insert(sequence.prefix_key, sequence.token_ids[:known], sequence.pages)
+        self._prefixes.insert(sequence.prefix_key, sequence.token_ids[: sequence.cacheable], sequence.pages)
 
     def can_ever_fit(self, tokens: int, adapter_pages: int) -> bool:
         """Whether a sequence of ``tokens`` tokens beside its adapter fits into the empty pool."""
@@ -175,7 +174,7 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan a running sequence's next tokens; how many they are."""
-        tokens = min(sequence.remaining, budget)
+        tokens = min(sequence.chunkable, budget)
         if not tokens or sequence not in self.running or sequence.awaits_mask:
             return 0  # nothing left this step, or it was pre-empted meanwhile, or it is held
         if sequence.remaining > 1:
@@ -245,7 +244,7 @@ class Scheduler:
 
     def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan the first tokens of a sequence that just entered; how many they are."""
-        tokens = self.prefill_budget.take(min(sequence.remaining, budget))
+        tokens = self.prefill_budget.take(min(sequence.chunkable, budget))
         sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
         self.waiting.served((self._add(plan, sequence, tokens),))
         return tokens

@@ -102,6 +102,7 @@ class Sequence:
     token_ids: list[int]
     max_tokens: int  # most tokens to generate
     detokenizer: IncrementalDetokenizer
+    prompt_apart: bool = False  # what the prompt's tokens are computed as, and shared, the generated ones never are
     state: State = State.WAITING
     num_computed: int = 0
     pending: int = 0
@@ -149,6 +150,12 @@ class Sequence:
         return len(self.token_ids) - self.num_computed
 
     @property
+    def chunkable(self) -> int:
+        """The most tokens that its next chunk may have."""
+        prompt = self.num_prompt - self.num_computed
+        return prompt if self.prompt_apart and prompt > 0 else self.remaining
+
+    @property
     def reads_prompt(self) -> bool:
         """Whether hidden states of its prompt are still to be read."""
         return self.read_from < self.read_until
@@ -156,7 +163,15 @@ class Sequence:
     @property
     def shareable(self) -> list[int]:
         """The tokens whose keys and values may come from the prefix cache, and one more."""
-        return self.token_ids[: self.read_from + 1] if self.reads_prompt else self.token_ids
+        if self.reads_prompt:
+            return self.token_ids[: self.read_from + 1]
+        return self.token_ids[: self.num_prompt + 1] if self.prompt_apart else self.token_ids
+
+    @property
+    def cacheable(self) -> int:
+        """How many leading tokens have keys and values that others may share: those that are computed, and known."""
+        known = min(self.num_computed, len(self.token_ids) - self.pending)
+        return min(known, self.num_prompt) if self.prompt_apart else known
 
     @property
     def awaits_mask(self) -> bool:

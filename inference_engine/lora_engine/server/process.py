@@ -286,7 +286,7 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
         page_bytes=int(facts["page_bytes"]),
         pages_total=int(facts["pages_total"]),
         host_arena_bytes=config.host_arena_bytes,
-        policies={name: str(facts[name]) for name in ("order", "admission", "mode")},
+        policies={name: str(facts[name]) for name in ("order", "admission", "mode", "deterministic")},
         geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
         chat_template_digest=template.digest,
         text_digest=text_digest(config.model),

@@ -1,0 +1,135 @@
+"""What `--deterministic` costs: decode steps and prompts, with it and without, of Llama-3.1-8B's shape.
+
+    python benchmarks/deterministic.py --out benchmarks/results/deterministic.jsonl
+    python benchmarks/deterministic.py --products
+
+Decode: prompts of 256 tokens, the median of the steps in which every sequence gets one token, at 1, 16, 64 and 256.
+Prefill: 8 prompts of 2,048 tokens until each has its first token. Base, and up to 64 adapters on q,k,v,o of ranks
+8/16/32/64. `--products`: each matrix of a layer times 1 to 2,048 rows, by cuBLAS as it chooses, by cuBLAS without
+split sums, and by this repository's kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from offline_throughput import ATTENTION, LLAMA_3_1_8B, MIXED, build_engine, random_adapter
+from rows import Rows
+from step_times import decode_step_ms, prefill_ms, warm
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.graph_set import GraphSet
+from lora_engine.model.ops import linear
+from lora_kernels.invariant_linear import invariant_linear
+
+BATCHES = (1, 16, 64, 256)
+CASES = {"base": 0, "64 mixed": 64}
+PROMPTS, PROMPT = 8, 2048
+HIDDEN, INNER = LLAMA_3_1_8B["hidden_size"], LLAMA_3_1_8B["intermediate_size"]
+MATRICES = {"qkv": (6144, HIDDEN), "o": (HIDDEN, HIDDEN), "gate_up": (2 * INNER, HIDDEN), "down": (HIDDEN, INNER)}
+ROWS = (1, 16, 32, 64, 128, 256, 2048)
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def measure(deterministic: bool) -> dict[tuple[str, str, int], float]:
+    """Milliseconds by case, metric and batch."""
+    source = LoadedAdapters()
+    config = EngineConfig(
+        model=Path("random"), device="cuda", max_running=256, prefix_cache=False, deterministic=deterministic
+    )
+    began = time.perf_counter()
+    engine: Engine = build_engine("llama-3.1-8b", config, source)
+    digests = []
+    for index in range(max(CASES.values())):
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        source.add(packed)
+        digests.append(packed.digest)
+    warm(engine, digests)
+    print(f"deterministic {deterministic}: ready after {time.perf_counter() - began:.1f} s", flush=True)
+    found = {}
+    for case, adapters in CASES.items():
+        for batch in BATCHES:
+            used = digests[: min(adapters, batch)]
+            found[case, "step_ms", batch] = decode_step_ms(engine, case, batch, used)
+        found[case, "prefill_ms", PROMPTS] = prefill_ms(engine, case, digests[:adapters], PROMPTS, PROMPT)
+    return found
+
+
+def products() -> None:
+    """Microseconds of each product, and whether its rows are those of the product with most rows."""
+    for name, (outputs, inputs) in MATRICES.items():
+        weight = torch.randn(outputs, inputs, device="cuda").bfloat16()
+        x = torch.randn(max(ROWS), inputs, device="cuda").bfloat16()
+        ways: dict[str, Product] = {"cublas": linear, "unsplit": linear, "ours": invariant_linear}
+        for way, product in ways.items():
+            forbid_splits(way == "unsplit")
+            whole = product(x, weight)
+            differ = [rows for rows in ROWS if not torch.equal(product(x[:rows], weight), whole[:rows])]
+            times = {rows: round(microseconds(product, x[:rows], weight), 1) for rows in ROWS}
+            print(f"{name:8} {way:8} {times} differ at {differ}", flush=True)
+    forbid_splits(False)
+
+
+def forbid_splits(forbidden: bool) -> None:
+    torch.backends.cuda.preferred_blas_library("cublaslt" if forbidden else "default")
+    if forbidden:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
+    else:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
+
+
+def microseconds(product: Product, x: torch.Tensor, weight: torch.Tensor) -> float:
+    """Of one among others in a graph, with the matrix from the device's memory: copies of it take turns."""
+    copies = [weight.clone() for _ in range(max(1, (200 << 20) // weight.nbytes))]
+    for copy in copies:
+        product(x, copy)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for copy in copies:
+            product(x, copy)
+    times = []
+    for _ in range(7):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / len(copies))
+    return float(statistics.median(times))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--products", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.products:
+        products()
+        return
+    GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]  # captured when used
+    rows = Rows(arguments.out, "deterministic", "llama-3.1-8b")
+    usual = measure(deterministic=False)
+    gc.collect()
+    torch.cuda.empty_cache()
+    for (case, metric, batch), value in measure(deterministic=True).items():
+        before = usual[case, metric, batch]
+        size = {"batch": batch} if metric == "step_ms" else {"prompts": batch, "prompt": PROMPT}
+        rows.add(case, metric, before, "ms", system="lorikeet", settings=size)
+        rows.add(case, metric, value, "ms", system="lorikeet, deterministic", settings=size)
+        print(f"{case:10} {metric} {batch:4}: {100 * (value / before - 1):+.1f} %", flush=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="WARNING", format="%(message)s")
+    logging.getLogger("lora_engine.model.invariant_ops").setLevel("INFO")
+    main()

@@ -1,0 +1,94 @@
+"""Plain torch where every token's logits are bitwise the same in every batch (``--deterministic`` without Triton).
+
+What a product's row is rounded to depends on how many rows it has, and on the place of the row among them. So every
+token has a forward pass of its own, whose shapes follow from its position alone. On a CPU that is as quick for an
+answer alone, and slower by as much as batches gain for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+from .adapters.device_tier import AdapterSlot
+from .model.batch import StepBatch
+from .prompt_reads import PromptReads
+from .runner import Logits, Runner
+from .sampling import Samples, SamplingRow
+from .scheduling.sequence import Chunk
+
+
+class RowRunner(Runner):
+    """Runs the tokens of a step one after another."""
+
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
+        batch = self._batch(chunks, merged)
+        hidden = self._hidden(batch)
+        return Logits(self._logits([hidden[row] for row in batch.logit_rows.tolist()]))
+
+    def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
+        batch = self._batch(chunks, merged)
+        hidden = self._hidden(batch)
+        prompts.take(torch.cat(hidden)[prompts.rows], self.model)
+        return Logits(self._logits([hidden[row] for row in batch.logit_rows.tolist()]))
+
+    def _hidden(self, batch: StepBatch) -> list[torch.Tensor]:
+        """Each row's hidden state, ``[1, hidden]``. Those of one sequence are in order: later ones read the earlier's
+        keys."""
+        plan = self.model.ops.plan
+        return [
+            self.model.hidden(row.token_ids, None, plan(row, self.pool))
+            for row in single_rows(batch, self.pool.geometry.page_tokens)
+        ]
+
+    def _logits(self, hidden: list[torch.Tensor]) -> torch.Tensor:
+        if not hidden:
+            return torch.empty(0, self.model.config.vocab_size, dtype=self.model.dtype, device=self.pool.data.device)
+        return torch.cat([self.model.logits(row) for row in hidden])
+
+    def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
+        """Row by row as well: what noise is rounded to depends on its place in memory."""
+        if len(rows) <= 1:
+            return super()._choose(logits, rows)
+        samples = [super(RowRunner, self)._choose(Logits(logits.values[i : i + 1]), [r]) for i, r in enumerate(rows)]
+        scored = [i for i, one in enumerate(samples) if one.scored]
+        if not scored:
+            return Samples(torch.cat([one.tokens for one in samples]))
+        most = max(row.params.top_logprobs for row in rows)
+        return Samples(
+            torch.cat([one.tokens for one in samples]),
+            scored,
+            torch.cat([_padded(samples[i].chosen, 1) for i in scored]).flatten(),
+            torch.cat([_padded(samples[i].top_values, most) for i in scored]),
+            torch.cat([_padded(samples[i].top_ids, most) for i in scored]),
+        )
+
+
+def _padded(values: torch.Tensor | None, columns: int) -> torch.Tensor:
+    """One row, with zeros behind."""
+    assert values is not None
+    return F.pad(values.view(1, -1), (0, columns - values.numel()))
+
+
+def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
+    """Every row of a batch as a batch of its own: one token that attends to its sequence so far."""
+    tables = [batch.block_table[row] for row in range(batch.num_decode)]
+    for span in batch.prefill:
+        tables += [span.pages] * (span.stop - span.start)
+    positions = batch.positions.tolist()
+    for row, (position, table) in enumerate(zip(positions, tables, strict=True)):
+        one = slice(row, row + 1)
+        yield StepBatch(
+            token_ids=batch.token_ids[one],
+            positions=batch.positions[one],
+            slot_mapping=batch.slot_mapping[one],
+            num_decode=1,
+            block_table=table[None, : position // page_tokens + 1],
+            seq_lens=batch.positions[one] + 1,
+            prefill=[],
+            lora=[replace(span, start=0, stop=1) for span in batch.lora if span.start <= row < span.stop],
+            logit_rows=torch.zeros(1, dtype=torch.int64, device=batch.positions.device),
+        )

@@ -1,0 +1,195 @@
+"""Decode attention whose rows do not depend on the batch: a token's keys are split by their number alone.
+
+How many programs share a sequence's splits is another matter: each split is summed up the same by whichever program
+has it, and all of them are combined in one order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .attention import (
+    FEW_DECODES,
+    MANY_DECODES,
+    DecodeWorkspace,
+    attend_block,
+    check_decode,
+    decode_splits,
+    scale_log2e,
+)
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
+
+LEAST_SPLIT = 256  # keys; fewer would write more partial sums than they save time
+
+
+@triton.jit
+def _splits_of(length, window, MAX_SPLITS: tl.constexpr, LEAST: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The first visible key, the block that it is in, the keys of a split, and how many splits there are."""
+    visible = 0
+    if window > 0:
+        visible = tl.maximum(length - window, 0)
+    first = visible // BLOCK_N * BLOCK_N
+    split_tokens = tl.cdiv(tl.cdiv(length - first, MAX_SPLITS), BLOCK_N) * BLOCK_N
+    split_tokens = tl.maximum(split_tokens, LEAST)
+    return visible, first, split_tokens, tl.cdiv(length - first, split_tokens)
+
+
+@triton.jit(do_not_specialize=["block_table_stride"])
+def _decode_kernel(
+    q_ptr,
+    pool_ptr,
+    block_table_ptr,
+    seq_lens_ptr,
+    out_ptr,
+    partial_ptr,
+    stats_ptr,
+    q_stride,
+    block_table_stride,
+    out_stride,
+    window,
+    scale_log2e,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    launch_dependents(PDL)
+    sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
+    length = tl.load(seq_lens_ptr + sequence)
+    visible, first, split_tokens, splits = _splits_of(length, window, MAX_SPLITS, LEAST, BLOCK_N)
+    grid_dependency_wait(PDL)
+    rows = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, HEAD_PAD)
+    heads = kv_head * GROUP + rows
+    heads_ok = rows < GROUP
+    ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(q_ptr + sequence * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    positions = tl.zeros((BLOCK_M,), dtype=tl.int32) + length - 1
+    for split in range(tl.program_id(2), splits, tl.num_programs(2)):
+        acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
+        best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+        total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+        start = first + split * split_tokens
+        stop = tl.minimum(start + split_tokens, length)
+        for key_start in range(start, stop, BLOCK_N):
+            acc, best, total = attend_block(
+                q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr,
+                block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM,
+                HEAD_PAD, BLOCK_N, False, SOFTCAP,
+            )  # fmt: skip
+        if splits == 1:
+            out = (acc / tl.where(total == 0.0, 1.0, total)[:, None]).to(out_ptr.dtype.element_ty)
+            tl.store(out_ptr + sequence * out_stride + heads[:, None] * HEAD_DIM + dims[None, :], out, mask=ok)
+        else:
+            place = (sequence * HEADS + heads) * MAX_SPLITS + split
+            tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
+            tl.store(stats_ptr + place * 2, best, mask=heads_ok)
+            tl.store(stats_ptr + place * 2 + 1, total, mask=heads_ok)
+
+
+@triton.jit
+def _combine_kernel(
+    partial_ptr,
+    stats_ptr,
+    seq_lens_ptr,
+    out_ptr,
+    out_stride,
+    window,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """The splits of one head, where there is more than one: a weighted mean with the softmax's own weights."""
+    launch_dependents(PDL)
+    sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    _visible, _first, _tokens, used = _splits_of(tl.load(seq_lens_ptr + sequence), window, MAX_SPLITS, LEAST, BLOCK_N)
+    grid_dependency_wait(PDL)
+    if used > 1:
+        splits = tl.arange(0, MAX_SPLITS)
+        dims = tl.arange(0, HEAD_PAD)
+        place = (sequence * HEADS + head) * MAX_SPLITS + splits
+        best = tl.load(stats_ptr + place * 2, mask=splits < used, other=float("-inf"))
+        total = tl.load(stats_ptr + place * 2 + 1, mask=splits < used, other=0.0)
+        weight = tl.exp2(best - tl.max(best, axis=0))
+        ok = (splits < used)[:, None] & (dims < HEAD_DIM)[None, :]
+        partial = tl.load(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+        out = tl.sum(partial * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
+        out_place = out_ptr + sequence * out_stride + head * HEAD_DIM + dims
+        tl.store(out_place, out.to(out_ptr.dtype.element_ty), mask=dims < HEAD_DIM)
+
+
+def invariant_decode(
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    block_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    out: torch.Tensor,
+    workspace: DecodeWorkspace,
+    *,
+    heads: int,
+    kv_heads: int,
+    page_tokens: int,
+    window: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> None:
+    """As ``paged_decode``, but each row is bitwise the same in every batch; a length of 0 writes nothing.
+
+    Keys are split into as many parts as ``workspace`` has room for, or fewer.
+    """
+    head_dim = q.shape[1] // heads
+    check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
+    if q.shape[0] > workspace.partial.shape[0]:
+        raise ValueError(f"{q.shape[0]} queries, but the workspace was made for {workspace.partial.shape[0]}")
+    head_pad, max_splits = triton.next_power_of_2(head_dim), workspace.partial.shape[2]
+    # Of wide elements the pipeline's stages would not fit into a multiprocessor.
+    keys, warps, stages = FEW_DECODES if head_pad * q.element_size() <= 512 else MANY_DECODES
+    programs = min(decode_splits(q.shape[0], kv_heads), max_splits)
+    common = dict(
+        HEADS=heads,
+        HEAD_DIM=head_dim,
+        HEAD_PAD=head_pad,
+        BLOCK_N=keys,
+        MAX_SPLITS=max_splits,
+        LEAST=LEAST_SPLIT,
+        **pdl_options(q),
+    )
+    _decode_kernel[(q.shape[0], kv_heads, programs)](
+        q,
+        pool,
+        block_table,
+        seq_lens,
+        out,
+        workspace.partial,
+        workspace.stats,
+        q.stride(0),
+        block_table.stride(0),
+        out.stride(0),
+        window,
+        scale_log2e(scale, head_dim, softcap),
+        KV_HEADS=kv_heads,
+        PAGE_TOKENS=page_tokens,
+        BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
+        SOFTCAP=softcap,
+        num_warps=warps,
+        num_stages=stages,
+        **common,
+    )
+    _combine_kernel[(q.shape[0], heads)](
+        workspace.partial, workspace.stats, seq_lens, out, out.stride(0), window, num_warps=2, **common
+    )

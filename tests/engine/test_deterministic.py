@@ -1,0 +1,258 @@
+"""``--deterministic``: a request's tokens and logits are bitwise the same whoever is beside it, and whatever happens.
+
+In Triton's interpreter and in plain torch every request is run alone and then in random schedules: arriving late, in
+chunks of other sizes, from the prefix cache, pre-empted, resumed after another host's tokens. On a GPU the same with
+captured graphs, at the sizes of real layers, and for every matrix of them each number of tokens that a step may have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lorikeet_testing.model_shapes import SHAPES
+from lorikeet_testing.ordered_dots import add_in_order
+from lorikeet_testing.shape_runs import ShapeRun, captured_logits, requests_for, worst_error
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.graph_shapes import graph_shape, graph_sizes, usual_graphs
+from lora_engine.model.loading import load_model
+from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
+from lora_engine.scheduling.sequence import State
+from lora_kernels import invariant_decode, invariant_linear
+from lora_kernels.invariant_linear import LinearConfig, config_for
+from lora_kernels.kernel_variants import KernelVariant
+
+DEMO = Path(__file__).parents[2] / "demo" / "model"
+Answers = dict[str, tuple[list[int], torch.Tensor]]
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma2": {"sliding_window": 14, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0},
+    "qwen3": {"num_attention_heads": 3},  # queries and keys are normalised
+}
+PAGE = 4
+
+
+def tiny(family: str) -> ModelConfig:
+    return ModelConfig.from_dict(
+        {
+            "model_type": family, "num_hidden_layers": 1, "hidden_size": 48, "intermediate_size": 64,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 100,
+            "max_position_embeddings": 512, "tie_word_embeddings": True, **FAMILIES[family],
+        }
+    )  # fmt: skip
+
+
+def requests_of(run: ShapeRun, lengths: Sequence[int], new: int, seed: int) -> list[GenerationRequest]:
+    """Of the base and of each adapter, greedy and seeded; half of them begin with the same tokens."""
+    rnd, digests = random.Random(seed), ["", *run.packed]
+    common = [rnd.randrange(run.config.vocab_size) for _ in range(3 * max(lengths))]
+    requests = []
+    for index, length in enumerate(lengths):
+        own = [rnd.randrange(run.config.vocab_size) for _ in range(length)]
+        prompt = common[: length - 1] + own[:1] if index % 2 else own
+        params = SamplingParams(
+            max_tokens=new, ignore_eos=True, logprobs=True, temperature=index % 3 / 2, seed=index, top_p=0.9
+        )
+        requests.append(GenerationRequest(f"{index}", prompt, params, digests[index // 2 % len(digests)]))
+    return requests
+
+
+def run_steps(engine: Engine, requests: Sequence[GenerationRequest], rnd: random.Random | None = None) -> Answers:
+    """Tokens and the logits that they were chosen from; with ``rnd`` requests come late, and are pre-empted."""
+    waiting, found = list(requests), {r.request_id: ([], []) for r in requests}  # type: ignore[var-annotated]
+    with captured_logits() as seen:
+        while waiting or engine.has_work():
+            for request in waiting[: len(waiting) if rnd is None else rnd.randint(0, 2)]:
+                engine.add_request(request)
+                waiting.remove(request)
+            if rnd is not None and rnd.random() < 0.15:
+                preempt(engine, rnd)
+            output = engine.step()
+            for delta in output.deltas:
+                tokens, logits = found[delta.request_id]
+                tokens.extend(delta.token_ids)
+                logits.append(seen.pop(0))
+            for end in output.finished:
+                assert end.error is None, end.error
+            engine.core.check()
+    return {name: (tokens, torch.stack(logits)) for name, (tokens, logits) in found.items()}
+
+
+def preempt(engine: Engine, rnd: random.Random) -> None:
+    """As when pages run out."""
+    running = [s for s in engine.core.scheduler.running if s.state is State.RUNNING]
+    if running:
+        engine.core.scheduler._preempt(rnd.choice(running))
+
+
+def assert_same(found: Answers, expected: Answers, skip: int = 0) -> None:
+    for name, (tokens, logits) in found.items():
+        want_tokens, want_logits = expected[name.partition(" ")[0]]
+        assert tokens == want_tokens[skip:], name
+        assert torch.equal(logits, want_logits[skip:]), (name, (logits - want_logits[skip:]).abs().max())
+
+
+def resumed(requests: Sequence[GenerationRequest], expected: Answers, at: int) -> list[GenerationRequest]:
+    return [replace(r, so_far=(ChoiceSoFar(0, expected[r.request_id][0][:at], False),)) for r in requests]
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path of the kernels at small sizes: parts of sums, splits of keys, several programs to both."""
+    if torch.cuda.is_available():
+        return
+    add_in_order(monkeypatch)
+    monkeypatch.setattr(invariant_linear, "PROGRAMS", 8)
+    monkeypatch.setattr(invariant_linear, "PART_MULTIPLE", 16)
+    monkeypatch.setattr(invariant_linear, "FEW_TOKENS", (LinearConfig(16, 64, 16, 4, 4),))
+    monkeypatch.setattr(invariant_linear, "SOME_TOKENS", LinearConfig(32, 64, 16, 4, 4))
+    monkeypatch.setattr(invariant_linear, "MANY_TOKENS", LinearConfig(64, 128, 16, 8, 4))
+    monkeypatch.setattr(invariant_linear, "FEW", 16)
+    monkeypatch.setattr(invariant_decode, "LEAST_SPLIT", 16)
+    monkeypatch.setattr("lora_kernels.attention.FEW", 8)
+    monkeypatch.setattr("lora_kernels.attention.LONG_CONTEXT", (16, 4, 2))
+    monkeypatch.setattr("lora_kernels.invariant_decode.FEW_DECODES", (16, 4, 3))
+
+
+def interpreted(family: str, **settings: Any) -> ShapeRun:
+    return ShapeRun(
+        tiny(family), "cpu", torch.float32, (5,),
+        **{"pool_mb": 4, "page_tokens": PAGE, "cuda_graphs": False, "max_running": 4, "deterministic": True} | settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["gemma2", *(pytest.param(f, marks=pytest.mark.long) for f in ("llama", "qwen3"))])
+@pytest.mark.usefixtures("in_order")
+def test_kernels_in_random_schedules(family: str, tensor_seed: int) -> None:
+    alone = interpreted(family, max_running=1, step_tokens=128)
+    requests = requests_of(alone, (1, 22, 20), new=3, seed=tensor_seed)
+    expected: Answers = {}
+    for request in requests:
+        expected |= run_steps(alone.engine, [request])
+    together = interpreted(family, step_tokens=13, prefix_cache=True)
+    assert_same(run_steps(together.engine, requests, random.Random(tensor_seed)), expected)
+    assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_torch_in_random_schedules(deterministic: bool, tensor_seed: int) -> None:
+    """Also that the test would notice: the default differs."""
+    settings = EngineConfig(model=DEMO, pool_mb=64, deterministic=deterministic)
+    loaded = load_model(settings)
+    config, rnd = loaded.model.config, random.Random(tensor_seed)
+    prompts = [[rnd.randrange(3, config.vocab_size) for _ in range(length)] for length in (1, 20, 37, 60)]
+    prompts.append(prompts[3][:40] + prompts[1])
+    requests = [
+        GenerationRequest(
+            f"{i}", prompt, SamplingParams(max_tokens=6, ignore_eos=True, logprobs=True, temperature=i % 2, seed=i)
+        )
+        for i, prompt in enumerate(prompts)
+    ]
+    engine = Engine(replace(settings, prefix_cache=False), LoadedAdapters(), loaded)
+    expected: Answers = {}
+    for request in requests:
+        expected |= run_steps(engine, [request])
+    busy = Engine(replace(settings, step_tokens=23, max_running=4), LoadedAdapters(), loaded)
+    found = run_steps(busy, requests, random.Random(tensor_seed))
+    if not deterministic:
+        assert any(not torch.equal(found[name][1], expected[name][1]) for name in found)
+        return
+    assert_same(found, expected)
+    assert_same(run_steps(busy, resumed(requests, expected, 4)), expected, skip=4)
+
+
+@pytest.mark.usefixtures("in_order")
+def test_it_is_right_too() -> None:
+    run = interpreted("gemma2")
+    requests, used = requests_for(run, 2, lengths=(3, 20), new=2, seed=1)
+    assert worst_error(run, requests, used, run.generate(requests), torch.float32) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"mode": "auto"}, "--mode unmerged"), ({"backend": "flashinfer"}, "--backend triton"),
+     ({"backend": "triton", "quantization": "fp8"}, "not quantised")],
+)  # fmt: skip
+def test_what_cannot_keep_the_promise_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"--deterministic is not possible here.*{words}"):
+        load_model(EngineConfig(model=DEMO, deterministic=True, **settings))
+
+
+def test_batches_of_one_variant_find_their_graphs() -> None:
+    """Whatever adapters are in them; and none that is captured at start is of another variant."""
+    rnd, usual = random.Random(4), set(usual_graphs(256, invariant=True))
+    assert {shape.lora.variant for shape in usual if shape.lora} == {KernelVariant.GROUPED}
+    assert all(shape.lora.invariant for shape in usual if shape.lora)
+    for size in graph_sizes(256):
+        for adapters in {1, rnd.randint(1, size), size}:
+            used = sorted(rnd.randrange(adapters) for _ in range(size))
+            slots = [SimpleNamespace(rank=rnd.choice((8, 64)), groups=frozenset({0, 1}), table_index=i + 1)
+                     for i in range(adapters)]  # fmt: skip
+            runs = [(key, list(rows)) for key, rows in groupby(range(size), key=lambda row: used[row])]
+            spans = [LoraSpan(slots[key], rows[0], rows[-1] + 1) for key, rows in runs]  # type: ignore[arg-type]
+            assert graph_shape(size, spans, merged=False, invariant=True) in usual
+
+
+# On a GPU.
+
+REAL = {"llama": "Llama-3.1-8B", "gemma2": "Gemma-2-2B", "qwen3": "Qwen3-4B"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("outputs", "inputs"), [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (1152, 896)])
+def test_a_product_s_rows_are_the_same_among_any_number(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+    x = torch.randn(2048, inputs, device="cuda").to(dtype)
+    weight = (torch.randn(outputs, inputs, device="cuda") * inputs**-0.5).to(dtype)
+    whole = invariant_linear.invariant_linear(x, weight)
+    torch.testing.assert_close(whole, x @ weight.t(), rtol=2e-2, atol=2e-2)
+    counts = [1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 511, 1000, 2047]
+    assert {config_for(count) for count in counts} >= {config_for(1), config_for(2048)}
+    for count in counts:
+        for first in {0, 7 % count, 2048 - count}:
+            rows = slice(first, min(first + count, 2048))
+            assert torch.equal(invariant_linear.invariant_linear(x[rows], weight), whole[rows]), (count, first)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", REAL)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
+def test_real_layers_in_random_schedules(family: str, dtype: torch.dtype) -> None:
+    shape = SHAPES[REAL[family]]
+    config = ModelConfig.from_dict(
+        {
+            "model_type": family, "num_hidden_layers": 2, "hidden_size": shape.hidden,
+            "intermediate_size": shape.inner, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim, "vocab_size": 32_003,
+            "max_position_embeddings": 4096, "tie_word_embeddings": True, "sliding_window": 300,
+        }
+    )  # fmt: skip
+    ranks, common = (8, 16, 64, 40, 128), {"deterministic": True, "pool_mb": 3000, "max_context": 2048}
+    alone = ShapeRun(config, "cuda", dtype, ranks, **common, max_running=1, step_tokens=2048, cuda_graphs=False)
+    lengths = [1, 2, 17, 64, 65, 130, 300, 301, 515, 700, 33, 250] * 4
+    requests = requests_of(alone, lengths, new=8, seed=5)
+    expected: Answers = {}
+    for request in requests:
+        expected |= run_steps(alone.engine, [request])
+    for seed, settings in enumerate(
+        ({"max_running": 48, "step_tokens": 2048}, {"max_running": 20, "step_tokens": 190, "prefix_cache": True})
+    ):
+        together = ShapeRun(config, "cuda", dtype, ranks, **common, **settings)
+        assert_same(run_steps(together.engine, requests), expected)
+        assert_same(run_steps(together.engine, requests, random.Random(seed)), expected)
+        assert_same(run_steps(together.engine, resumed(requests, expected, 5)), expected, skip=5)
+        del together
+        torch.cuda.empty_cache()
