@@ -24,7 +24,7 @@ FEW = 64  # tokens up to which parts are summed by programs of their own
 
 
 class LinearConfig(NamedTuple):
-    """Tokens, outputs and inputs of a program's tile, its warps, and stages of the loop's pipeline."""
+    """Tokens, outputs and inputs (of 16 bits) of a program's tile, its warps, and stages of the loop's pipeline."""
 
     tokens: int
     outputs: int
@@ -189,7 +189,7 @@ def invariant_linear(
         HAS_BIAS=bias is not None,
         BLOCK_M=config.tokens,
         BLOCK_N=config.outputs,
-        BLOCK_K=config.inputs,
+        BLOCK_K=max(16, config.inputs * 2 // x.element_size()),  # the same bytes in any dtype
         num_warps=config.warps,
         num_stages=config.stages,
         **pdl_options(x),

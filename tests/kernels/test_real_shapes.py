@@ -20,9 +20,10 @@ def is_power_of_two(number: int) -> bool:
     return number > 0 and number & (number - 1) == 0
 
 
+@pytest.mark.parametrize("part", ["everything", "invariant"])
 @pytest.mark.parametrize("model", SHAPES)
-def test_every_launch_is_one_that_the_gpu_takes(model: str) -> None:
-    for launch in launches(model, "everything", torch.bfloat16):
+def test_every_launch_is_one_that_the_gpu_takes(model: str, part: str) -> None:
+    for launch in launches(model, part, torch.bfloat16):
         assert is_power_of_two(launch.options.get("num_warps", 4)), launch.name
         assert launch.options.get("num_warps", 4) <= 32, launch.name
         blocks = {name: value for name, value in launch.arguments.items() if name.startswith("BLOCK")}
@@ -33,6 +34,13 @@ def test_norms_compile_for_every_width() -> None:
     *faults, count = compiler_process("compiled_shapes", "bfloat16", "norms", *SHAPES).splitlines()
     assert not faults
     assert int(count) == 2 * len(WIDTHS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_what_does_not_depend_on_the_batch_compiles(dtype: str) -> None:
+    *faults, _count = compiler_process("compiled_shapes", dtype, "invariant", *ONE_OF_EACH, timeout=600).splitlines()
+    assert not faults
 
 
 @pytest.mark.long

@@ -18,6 +18,8 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix, fits
+from lora_kernels.invariant_decode import invariant_decode
+from lora_kernels.invariant_linear import invariant_linear
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.sampling import sample_tokens
 from lora_kernels.sampling_parameters import ROW_WORDS
@@ -77,8 +79,31 @@ def launch_attention(
             paged_prefill(q, pool, table[:, :width], tiles, q, window=window, softcap=softcap, **sizes)
 
 
-def launch_lora(shape: Shape, variant: KernelVariant, tokens: int, rank: int, dtype: torch.dtype) -> None:
-    lora, pool = LoraShape(variant, rank), pool_of(shape, dtype)
+def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
+    """What only batches launch in which rows do not depend on each other."""
+    heads = shape.heads * shape.head_dim
+    for outputs, inputs in (
+        (heads + 2 * shape.kv_dim, shape.hidden), (shape.hidden, heads), (2 * shape.inner, shape.hidden),
+        (shape.hidden, shape.inner),
+    ):  # fmt: skip
+        weight = elements(outputs, inputs, dtype=dtype)
+        for tokens in (1, 32, 64, 128, 2048):
+            invariant_linear(elements(tokens, inputs, dtype=dtype), weight, elements(outputs, dtype=dtype))
+    sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": PAGE_TOKENS}
+    pool, workspace = pool_of(shape, dtype), DecodeWorkspace(8, shape.heads, shape.head_dim, 32, "meta")
+    q, tiles = elements(8, heads, dtype=dtype), elements(4, 4, dtype=torch.int32)
+    table, lengths = elements(8, LENGTH // PAGE_TOKENS, dtype=torch.int32), elements(8, dtype=torch.int32)
+    for window in (0, 1024):
+        invariant_decode(q, pool, table, lengths, q, workspace, window=window, **sizes)
+        paged_prefill(q, pool, table, tiles, q, window=window, invariant=True, **sizes)
+    for variant in (KernelVariant.GROUPED, KernelVariant.PREFILL):
+        launch_lora(shape, variant, 64, 64, dtype, invariant=True)
+
+
+def launch_lora(
+    shape: Shape, variant: KernelVariant, tokens: int, rank: int, dtype: torch.dtype, invariant: bool = False
+) -> None:
+    lora, pool = LoraShape(variant, rank, invariant), pool_of(shape, dtype)
     h = lora.workspace(tokens, max(group.in_features for group in shape.groups), 3, "meta", dtype)
     tiles, tables = token_tiles([Span(1, 0, tokens, rank)], variant), SlotTables(2, 1, 3, "cpu")
     for group in shape.groups:
@@ -173,6 +198,7 @@ PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
     "fp8": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=False),
     "fp8 blocks": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=True),
     "fp8 kv": lambda name, dtype: launch_fp8_kv(SHAPES[name], dtype),
+    "invariant": lambda name, dtype: launch_invariant(SHAPES[name], dtype),
     "everything": lambda name, dtype: launch_everything(SHAPES[name], dtype),
 }
 
