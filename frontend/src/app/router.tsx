@@ -2,6 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readStagingSearch, readTenantsSearch, type StagingSearch } from "@/features/operator/search";
+import { readBatchesSearch } from "@/features/batches/search";
 import { readKeysSearch } from "@/features/keys/search";
 import { readRequestsSearch } from "@/features/requests/search";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
@@ -111,6 +112,7 @@ const upload = createRoute({
 const batches = createRoute({
   getParentRoute: () => tenant,
   path: "batches",
+  validateSearch: readBatchesSearch,
   component: lazyRouteComponent(() => import("@/features/batches/batches-page"), "BatchesPage"),
 });
 

@@ -3,6 +3,8 @@ import { number } from "@/lib/format";
 import { Button } from "./button";
 
 interface PagerProps {
+  /** Of what, where a page has several. */
+  label?: string;
   /** From 0. */
   page: number;
   size: number;
@@ -11,11 +13,11 @@ interface PagerProps {
 }
 
 /** Which rows of how many, and the way to the others. Nothing where all are shown. */
-export function Pager({ page, size, total, onPage }: PagerProps) {
+export function Pager({ label = "Pages", page, size, total, onPage }: PagerProps) {
   if (total <= size && page === 0) return null;
   const first = page * size;
   return (
-    <nav aria-label="Pages" className="flex items-center justify-end gap-2 border-t px-4 py-2 text-xs text-ink-3">
+    <nav aria-label={label} className="flex items-center justify-end gap-2 border-t px-4 py-2 text-xs text-ink-3">
       <span className="tnum mr-auto" aria-live="polite">
         {number(Math.min(first + 1, total))}–{number(Math.min(first + size, total))} of {number(total)}
       </span>

@@ -43,11 +43,17 @@ describe("batches", () => {
     await waitFor(() => expect(screen.queryByRole("alertdialog")).toBeNull());
   });
 
+  it("opens the batch that the address names", async () => {
+    serve(batch);
+    openConsole("/t/acme/batches?batch=batch_1");
+    expect(await screen.findByRole("button", { name: "Cancel batch" })).toBeVisible();
+  });
+
   it("names the lines that are no requests", async () => {
     serve({ ...batch, state: "failed", bad_lines: 1 });
     server.use(http.get(`${tenant}/batches/batch_1/errors`, () => HttpResponse.json([{ line: 3, code: "invalid_method", message: "method must be POST.", param: "method" }])));
     const { user } = openConsole("/t/acme/batches");
-    await user.click(await screen.findByRole("button", { name: /1 line is no request/ }));
+    await user.click(await screen.findByRole("button", { name: /1 problem in the file/ }));
     expect(await screen.findByText("method must be POST.")).toBeVisible();
   });
 

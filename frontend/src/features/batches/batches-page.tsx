@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, Download, Layers, Plus } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
@@ -15,10 +16,11 @@ import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { bytes, fullTime, number, percent } from "@/lib/format";
+import { bytes, fullTime, number } from "@/lib/format";
 import { FilesCard } from "./files-card";
 import { NewBatch } from "./new-batch";
 import { batchErrorsQuery, batchesQuery, contentPath, isOpen, ROWS, useBatchActions } from "./queries";
+import type { BatchesSearch } from "./search";
 
 const STATES: Record<Batch["state"], { tone: Tone; label: string; live?: boolean }> = {
   validating: { tone: "blue", label: "Checking lines", live: true },
@@ -31,9 +33,13 @@ const STATES: Record<Batch["state"], { tone: Tone; label: string; live?: boolean
   cancelled: { tone: "neutral", label: "Cancelled" },
 };
 
+const route = getRouteApi("/t/$tenant/batches");
+
 export function BatchesPage() {
-  const [page, setPage] = useState(0);
-  const { data, error, refetch } = useQuery(batchesQuery(useTenant(), page));
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (change: BatchesSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true });
+  const { data, error, refetch } = useQuery(batchesQuery(useTenant(), search.page ?? 0));
   const [adding, setAdding] = useState(false);
   const may = useCan("keys.write");
   const add = may && (
@@ -54,8 +60,8 @@ export function BatchesPage() {
             <SkeletonRows rows={3} />
           </Card>
         )}
-        {data && <Batches data={data} add={add} page={page} onPage={setPage} />}
-        <FilesCard />
+        {data && <Batches data={data} add={add} search={search} onSearch={show} />}
+        <FilesCard page={search.files ?? 0} onPage={(files) => show({ files: files || undefined })} />
       </div>
       {adding && <NewBatch onClose={() => setAdding(false)} />}
     </Page>
@@ -65,11 +71,11 @@ export function BatchesPage() {
 interface BatchesProps {
   data: { batches: Batch[]; total: number };
   add: ReactNode;
-  page: number;
-  onPage: (page: number) => void;
+  search: BatchesSearch;
+  onSearch: (change: BatchesSearch) => void;
 }
 
-function Batches({ data: { batches, total }, add, page, onPage }: BatchesProps) {
+function Batches({ data: { batches, total }, add, search, onSearch }: BatchesProps) {
   return (
     <Card>
       {total === 0 && (
@@ -79,29 +85,36 @@ function Batches({ data: { batches, total }, add, page, onPage }: BatchesProps) 
       )}
       <ul className="divide-y" aria-label="Batches">
         {batches.map((batch) => (
-          <Row key={batch.id} batch={batch} />
+          <Row key={batch.id} batch={batch} open={batch.id === search.batch} onOpen={(open) => onSearch({ batch: open ? batch.id : undefined })} />
         ))}
       </ul>
-      <Pager page={page} size={ROWS} total={total} onPage={onPage} />
+      <Pager
+        label="Pages of batches"
+        page={search.page ?? 0}
+        size={ROWS}
+        total={total}
+        onPage={(page) => onSearch({ page: page || undefined, batch: undefined })}
+      />
     </Card>
   );
 }
 
-function Row({ batch }: { batch: Batch }) {
-  const [open, setOpen] = useState(false);
+function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (open: boolean) => void }) {
   return (
     <li>
       <button
         type="button"
         aria-expanded={open}
-        onClick={() => setOpen(!open)}
+        onClick={() => onOpen(!open)}
         className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60"
       >
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
         <span className="min-w-0 flex-1 basis-40 truncate font-medium">{batch.input_file?.name ?? "deleted file"}</span>
-        <Status {...STATES[batch.state]} />
+        <span className="sm:w-32">
+          <Status {...STATES[batch.state]} />
+        </span>
         <Progress batch={batch} />
-        <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
+        <span className="ml-auto text-right text-xs whitespace-nowrap text-ink-3 sm:w-20">
           <RelativeTime at={batch.created_at} />
         </span>
       </button>
@@ -111,7 +124,7 @@ function Row({ batch }: { batch: Batch }) {
 }
 
 function Progress({ batch: { state, counts, bad_lines } }: { batch: Batch }) {
-  if (state === "failed") return <span className="w-44 text-xs text-danger-text">{bad_lines === 1 ? "1 line is no request" : `${number(bad_lines)} lines are no requests`}</span>;
+  if (state === "failed") return <span className="w-44 text-xs text-danger-text">{bad_lines === 1 ? "1 problem in the file" : `${number(bad_lines)} problems in the file`}</span>;
   const done = counts.completed + counts.failed;
   return (
     <span className="w-44">
@@ -129,7 +142,7 @@ function Progress({ batch: { state, counts, bad_lines } }: { batch: Batch }) {
   );
 }
 
-const share = (part: number, total: number) => (total > 0 ? percent(part, total) : "0%");
+const share = (part: number, total: number) => (total > 0 ? `${(100 * part) / total}%` : "0%");
 
 function Detail({ batch }: { batch: Batch }) {
   const may = useCan("infer");
@@ -189,7 +202,7 @@ function LineErrors({ batch }: { batch: string }) {
   if (!data) return <SkeletonRows rows={1} />;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
-    <ol aria-label="Lines that are no requests" tabIndex={0} className="scroll-quiet grid max-h-56 gap-1.5 overflow-y-auto rounded-lg border bg-surface p-3 text-xs">
+    <ol aria-label="Problems in the file" tabIndex={0} className="scroll-quiet grid max-h-56 gap-1.5 overflow-y-auto rounded-lg border bg-surface p-3 text-xs">
       {data.map(({ line, message, param }) => (
         <li key={`${line}.${param}`} className="flex gap-3">
           <span className="tnum w-16 shrink-0 text-ink-3">{line ? `line ${number(line)}` : "file"}</span>

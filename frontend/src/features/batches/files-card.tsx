@@ -15,8 +15,7 @@ import { contentPath, filesQuery, ROWS, useBatchActions } from "./queries";
 
 const PURPOSES: Record<StoredFile["purpose"], string> = { batch: "Requests", batch_output: "Results" };
 
-export function FilesCard() {
-  const [page, setPage] = useState(0);
+export function FilesCard({ page, onPage }: { page: number; onPage: (page: number) => void }) {
   const { data, error, refetch } = useQuery(filesQuery(useTenant(), page));
   return (
     <Card>
@@ -27,7 +26,7 @@ export function FilesCard() {
       {data && data.total > 0 && (
         <>
           <Files files={data.files} />
-          <Pager page={page} size={ROWS} total={data.total} onPage={setPage} />
+          <Pager label="Pages of files" page={page} size={ROWS} total={data.total} onPage={onPage} />
         </>
       )}
     </Card>
@@ -41,9 +40,9 @@ function Files({ files }: { files: StoredFile[] }) {
       <thead>
         <tr>
           <Th>Name</Th>
-          <Th>Holds</Th>
+          <Th className="max-sm:hidden">Holds</Th>
           <Th className="text-right">Size</Th>
-          <Th>Deleted on</Th>
+          <Th className="max-md:hidden">Deleted on</Th>
           <Th>
             <span className="sr-only">Actions</span>
           </Th>
@@ -52,12 +51,12 @@ function Files({ files }: { files: StoredFile[] }) {
       <tbody>
         {files.map((file) => (
           <Tr key={file.id}>
-            <Td className="max-w-72 truncate font-medium" title={file.name}>
+            <Td className="max-w-72 truncate font-medium max-sm:max-w-36" title={file.name}>
               {file.name}
             </Td>
-            <Td>{PURPOSES[file.purpose]}</Td>
+            <Td className="max-sm:hidden">{PURPOSES[file.purpose]}</Td>
             <Td className="tnum text-right">{bytes(file.bytes)}</Td>
-            <Td>{fullTime(file.expires_at)}</Td>
+            <Td className="max-md:hidden">{fullTime(file.expires_at)}</Td>
             <Td className="text-right">{may && <Actions file={file} />}</Td>
           </Tr>
         ))}

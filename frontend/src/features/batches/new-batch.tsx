@@ -17,8 +17,15 @@ const ENDPOINTS: [endpoint: BatchEndpoint, label: string][] = [
   ["/v1/completions", "Completions"],
   ["/v1/embeddings", "Embeddings"],
 ];
-const EXAMPLE = `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
- "body": {"model": "support", "messages": [{"role": "user", "content": "Hello"}]}}`;
+const EXAMPLE_BODIES: Record<BatchEndpoint, string> = {
+  "/v1/chat/completions": `"messages": [{"role": "user", "content": "Hello"}]`,
+  "/v1/completions": `"prompt": "Hello", "max_tokens": 64`,
+  "/v1/embeddings": `"input": "Hello"`,
+};
+const example = (endpoint: BatchEndpoint) => `{"custom_id": "1", "method": "POST",
+ "url": "${endpoint}",
+ "body": {"model": "support",
+  ${EXAMPLE_BODIES[endpoint]}}}`;
 
 const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
 
@@ -55,7 +62,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
             <Input {...control} type="file" accept=".jsonl,.ndjson,.json,.txt" className="py-1.5" onChange={(event) => setFile(event.target.files?.[0])} data-testid="batch-file" />
           )}
         </Field>
-        <CodeBlock code={EXAMPLE.replaceAll("/v1/chat/completions", endpoint)} label="A line (written here in two)" />
+        <CodeBlock code={example(endpoint)} label="A line (written here in several)" />
         <Field label="Endpoint" hint="Of every request in the file.">
           {(control) => (
             <Select {...control} value={endpoint} onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}>
