@@ -252,24 +252,27 @@ def fp8_linear(
     dtype: torch.dtype,
     onto: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
+    invariant: bool = False,
 ) -> torch.Tensor:
     """``x [tokens, in]`` times ``weight [out, in]``, plus ``onto``: a bias ``[out]``, or ``[tokens, out]``.
 
-    Into ``out``, which may be ``onto``, or a new tensor of ``dtype``. Raises ``ValueError`` for shapes that do not fit.
+    Into ``out``, which may be ``onto``, or a new tensor of ``dtype``. ``invariant``: each row is bitwise the same
+    among any number of others. Raises ``ValueError`` for shapes that do not fit.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
     if x.shape[1] != inputs or x.group != weight.group:
         raise ValueError(
             f"x is {tuple(x.shape)} in groups of {x.group}, the matrix {tuple(weight.shape)} of {weight.group}"
         )
-    if out is None and multiplied_by_cublas(tokens, weight, dtype) and (onto is None or onto.dim() == 1):
+    by_cublas = not invariant and out is None and multiplied_by_cublas(tokens, weight, dtype)
+    if by_cublas and (onto is None or onto.dim() == 1):
         return torch._scaled_mm(
             x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
             use_fast_accum=True,
         )  # fmt: skip
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
-    block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks)
+    block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks, invariant)
     grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m), splits)
     parts = arrived = x.scale
     if splits > 1:
@@ -310,16 +313,21 @@ def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> 
     return tokens >= FEW and on_gpu and dtype is torch.bfloat16 and not weight.in_blocks
 
 
-def tiling(tokens: int, outputs: int, inputs: int, in_blocks: bool) -> tuple[int, int, int, int, int, int]:
-    """Tokens, outputs and inputs of a program's tile, how many share a sum, warps, stages."""
-    if tokens > 64:
-        return (128, 128, 128, 1, 8, 3)
-    block_m = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
-    block_n, block_k = 64, BLOCK if in_blocks or inputs <= 1024 else 256
+def tiling(
+    tokens: int, outputs: int, inputs: int, in_blocks: bool, invariant: bool = False
+) -> tuple[int, int, int, int, int, int]:
+    """Tokens, outputs and inputs of a program's tile, how many share a sum, warps, stages.
+
+    ``invariant``: what a sum is made of, inputs and shares, does not depend on ``tokens``.
+    """
+    block_n, block_k = 64, BLOCK if invariant or in_blocks or inputs <= 1024 else 256
     programs = triton.cdiv(outputs, block_n)
     splits = 1
     while programs * splits * 2 <= PROGRAMS and triton.cdiv(inputs, block_k) >= 4 * splits:
         splits *= 2
+    if tokens > 64:
+        return (128, 128, 128, splits if invariant else 1, 8, 3)
+    block_m = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
     return (block_m, block_n, block_k, splits, 4, 4 if block_k == 256 else 6)
 
 

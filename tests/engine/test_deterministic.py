@@ -31,6 +31,7 @@ from lora_engine.model.loading import load_model
 from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import State
 from lora_kernels import invariant_decode, invariant_linear
+from lora_kernels.fp8 import tiling
 from lora_kernels.invariant_linear import LinearConfig, config_for
 from lora_kernels.kernel_variants import KernelVariant
 
@@ -134,17 +135,51 @@ def interpreted(family: str, **settings: Any) -> ShapeRun:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("family", ["gemma2", *(pytest.param(f, marks=pytest.mark.long) for f in ("llama", "qwen3"))])
+@pytest.mark.parametrize(
+    ("family", "quantization"),
+    [("gemma2", "auto"), *(pytest.param(*case, marks=pytest.mark.long) for case in
+                           (("llama", "auto"), ("qwen3", "auto"), ("llama", "fp8")))],
+)  # fmt: skip
 @pytest.mark.usefixtures("in_order")
-def test_kernels_in_random_schedules(family: str, tensor_seed: int) -> None:
-    alone = interpreted(family, max_running=1, step_tokens=128)
+def test_kernels_in_random_schedules(family: str, quantization: str, tensor_seed: int) -> None:
+    alone = interpreted(family, max_running=1, step_tokens=128, quantization=quantization)
     requests = requests_of(alone, (1, 22, 20), new=3, seed=tensor_seed)
     expected: Answers = {}
     for request in requests:
         expected |= run_steps(alone.engine, [request])
-    together = interpreted(family, step_tokens=13, prefix_cache=True)
+    together = interpreted(family, step_tokens=13, prefix_cache=True, quantization=quantization)
     assert_same(run_steps(together.engine, requests, random.Random(tensor_seed)), expected)
     assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
+
+
+@pytest.mark.parametrize("tokens", [1, 17, 64, 65, 300])
+def test_sums_in_fp8_are_cut_by_the_matrix_alone(tokens: int) -> None:
+    for outputs, inputs in ((6144, 4096), (4096, 14336), (28672, 4096), (576, 1536)):
+        assert (
+            tiling(tokens, outputs, inputs, False, invariant=True)[2:4] == tiling(1, outputs, inputs, False, True)[2:4]
+        )
+
+
+def test_chunks_are_of_the_prompt_or_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a pre-emption; and only pages of prompts are kept for others."""
+    engine = Engine(EngineConfig(model=DEMO, pool_mb=64, deterministic=True, step_tokens=40), LoadedAdapters())
+    launch, chunks = engine.runner.launch, []
+
+    def spy(given: Any, *others: Any, **more: Any) -> Any:
+        ordered = list(given)
+        chunks.extend((c.sequence.num_computed, c.sequence.num_computed + c.tokens) for c in ordered)
+        return launch(ordered, *others, **more)
+
+    monkeypatch.setattr(engine.runner, "launch", spy)
+    engine.add_request(GenerationRequest("0", [5] * 50, SamplingParams(max_tokens=60, ignore_eos=True)))
+    for _ in range(30):
+        engine.step()
+    preempt(engine, random.Random(0))
+    while engine.has_work():
+        engine.step()
+    alone = [(at, at + 1) for at in range(50, 109)]
+    assert chunks == [(0, 40), (40, 50), *alone[:28], (48, 50), (50, 79), *alone[29:]]
+    assert len(engine.core.prefixes) == 3, "the whole pages of 50 tokens"
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
@@ -183,9 +218,8 @@ def test_it_is_right_too() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"mode": "auto"}, "--mode unmerged"), ({"backend": "flashinfer"}, "--backend triton"),
-     ({"backend": "triton", "quantization": "fp8"}, "not quantised")],
-)  # fmt: skip
+    [({"mode": "auto"}, "--mode unmerged"), ({"backend": "flashinfer"}, "--backend triton")],
+)
 def test_what_cannot_keep_the_promise_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"--deterministic is not possible here.*{words}"):
         load_model(EngineConfig(model=DEMO, deterministic=True, **settings))
@@ -229,8 +263,10 @@ def test_a_product_s_rows_are_the_same_among_any_number(outputs: int, inputs: in
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", REAL)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
-def test_real_layers_in_random_schedules(family: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", ["bfloat16", "float32", "fp8"])
+def test_real_layers_in_random_schedules(family: str, kind: str) -> None:
+    dtype = torch.float32 if kind == "float32" else torch.bfloat16
+    quantised = {"quantization": "fp8", "kv_cache_dtype": "fp8"} if kind == "fp8" else {}
     shape = SHAPES[REAL[family]]
     config = ModelConfig.from_dict(
         {
@@ -240,7 +276,8 @@ def test_real_layers_in_random_schedules(family: str, dtype: torch.dtype) -> Non
             "max_position_embeddings": 4096, "tie_word_embeddings": True, "sliding_window": 300,
         }
     )  # fmt: skip
-    ranks, common = (8, 16, 64, 40, 128), {"deterministic": True, "pool_mb": 3000, "max_context": 2048}
+    ranks = (8, 16, 64, 40, 128)
+    common: dict[str, Any] = {"deterministic": True, "pool_mb": 3000, "max_context": 2048, **quantised}
     alone = ShapeRun(config, "cuda", dtype, ranks, **common, max_running=1, step_tokens=2048, cuda_graphs=False)
     lengths = [1, 2, 17, 64, 65, 130, 300, 301, 515, 700, 33, 250] * 4
     requests = requests_of(alone, lengths, new=8, seed=5)

@@ -22,14 +22,14 @@ from lora_kernels.work_items import token_tiles
 
 from .batch import StepBatch
 from .ops import Activations, linear
-from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, max_rank, split_spans
+from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, max_rank, readable, split_spans
 from .weights import Matrix, ModelWeights
 
 log = logging.getLogger(__name__)
 
 
 class InvariantOps(TritonOps):
-    """``TritonOps`` without what it chooses by batch; it has no products in FP8, and no merged adapters."""
+    """``TritonOps`` without what it chooses by batch; it has no merged adapters."""
 
     invariant = True
     by_cublas: frozenset[torch.Size] = frozenset()  # shapes of matrices that it multiplies row by row the same
@@ -62,10 +62,11 @@ class InvariantOps(TritonOps):
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
     ) -> torch.Tensor:
         """The base's product first, whatever else is in the step: it decides how often the sum is rounded."""
-        assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
-        out = self.linear(x, weight, bias)
+        full, x = readable(x, weight)
+        out = self._product(x, weight, bias)
         if group in plan.groups:
-            self.add_deltas(group, layer, x, out, out, plan)
+            assert full is not None, "adapters read what was not quantised"
+            self.add_deltas(group, layer, full, out, out, plan)
         return out
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:

@@ -90,7 +90,7 @@ def _load(
         _check_fp8(config, device)
     fp8_kv(config)
     if config.deterministic:
-        _check_deterministic(config, device, parallel, quantised or bool(model_config.quantization))
+        _check_deterministic(config, parallel)
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
@@ -207,15 +207,13 @@ def _check_fp8(config: EngineConfig, device: torch.device) -> None:
         )
 
 
-def _check_deterministic(config: EngineConfig, device: torch.device, parallel: Parallel, in_fp8: bool) -> None:
+def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
     """Before anything is loaded. Raises ``ValueError`` where one row's sums would depend on others."""
     problem = ""
     if config.merges:
         problem = f"--mode {config.mode} merges the adapter that most requests use: choose --mode unmerged"
     elif config.backend == "flashinfer":
         problem = "FlashInfer cuts prompts by what else is in the step: choose --backend triton"
-    elif in_fp8 and _backend(config, device) != "torch":
-        problem = "products in FP8 are not made for it: use weights that are not quantised"
     elif parallel.world > 2:
         problem = f"sums over {parallel.world} GPUs have an order that depends on the step: use one or two"
     if problem:

@@ -207,7 +207,7 @@ class TritonOps:
 
     def _product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
-            return fp8_linear(x, weight, self.shape.dtype, bias)
+            return fp8_linear(x, weight, self.shape.dtype, bias, invariant=self.invariant)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
         return self.linear(x, weight, bias)
 
