@@ -79,7 +79,7 @@ def run_steps(engine: Engine, requests: Sequence[GenerationRequest], rnd: random
             for request in waiting[: len(waiting) if rnd is None else rnd.randint(0, 2)]:
                 engine.add_request(request)
                 waiting.remove(request)
-            if rnd is not None and rnd.random() < 0.15:
+            if rnd is not None and rnd.random() < 0.4:
                 preempt(engine, rnd)
             output = engine.step()
             for delta in output.deltas:

@@ -47,8 +47,8 @@ class InvariantOps(TritonOps):
                 on_gpu = matrix.device.type == "cuda"
                 agree[matrix.shape] = on_gpu and agree.get(matrix.shape, True) and rows_agree(matrix, rows)
         self.by_cublas = frozenset(shape for shape, alike in agree.items() if alike)
-        others = [tuple(shape) for shape, alike in agree.items() if not alike]
-        log.info("deterministic: products by cuBLAS, except with matrices of %s", others or "no shape")
+        cublas, own = ([tuple(shape) for shape in agree if agree[shape] is alike] for alike in (True, False))
+        log.info("deterministic: matrices of %s are multiplied by cuBLAS, of %s by our kernel", cublas, own)
 
     def linear(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
