@@ -6,7 +6,7 @@
 Decode: prompts of 256 tokens, the median of the steps in which every sequence gets one token, at 1, 16, 64 and 256.
 Prefill: 8 prompts of 2,048 tokens until each has its first token. Base, and up to 64 adapters on q,k,v,o of ranks
 8/16/32/64. `--products`: each matrix of a layer times 1 to 2,048 rows, by cuBLAS as it chooses, by cuBLAS without
-split sums, and by this repository's kernel.
+split sums over at least 64 rows, and by this repository's kernel.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_set import GraphSet
+from lora_engine.model.invariant_ops import forbid_split_sums, padded_linear
 from lora_engine.model.ops import linear
 from lora_kernels.invariant_linear import invariant_linear
 
@@ -66,25 +67,17 @@ def measure(deterministic: bool) -> dict[tuple[str, str, int], float]:
 
 def products() -> None:
     """Microseconds of each product, and whether its rows are those of the product with most rows."""
-    for name, (outputs, inputs) in MATRICES.items():
-        weight = torch.randn(outputs, inputs, device="cuda").bfloat16()
-        x = torch.randn(max(ROWS), inputs, device="cuda").bfloat16()
-        ways: dict[str, Product] = {"cublas": linear, "unsplit": linear, "ours": invariant_linear}
-        for way, product in ways.items():
-            forbid_splits(way == "unsplit")
+    ways: dict[str, Product] = {"cublas": linear, "unsplit": padded_linear, "ours": invariant_linear}
+    for way, product in ways.items():
+        if way == "unsplit":  # and from then on
+            forbid_split_sums()
+        for name, (outputs, inputs) in MATRICES.items():
+            weight = torch.randn(outputs, inputs, device="cuda").bfloat16()
+            x = torch.randn(max(ROWS), inputs, device="cuda").bfloat16()
             whole = product(x, weight)
             differ = [rows for rows in ROWS if not torch.equal(product(x[:rows], weight), whole[:rows])]
             times = {rows: round(microseconds(product, x[:rows], weight), 1) for rows in ROWS}
             print(f"{name:8} {way:8} {times} differ at {differ}", flush=True)
-    forbid_splits(False)
-
-
-def forbid_splits(forbidden: bool) -> None:
-    torch.backends.cuda.preferred_blas_library("cublaslt" if forbidden else "default")
-    if forbidden:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
-    else:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
 
 
 def microseconds(product: Product, x: torch.Tensor, weight: torch.Tensor) -> float:

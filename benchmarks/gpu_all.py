@@ -52,6 +52,10 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/step_times.py", "--quantization", "fp8", "--kv-cache-dtype", "fp8", "--out", "OUT/w1.jsonl"),
         ("benchmarks/offline_throughput.py", "--quantization", "fp8", "--out", "OUT/w1.jsonl"),
     ),
+    "deterministic": (
+        ("benchmarks/deterministic.py", "--out", "OUT/deterministic.jsonl"),
+        ("benchmarks/deterministic.py", "--products"),
+    ),
     "kernels": (
         ("benchmarks/kernel_table.py", "--out", "OUT/kernels.jsonl"),
         ("benchmarks/attention_table.py", "--out", "OUT/attention.jsonl"),

@@ -154,7 +154,7 @@ class GraphRunner(Runner):
         super().__init__(model, pool, max_running, decodes)
         assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
         self._invariant = model.ops.invariant
-        self.sizes = graph_sizes(max_running)
+        self.sizes = graph_sizes(max_running, self._invariant)
         self.memory = torch.cuda.graph_pool_handle()
         largest, width, device = self.sizes[-1], pool.geometry.pages_for_tokens(max_context), pool.data.device
         self.inputs = GraphInputs(model, pool, largest, max_context)

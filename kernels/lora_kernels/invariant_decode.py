@@ -21,6 +21,7 @@ from .attention import (
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
+FEW_ROWS, FEW_ROWS_PROGRAMS = 64, 8
 LEAST_SPLIT = 256  # keys; fewer would write more partial sums than they save time
 
 
@@ -159,7 +160,9 @@ def invariant_decode(
     head_pad, max_splits = triton.next_power_of_2(head_dim), workspace.partial.shape[2]
     # Of wide elements the pipeline's stages would not fit into a multiprocessor.
     keys, warps, stages = FEW_DECODES if head_pad * q.element_size() <= 512 else MANY_DECODES
-    programs = min(decode_splits(q.shape[0], kv_heads), max_splits)
+    # A few rows may be a graph's padding beside a single long sequence.
+    least = FEW_ROWS_PROGRAMS if q.shape[0] <= FEW_ROWS else 1
+    programs = min(max(decode_splits(q.shape[0], kv_heads), least), max_splits)
     common = dict(
         HEADS=heads,
         HEAD_DIM=head_dim,

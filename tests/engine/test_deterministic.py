@@ -27,6 +27,7 @@ from lora_engine.engine import Engine
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_shape, graph_sizes, usual_graphs
+from lora_engine.model.invariant_ops import LEAST_ROWS, forbid_split_sums, rows_agree
 from lora_engine.model.loading import load_model
 from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import State
@@ -230,7 +231,9 @@ def test_batches_of_one_variant_find_their_graphs() -> None:
     rnd, usual = random.Random(4), set(usual_graphs(256, invariant=True))
     assert {shape.lora.variant for shape in usual if shape.lora} == {KernelVariant.GROUPED}
     assert all(shape.lora.invariant for shape in usual if shape.lora)
-    for size in graph_sizes(256):
+    assert min(graph_sizes(256, invariant=True)) == LEAST_ROWS
+    assert graph_sizes(48, invariant=True) == [48]
+    for size in graph_sizes(256, invariant=True):
         for adapters in {1, rnd.randint(1, size), size}:
             used = sorted(rnd.randrange(adapters) for _ in range(size))
             slots = [SimpleNamespace(rank=rnd.choice((8, 64)), groups=frozenset({0, 1}), table_index=i + 1)
@@ -253,6 +256,8 @@ def test_a_product_s_rows_are_the_same_among_any_number(outputs: int, inputs: in
     weight = (torch.randn(outputs, inputs, device="cuda") * inputs**-0.5).to(dtype)
     whole = invariant_linear.invariant_linear(x, weight)
     torch.testing.assert_close(whole, x @ weight.t(), rtol=2e-2, atol=2e-2)
+    forbid_split_sums()
+    assert rows_agree(weight, 2048), "cuBLAS without split sums; if not, the kernel is taken"
     counts = [1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 511, 1000, 2047]
     assert {config_for(count) for count in counts} >= {config_for(1), config_for(2048)}
     for count in counts:

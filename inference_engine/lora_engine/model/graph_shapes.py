@@ -10,6 +10,7 @@ from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
 
 from .batch import LoraSpan
+from .invariant_ops import LEAST_ROWS
 from .shape import ModelShape
 from .triton_ops import (
     ALL_GROUPS,
@@ -46,10 +47,14 @@ class GraphShape:
     delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
 
 
-def graph_sizes(max_running: int) -> list[int]:
-    """1, 2, 4, every eighth up to 64, every 16th up to 256, then every 32nd, up to ``max_running``."""
+def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
+    """1, 2, 4, every eighth up to 64, every 16th up to 256, then every 32nd, up to ``max_running``.
+
+    ``invariant``: none with fewer rows than its products take, if there is a larger one.
+    """
     sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, max_running, 32)]
-    return [size for size in sizes if size < max_running] + [max_running]
+    least = LEAST_ROWS if invariant else 1
+    return [size for size in sizes if least <= size < max_running] + [max_running]
 
 
 def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
@@ -57,7 +62,7 @@ def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
 
     For powers of two, no adapter, any adapters (one tile a row), and several rows to an adapter.
     """
-    sizes = graph_sizes(max_running)
+    sizes = graph_sizes(max_running, invariant)
     coarse = [size for size in sizes if size.bit_count() == 1 or size == sizes[-1]]
     shapes = []
     for size in reversed(coarse):
@@ -72,7 +77,7 @@ def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
 def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False) -> list[GraphShape]:
     """Every graph that batches of usual adapters ask for, largest first; or adapters of other ``ranks``."""
     shapes = []
-    for size in reversed(graph_sizes(max_running)):
+    for size in reversed(graph_sizes(max_running, invariant)):
         shapes.append(GraphShape(size))
         for groups, variant in product((ATTENTION, ALL_GROUPS), _decode_variants(size, invariant)):
             bounds = tile_bounds(variant, size, invariant)

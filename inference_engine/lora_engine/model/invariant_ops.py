@@ -4,9 +4,10 @@ Each row takes kernels, tiles and an order of sums that follow from the model an
 and prefill rows of a step have launches of their own, so that neither's depends on whether the other is there. Which
 of the two a token is never changes either: see ``runner.of_answer``.
 
-cuBLAS chooses its kernels by the number of rows, but for most matrices all of them add up in the same order: those that
-do not split the sum. Which matrices those are is found out at start, over every number of rows that a step may have.
-The others are multiplied by a kernel of this repository.
+cuBLAS chooses its kernels by the number of rows, but all that do not split a sum add up in the same order. So it is
+told to split none, which makes some products of few rows ten times slower, and those rows are padded. That the rows do
+agree is found out at start, for each matrix and every number of rows that a step may have; a matrix for which they do
+not is multiplied by a kernel of this repository.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 
 import torch
+import torch.nn.functional as F
 
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
@@ -26,6 +28,7 @@ from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, m
 from .weights import Matrix, ModelWeights
 
 log = logging.getLogger(__name__)
+LEAST_ROWS = 64  # of a product by cuBLAS: on an H200 as quick as one row where it may split sums
 
 
 class InvariantOps(TritonOps):
@@ -37,6 +40,8 @@ class InvariantOps(TritonOps):
     @torch.inference_mode()
     def choose_products(self, weights: ModelWeights, step_tokens: int, max_running: int) -> None:
         """Find out which matrices cuBLAS may multiply: those of which every number of rows gives each the same."""
+        if weights.lm_head.device.type == "cuda":
+            forbid_split_sums()
         layer = weights.layers[0]
         of_steps = [
             (matrix, max(step_tokens, max_running)) for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down)
@@ -55,7 +60,7 @@ class InvariantOps(TritonOps):
     ) -> torch.Tensor:
         if weight.shape not in self.by_cublas:
             return invariant_linear(x, weight, bias, out)
-        product = linear(x, weight, None, out)
+        product = padded_linear(x, weight, out)
         return product if bias is None else product.add_(bias)  # with a bias cuBLAS takes other kernels
 
     def project(
@@ -101,11 +106,27 @@ class InvariantOps(TritonOps):
         )
 
 
+def forbid_split_sums() -> None:
+    """For all products of this process by cuBLAS; only cuBLASLt can be told so."""
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = (False, False)
+
+
+def padded_linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """``linear`` with at least ``LEAST_ROWS`` rows; what is in the others is of no matter."""
+    rows = x.shape[0]
+    if rows >= LEAST_ROWS:
+        return linear(x, weight, None, out)
+    product = linear(F.pad(x, (0, 0, 0, LEAST_ROWS - rows)), weight)[:rows]
+    return product if out is None else out.copy_(product)
+
+
 def rows_agree(matrix: torch.Tensor, most: int) -> bool:
     """Whether a product's row is bitwise the same among any number of rows up to ``most``, the first as the last."""
     x = torch.randn(1, matrix.shape[1], device=matrix.device).to(matrix.dtype).expand(most, -1).contiguous()
-    expected = linear(x[:1], matrix)
+    expected = padded_linear(x[:1], matrix)
     differ = torch.zeros((), dtype=torch.bool, device=matrix.device)
-    for count in range(1, most + 1):
-        differ |= (linear(x[:count], matrix)[:: max(count - 1, 1)] != expected).any()
+    for count in range(2, most + 1):
+        differ |= (padded_linear(x[:count], matrix)[:: max(count - 1, 1)] != expected).any()
     return not bool(differ)
