@@ -79,10 +79,11 @@ def page(browser: Browser, access: Access, session: StorageState) -> Iterator[Pa
     opened.close()
 
 
-@pytest.fixture(params=THEMES)
+@pytest.fixture(scope="module", params=THEMES)
 def themed_page(
     request: pytest.FixtureRequest, browser: Browser, access: Access, session: StorageState
 ) -> Iterator[Page]:
+    """One for all pages in a theme: a new one would fetch and compile the console again."""
     opened = context(browser, access, request.param, session)
     yield opened.new_page()
     opened.close()
@@ -206,10 +207,11 @@ def test_the_login_page_is_accessible(browser: Browser, access: Access, theme: s
     opened.close()
 
 
-@pytest.mark.parametrize("width", [360, 768, 1440])
-def test_no_page_scrolls_sideways(page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+def test_no_page_scrolls_sideways(page: Page) -> None:
     for path in PAGES.values():
+        page.set_viewport_size({"width": 360, "height": 900})
         page.goto(f"{TENANT}{path}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        for width in (360, 768, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
