@@ -84,6 +84,8 @@ def run_steps(engine: Engine, requests: Sequence[GenerationRequest], rnd: random
                 preempt(engine, rnd)
             output = engine.step()
             for delta in output.deltas:
+                if delta.of_prompt is not None:
+                    continue
                 tokens, logits = found[delta.request_id]
                 tokens.extend(delta.token_ids)
                 logits.append(seen.pop(0))
@@ -208,6 +210,8 @@ def test_torch_in_random_schedules(deterministic: bool, tensor_seed: int) -> Non
         return
     assert_same(found, expected)
     assert_same(run_steps(busy, resumed(requests, expected, 4)), expected, skip=4)
+    reading = replace(requests[2], request_id="2 reads", prompt_logprobs=1)
+    assert_same(run_steps(busy, [reading, *requests]), expected)
 
 
 @pytest.mark.usefixtures("in_order")

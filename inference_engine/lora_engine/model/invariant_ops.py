@@ -49,8 +49,9 @@ class InvariantOps(TritonOps):
         agree: dict[torch.Size, bool] = {}
         for matrix, rows in ((weights.lm_head, max_running), *of_steps):
             if isinstance(matrix, torch.Tensor):
-                on_gpu = matrix.device.type == "cuda"
-                agree[matrix.shape] = on_gpu and agree.get(matrix.shape, True) and rows_agree(matrix, rows)
+                # What is compiled ahead is listed on the meta device, as if all did.
+                alike = matrix.is_meta or (matrix.is_cuda and rows_agree(matrix, rows))
+                agree[matrix.shape] = alike and agree.get(matrix.shape, True)
         self.by_cublas = frozenset(shape for shape, alike in agree.items() if alike)
         cublas, own = ([tuple(shape) for shape in agree if agree[shape] is alike] for alike in (True, False))
         log.info("deterministic: matrices of %s are multiplied by cuBLAS, of %s by our kernel", cublas, own)
