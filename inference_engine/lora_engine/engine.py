@@ -47,10 +47,10 @@ from .text import Tokenizer, detokenizer_for
 log = logging.getLogger(__name__)
 
 # How long a step waits for masks of constrained answers although the device has nothing else to do. While it has, it is
-# until the rest of the step is just enough to plan the next. Masks that take longer are used in a later step, so that
-# one which is slow delays its own answer only.
+# a third of a step's time; the rest is for planning the next. Masks that take longer are used in a later step, so that
+# one which is slow delays its own answer only. Waiting until a plan just fits was tried on a GPU: fewer rows are held,
+# but the device waits more often (docs/LOG.md).
 _MASK_PATIENCE_S = 0.002
-_PLAN_MARGIN = 1.5  # of the time that the last plan took
 _MASK_POLL_S = 0.0002
 _HELD_REST_S = 0.005
 _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
@@ -93,8 +93,6 @@ class Engine:
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
         self._step_s = 0.0  # that the last step kept the device busy
-        self._plan_s = 0.0  # that the host took to plan and launch the last
-        self._device_free_at = 0.0  # when the last step ended on the device
 
     # The engine's life, on one screen.
 
@@ -109,7 +107,7 @@ class Engine:
         output = StepOutput(self.steps)
         if not self._may_overlap():
             self._commit(output)
-        launched = self._plan()
+        launched = self._launch(self.core.schedule())
         self._commit(output)
         self._in_flight = self._sample(launched) if isinstance(launched, Launched) else launched
         if not self.runner.overlaps:
@@ -242,12 +240,6 @@ class Engine:
         """Whether the next step can be planned before the last one's tokens are known."""
         return not any(sequence.request.sampling.penalises for sequence in self.core.scheduler.running)
 
-    def _plan(self) -> InFlight | Launched | None:
-        began = time.monotonic()
-        launched = self._launch(self.core.schedule())
-        self._plan_s = time.monotonic() - began
-        return launched
-
     def _launch(self, plan: StepPlan) -> InFlight | Launched | None:
         """Give a step to the device; its tokens are chosen at once unless some answer is constrained."""
         if not plan.chunks:
@@ -304,9 +296,8 @@ class Engine:
 
     def _is_patient(self, began: float, launched: Launched) -> bool:
         """Whether to wait on for masks."""
-        now = time.monotonic()
-        must_plan_at = self._device_free_at + self._step_s - _PLAN_MARGIN * self._plan_s
-        return now - began < _MASK_PATIENCE_S or (now < must_plan_at and launched.is_computing)
+        waited = time.monotonic() - began
+        return waited < _MASK_PATIENCE_S or (waited < self._step_s / 3 and launched.is_computing)
 
     def _rest_if_all_are_held(self) -> None:
         """With nothing to run but sequences that are held, wait a little for one of their masks."""
@@ -329,7 +320,7 @@ class Engine:
             self._fail(list(self.core.scheduler.running), error)
             self.core.step_failed()
             return
-        now, self._device_free_at = self._clock(), time.monotonic()
+        now = self._clock()
         self._step_s = self.device_time.ended(now)
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
