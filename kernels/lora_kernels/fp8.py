@@ -278,7 +278,7 @@ def fp8_linear(
     if splits > 1:
         tiles = grid[0] * grid[1]
         parts = torch.empty(tiles * splits * block_n * block_m, dtype=torch.float32, device=x.data.device)
-        arrived = arrivals(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
+        arrived = _arrived(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
     _fp8_matmul_kernel[grid](
         x.data,
         x.scale,
@@ -332,6 +332,6 @@ def tiling(
 
 
 @cache
-def arrivals(device: torch.device, tiles: int) -> torch.Tensor:
+def _arrived(device: torch.device, tiles: int) -> torch.Tensor:
     """How many of a tile's programs are done: zeros between products."""
     return torch.zeros(tiles, dtype=torch.int32, device=device)

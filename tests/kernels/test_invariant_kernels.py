@@ -13,7 +13,7 @@ from lorikeet_testing.ordered_dots import add_in_order
 
 from lora_kernels import attention, invariant_decode, invariant_linear
 from lora_kernels.attention import DecodeWorkspace, paged_prefill, prefill_tiles
-from lora_kernels.invariant_linear import LinearConfig, cut
+from lora_kernels.invariant_linear import LinearConfig
 from lora_kernels.reference import paged_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,15 +22,11 @@ PAGE_TOKENS, HEADS, KV_HEADS, HEAD_DIM = 4, 4, 2, 16
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums in parts, keys in splits and several programs to them, with few numbers."""
+    """Several tiles, keys in splits and several programs to them, with few numbers."""
     if DEVICE == "cpu":
         add_in_order(monkeypatch)
-    for name, config in (
-        ("FEW_TOKENS", (LinearConfig(16, 64, 16, 4, 4), LinearConfig(32, 64, 32, 4, 4))),
-        ("SOME_TOKENS", LinearConfig(64, 64, 32, 4, 4)), ("MANY_TOKENS", LinearConfig(64, 128, 16, 8, 4)),
-        ("PART_MULTIPLE", 32), ("FEW", 32), ("PROGRAMS", 16),
-    ):  # fmt: skip
-        monkeypatch.setattr(invariant_linear, name, config)
+    tiles = (LinearConfig(16, 64, 16, 4, 4), LinearConfig(32, 64, 32, 4, 4), LinearConfig(64, 128, 16, 8, 4))
+    monkeypatch.setattr(invariant_linear, "CONFIGS", tiles)
     monkeypatch.setattr(invariant_decode, "LEAST_SPLIT", 32)
     monkeypatch.setattr(invariant_decode, "FEW_DECODES", (16, 4, 3))
     monkeypatch.setattr(attention, "LONG_CONTEXT", (16, 4, 2))
@@ -48,17 +44,7 @@ def test_rows_of_products(outputs: int, inputs: int) -> None:
         assert torch.equal(invariant_linear.invariant_linear(x[rows], weight, bias, out), whole[rows])
 
 
-def test_sums_are_cut_by_the_matrix_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert cut(28672, 4096) == (1, 4096)
-    assert cut(4096, 14336) == (4, 3584)
-    for outputs in (64, 576, 4096, 128256):
-        for inputs in (64, 576, 4864, 14336, 53248):
-            parts, part = cut(outputs, inputs)
-            assert (parts - 1) * part < inputs <= parts * part
-            assert part % invariant_linear.PART_MULTIPLE == 0
-    configs = (*invariant_linear.FEW_TOKENS, invariant_linear.SOME_TOKENS, invariant_linear.MANY_TOKENS)
-    assert not any(invariant_linear.PART_MULTIPLE % config.inputs for config in configs)
+def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="the matrix"):
         invariant_linear.invariant_linear(torch.zeros(1, 5), torch.zeros(3, 4))
 
