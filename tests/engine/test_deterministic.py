@@ -27,7 +27,7 @@ from lora_engine.engine import Engine
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_shape, graph_sizes, usual_graphs
-from lora_engine.model.invariant_ops import LEAST_ROWS, forbid_split_sums, rows_agree
+from lora_engine.model.invariant_ops import LEAST_ROWS, InvariantOps, forbid_split_sums, padded_linear, rows_agree
 from lora_engine.model.loading import load_model
 from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import State
@@ -42,6 +42,7 @@ Answers = dict[str, tuple[list[int], torch.Tensor]]
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "gemma2": {"sliding_window": 14, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0},
+    "qwen2": {},  # a bias of q, k and v
     "qwen3": {"num_attention_heads": 3},  # queries and keys are normalised
 }
 PAGE = 4
@@ -217,6 +218,38 @@ def test_it_is_right_too() -> None:
     run = interpreted("gemma2")
     requests, used = requests_for(run, 2, lengths=(3, 20), new=2, seed=1)
     assert worst_error(run, requests, used, run.generate(requests), torch.float32) < 1e-4
+
+
+@pytest.mark.usefixtures("in_order")
+def test_so_it_is_where_cublas_multiplies() -> None:
+    """Products of padded rows, a bias after them."""
+    run = interpreted("qwen2")
+    ops, weights = run.engine.loaded.model.ops, run.weights.layers[0]
+    assert isinstance(ops, InvariantOps)
+    assert not ops.by_cublas, "that is for a GPU"
+    ops.by_cublas = frozenset(m.shape for m in (weights.qkv, weights.o, weights.down, run.weights.lm_head))
+    requests, used = requests_for(run, 2, lengths=(3, 20), new=2, seed=1)
+    assert worst_error(run, requests, used, run.generate(requests), torch.float32) < 1e-4
+
+
+def test_few_rows_are_padded() -> None:
+    weight, out = torch.randn(5, 7), torch.empty(3, 5)
+    for rows in (1, 3, LEAST_ROWS - 1, LEAST_ROWS, LEAST_ROWS + 1):
+        x = torch.randn(rows, 7)
+        torch.testing.assert_close(padded_linear(x, weight), x @ weight.t())
+    assert padded_linear(x[:3], weight, out) is out
+    torch.testing.assert_close(out, x[:3] @ weight.t())
+
+
+@pytest.mark.parametrize(("odd", "agree"), [(0, True), (LEAST_ROWS, False), (77, False), (100, False), (101, True)])
+def test_a_single_number_of_rows_that_differs_is_found(odd: int, agree: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.ones(4, 8)
+
+    def product(x: torch.Tensor, weight: torch.Tensor, bias: None = None, out: None = None) -> torch.Tensor:
+        return (x.double() @ weight.t().double()).float() * (1.0 if len(x) != odd else 1 + 1e-6)
+
+    monkeypatch.setattr("lora_engine.model.invariant_ops.linear", product)
+    assert rows_agree(weight, 100) is agree
 
 
 @pytest.mark.parametrize(
