@@ -1,16 +1,17 @@
 """What callers notice when engine hosts are restarted, killed or frozen under load.
 
-    python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--only restarts]
+    python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--hosts 1] [--only restarts]
 
-A web process over SQLite with its workers inside, and two engines with the demo model on the processor. Eight callers
-send requests without a pause: every second one streamed, every second one for an adapter, 64 tokens. Meanwhile
+A web process over SQLite with its workers inside, and two engines (or one) with the demo model on the processor. Eight
+callers send requests without a pause: every second one streamed, every second one for an adapter, 64 tokens. Meanwhile
 
     restarts   each engine in turn gets SIGTERM (5 s to drain), is started again, and the next when it is ready
     kills      the same with SIGKILL
     freeze     one engine stands still (SIGSTOP) for 30 s
 
-None may fail, nor break off after its first token: another host goes on with it, and ends it with the text that every
-other answer of that model has, since all are greedy and of one prompt. What callers notice is the longest pause.
+With two, none may fail, nor break off after its first token: another host goes on with it, and ends it with the text
+that every other answer of that model has, since all are greedy and of one prompt. What callers notice is the longest
+pause. With one, what comes while it is away is refused with 503, and what had begun waits until it is back.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from lorikeet_testing.web import WebProcess, eventually  # noqa: E402
 
 CALLERS = 8
 DRAIN_S = 5
+WAITING = {"LORIKEET_HOST_RETURN_S": "30"}
 ADAPTER = "pirate"
 MODEL = "lorikeet-demo"  # which the adapter names as its base
 
@@ -149,7 +151,9 @@ class Platform:
         hosts = self.web.query("select id, name, state, boot_id from fleet_enginehost")
         placed = self.web.query("select host_id from fleet_placement where phase = 'ready'")
         new = all(host["boot_id"] != (boots or {}).get(host["name"]) for host in hosts)
-        return new and len(placed) == len(hosts) == 2 and all(host["state"] == "online" for host in hosts)
+        return (
+            new and len(placed) == len(hosts) == len(self.engines) and all(host["state"] == "online" for host in hosts)
+        )
 
     def boot(self, engine: Engine) -> dict[str, str]:
         rows = self.web.query("select name, boot_id from fleet_enginehost")
@@ -164,13 +168,13 @@ class Platform:
 
 
 @contextmanager
-def platform() -> Iterator[Platform]:
+def platform(hosts: int) -> Iterator[Platform]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         roots = os.pathsep.join(str(ROOT / root) for root in ("platform", "inference_engine", "kernels"))
         env = {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
-        engines = [Engine(folder, each, env) for each in ("one", "two")]
-        web = WebProcess(folder / "var", ",".join(f"{each.name}={each.address}" for each in engines))
+        engines = [Engine(folder, each, env) for each in ("one", "two")[:hosts]]
+        web = WebProcess(folder / "var", ",".join(f"{each.name}={each.address}" for each in engines), WAITING)
         web.var.mkdir()
         try:
             for engine in engines:
@@ -179,10 +183,10 @@ def platform() -> Iterator[Platform]:
             made = manage(web, "create_tenant", "acme", "--owner", "ada@example.org", "--key", "first")
             key = next(word for word in made.split() if word.startswith("lk_"))
             web.start()
-            eventually(lambda: seen(web), 60, what="both hosts")
+            eventually(lambda: seen(web) == hosts, 60, what="all hosts")
             upload(web, key)
             whole = Platform(web, engines, key)
-            eventually(whole.ready, 60, what="the adapter on both hosts")
+            eventually(whole.ready, 60, what="the adapter on all hosts")
             yield whole
         finally:
             with suppress(AssertionError):
@@ -201,8 +205,8 @@ def manage(web: WebProcess, *arguments: str) -> str:
     return done.stdout
 
 
-def seen(web: WebProcess) -> bool:
-    return len(web.query("select 1 from fleet_enginehost where state = 'online'")) == 2
+def seen(web: WebProcess) -> int:
+    return len(web.query("select 1 from fleet_enginehost where state = 'online'"))
 
 
 def upload(web: WebProcess, key: str) -> None:
@@ -253,7 +257,7 @@ def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[st
     with load.running():
         time.sleep(3)
         CASES[case](platform, asked)
-    eventually(platform.ready, 120, what="both hosts")
+    eventually(platform.ready, 120, what="all hosts")
     return {
         "requests": sum(load.ends.values()),
         "failed_before_an_answer": load.ends["failed"],
@@ -263,7 +267,8 @@ def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[st
         "longest_s": round(load.longest_s, 1),
         "longest_pause_s": round(load.longest_pause_s, 1),
         "seconds": round(time.monotonic() - begun),
-        "restarts": 0 if case == "freeze" else 2 * asked.rounds,
+        "hosts": len(platform.engines),
+        "restarts": 0 if case == "freeze" else len(platform.engines) * asked.rounds,
     }
 
 
@@ -277,11 +282,12 @@ def report(case: str, found: dict[str, Any], dry: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
+    parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
     parser.add_argument("--freeze-s", type=float, default=30)
     parser.add_argument("--only", choices=sorted(CASES), action="append")
     parser.add_argument("--dry", action="store_true", help="print only")
     asked = parser.parse_args()
-    with platform() as running:
+    with platform(asked.hosts) as running:
         for case in asked.only or CASES:
             report(case, measure(running, case, asked), asked.dry)
 

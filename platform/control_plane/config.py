@@ -91,6 +91,7 @@ class Settings(BaseSettings):
     engine_insecure_tcp: bool = False
     routing_policy: str = "least_pending"
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
+    host_return_s: float = Field(default=30.0, ge=0)
 
     connections_max: int = Field(default=4096, gt=0)
     connections_per_address: int = Field(default=512, ge=0)

@@ -280,6 +280,21 @@ def test_when_all_others_drain_the_caller_is_told_why_its_own_did_not_answer(alo
     assert alone.row(id_of(answer))["outcome"] in ("failed", "refused")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("fault", ["die@5", "stop@5", "die"])
+def test_a_lost_host_without_another_one_is_waited_for(alone: ThreeHosts, fault: str, stream: bool) -> None:
+    """A supervisor starts it again, and it goes on with what it began."""
+    answer = alone.post(fault, stream=stream)
+    request_id = id_of(answer)
+    assert answer.status_code == 200, answer.text
+    text = text_of(answer) if stream else answer.json()["choices"][0]["message"]["content"]
+    assert text == said(alone, request_id)
+    row = alone.row(request_id)
+    assert (row["outcome"], row["error_code"], row["completion_tokens"]) == ("finished", "", 24)
+    assert len(alone.hosts_of(request_id)) == 1
+    alone.ended(request_id)
+
+
 def test_a_host_that_hangs_without_another_one_is_waited_for(alone: ThreeHosts) -> None:
     """Nobody could do better, and it may go on."""
     engine = alone.engines[0]

@@ -12,6 +12,7 @@ import pytest
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
+from control_plane.gateway import dispatch as dispatch_module
 from control_plane.gateway.dispatch import Dispatch
 from lora_engine.wire import engine_pb2 as pb
 
@@ -190,6 +191,39 @@ def test_what_was_gathered_of_a_host_that_broke_is_thrown_away() -> None:
             around.streams[second].items.put_nowait(item)
         around.report("finished", 1, name=second)
         assert [chunk.text for chunk in await reading] == ["whole"]
+
+    run(go())
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_a_host_that_does_not_come_back_is_waited_for_so_long(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"host_return_s": 60.0 if leaves else 0.2})
+    monkeypatch.setattr(dispatch_module, "RETURN_PROBE_S", 0.01)
+
+    async def go() -> None:
+        around = Around()
+        around.admission.hosts = ("a",)
+        around.found.set()
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "half", 2, token_ids=[7, 8]))
+        assert [chunk.text for chunk in await anext(dispatch)] == ["half"]
+        around.fleet.accepts = lambda host, base: False
+        around.tries[REQUEST].lost()
+        around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        if leaves:
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            dispatch.close()
+        else:
+            with pytest.raises(HostError, match="engine_disconnected"):
+                await reading
+        assert around.row() == ("failed", "engine_disconnected", 0, 2)
+        assert list(around.tries) == [REQUEST]
+        assert around.abandoned == [REQUEST]  # at once: its host may bring it up when it is back
 
     run(go())
 

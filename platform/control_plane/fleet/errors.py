@@ -34,6 +34,10 @@ ELSEWHERE = frozenset(
         "too_large_for_host",
     }
 )
+# After these the host may come back: a supervisor starts it again.
+LOST = frozenset({"engine_disconnected", "engine_stopped"})
+# And these say, in the midst of an answer, that it is not back yet.
+NOT_BACK = frozenset({"draining", "engine_unavailable"})
 # After these the host may be gone because of the request.
 BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", HUNG})
 

@@ -1,8 +1,8 @@
 """Dispatches one prompt of a client's request to a host, and to another host if that one fails.
 
 A host that drains, breaks or hangs is replaced by the next one, which goes on after the tokens that have come so far:
-the caller sees a pause. Whatever the number of attempts, the request is one row of the ledger and settles its
-reservation once.
+the caller sees a pause. Where there is no other, one that was lost is waited for, as it may be started again. Whatever
+the number of attempts, the request is one row of the ledger and settles its reservation once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from control_plane import config
 from control_plane.errors import LorikeetError
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
-from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, HostError
+from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, LOST, NOT_BACK, HostError
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.answer_so_far import AnswerSoFar
 from control_plane.gateway.errors import ApiError
@@ -41,6 +41,8 @@ MAX_ATTEMPTS = 3
 MAX_BROKEN_HOSTS = 2
 # How often a request probes its host within the time after which a host counts as hung.
 HANG_PROBES = 4
+# How often a request whose host was lost looks whether there is one again.
+RETURN_PROBE_S = 0.5
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
 
 
@@ -223,15 +225,49 @@ class Dispatch:
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
         """Whether another host has it now."""
-        previous, broken, fruitless = self._now, self._broken + (failure.code in BROKEN), self._fruitless + 1
+        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + 1
         if failure.code not in ELSEWHERE or fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
             return False
-        hosts = self._others(await self._hosts(), must_accept=failure.code == HUNG)
+        returns = self._may_return(failure)
+        hosts = await self._hosts(self._admission.hosts)
+        others = self._others(hosts, must_accept=returns or failure.code == HUNG)
+        if await self._hand_over(failure, others) or (returns and await self._wait(failure)):
+            self._broken, self._fruitless = broken, fruitless
+            return True
+        return False
+
+    def _may_return(self, failure: HostError) -> bool:
+        """Whether it is worth waiting for a host that takes it."""
+        if not config.current().host_return_s:
+            return False
+        return failure.code in LOST or (failure.code in NOT_BACK and self._so_far.tokens > 0)
+
+    async def _wait(self, failure: HostError) -> bool:
+        """Whether a host that was started again, or a new one, has it now."""
+        fleet, base, lost = self._runtime.fleet, self._admission.base_digest, self._now
+        # Now: what its journal says of it when it is back must not be taken for all that there was.
+        self._runtime.usage.abandon(lost.host, lost.engine_id, reported=lost.report is not None)
+        until = time.monotonic() + config.current().host_return_s
+        while time.monotonic() < until and self._can_go_on:
+            await asyncio.sleep(RETURN_PROBE_S)
+            hosts = tuple(host for host in await self._hosts(()) if fleet.accepts(host, base))
+            if await self._hand_over(failure, hosts):
+                return True
+            if self._began and hosts and not any(map(fleet.resumes, hosts)):
+                return False  # they are of an older version
+        return False
+
+    @property
+    def _can_go_on(self) -> bool:
+        is_over = self._stopping or self._settled or self._runtime.closing
+        return not is_over and (not self._began or self._so_far.may_go_on)
+
+    async def _hand_over(self, failure: HostError, hosts: tuple[str, ...]) -> bool:
+        """Whether one of the hosts has it now."""
+        previous = self._now
         resuming = tuple(host for host in hosts if self._runtime.fleet.resumes(host))
         goes_on = self._so_far.may_go_on and bool(resuming)
-        if not hosts or self._stopping or self._settled or self._runtime.closing:
-            return False
-        if self._began and not goes_on:
+        if not hosts or not self._can_go_on or (self._began and not goes_on):
             return False
         try:
             await self._send(resuming if goes_on else hosts, goes_on=goes_on)
@@ -239,7 +275,6 @@ class Dispatch:
             return False
         RETRIES.labels(failure.code).inc()
         logger.info("%s goes from %s to %s: %s", previous.engine_id, previous.host, self._now.host, failure)
-        self._broken, self._fruitless = broken, fruitless
         if not goes_on:
             self._gathered, self._first_output_at = [], 0.0
             self._so_far.forget()
@@ -248,16 +283,16 @@ class Dispatch:
             self._now.close()
         return True
 
-    async def _hosts(self) -> tuple[str, ...]:
-        """That have the content now; those from the beginning if that cannot be looked up."""
+    async def _hosts(self, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+        """That have the content now; `otherwise` if that cannot be looked up."""
         admission, model = self._admission, self._context.model
         try:
             fresh = await self._runtime.admission_cache.admission(admission.principal, model.display_name)
         except (ApiError, LorikeetError, StorageError):
-            return admission.hosts
+            return otherwise
         fresh = fresh.for_request(self._submit.request_id)
         same = fresh.model.digest == model.digest and fresh.base_digest == admission.base_digest
-        return fresh.hosts if same else admission.hosts
+        return fresh.hosts if same else otherwise
 
     def _others(self, hosts: tuple[str, ...], *, must_accept: bool) -> tuple[str, ...]:
         """Untried ones; else any but the last, which may have been started again."""

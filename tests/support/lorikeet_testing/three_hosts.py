@@ -23,7 +23,8 @@ class ThreeHosts:
         quick = Behaviour(steps_per_second=1000)
         self.threads = [FakeEngineThread(f"unix:{folder}/{name}.sock", quick) for name in ("one", "two", "three")]
         addresses = ",".join(f"{number}={thread.engine.address}" for number, thread in enumerate(self.threads))
-        self.web = WebProcess(folder / "var", addresses, {"LORIKEET_ENGINE_HANG_S": str(HANG_S)})
+        settings = {"LORIKEET_ENGINE_HANG_S": str(HANG_S), "LORIKEET_HOST_RETURN_S": "20"}
+        self.web = WebProcess(folder / "var", addresses, settings)
         self.web.seed()
         self.web.start()
         self.web.wait_until_ready("support", "fake-base")

@@ -204,6 +204,7 @@ class WebProcess:
             "LORIKEET_VAR_DIR": str(var),
             "LORIKEET_ENGINE_HOSTS": engine_hosts,
             "LORIKEET_LOG_JSON": "0",
+            "LORIKEET_HOST_RETURN_S": "1",  # tests end engines for good
             "DJANGO_SETTINGS_MODULE": "control_plane.settings",
             **self.installation,
             **(env or {}),
