@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from lorikeet_testing import interpreted  # noqa: F401
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.poisoned_pool import poison
 from lorikeet_testing.tiny_models import Adapter, adapter_at, pack_for, save_adapter, save_model, save_scaled_adapter
 
@@ -21,6 +21,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, RequestFinished, SamplingParams
 
+pytestmark = pytest.mark.usefixtures("few_programs")
 VOCAB = 512
 GREEDY = SamplingParams(max_tokens=4, ignore_eos=True)
 HEALTHY = ("attention-r8", "mlp-r5")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import (
     ADAPTERS,
     ENGINE_SETTINGS,
@@ -44,6 +45,7 @@ from lora_engine.request import (
 from lora_engine.sampling import sample
 from lora_kernels.kernel_variants import KernelVariant
 
+pytestmark = pytest.mark.usefixtures("few_programs")
 NEW_TOKENS = 16
 NEW_PARTS = [name for name, (kind, _) in FAMILIES.items() if kind not in ("llama", "mistral", "qwen2", "qwen3")]
 LENGTHS = (1, 2, 15, 16, 17, 33, 50, 97)

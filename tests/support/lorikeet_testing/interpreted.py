@@ -7,6 +7,7 @@ import os
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 
 
@@ -88,6 +89,14 @@ def _convert_fp8_as_gpus_do() -> None:
         return convert(values, source, target, rounding)
 
     interpreter._convert_float = convert_float
+
+
+@pytest.fixture
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter, attention of few sequences is split as on a GPU with two multiprocessors, not with 132: each
+    program takes as long as another there, with or without keys of its own."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr("lora_kernels.attention.FEW", 8)
 
 
 if not torch.cuda.is_available():
