@@ -81,7 +81,7 @@ const overview = createRoute({
 const playground = createRoute({
   getParentRoute: () => tenant,
   path: "playground",
-  validateSearch: (search: Record<string, unknown>): { model?: string } => ({ model: text(search.model) }),
+  validateSearch: (search: Record<string, unknown>): { model?: string; request?: string } => ({ model: text(search.model), request: text(search.request) }),
   component: lazyRouteComponent(() => import("@/features/playground/playground-page"), "PlaygroundPage"),
 });
 

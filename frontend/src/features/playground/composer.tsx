@@ -3,6 +3,8 @@ import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import { Button } from "@/components/button";
 
 interface ComposerProps {
+  /** What stands there at first. */
+  initial?: string;
   running: boolean;
   /** Why nothing can be sent. */
   problem: string | null;
@@ -11,8 +13,8 @@ interface ComposerProps {
 }
 
 /** Enter sends, Shift+Enter breaks the line, Escape stops. */
-export function Composer({ running, problem, onSend, onStop }: ComposerProps) {
-  const [text, setText] = useState("");
+export function Composer({ initial = "", running, problem, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState(initial);
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     // On a touch screen focus would pull up the keyboard over the page.

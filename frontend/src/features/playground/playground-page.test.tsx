@@ -86,6 +86,15 @@ describe("playground", () => {
     expect(screen.queryByTestId("playground-result")).toBeNull();
   });
 
+  it("begins with the conversation of a kept request", async () => {
+    const kept = { prompt: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }, { role: "user", content: "And?" }], answers: ["So."], cut: false };
+    server.use(http.get("/api/tenants/acme/requests/req_1/transcript", () => HttpResponse.json(kept)));
+    openConsole("/t/acme/playground?model=support&request=req_1");
+    expect(await screen.findByTestId("playground-input")).toHaveValue("And?");
+    expect(screen.getByText("Ho")).toBeVisible();
+    expect(screen.getByRole("textbox", { name: "System prompt" })).toHaveValue("Be brief.");
+  });
+
   it("sends a schema and tools, and the same as code", async () => {
     const { user } = openConsole("/t/acme/playground?model=support");
     await user.selectOptions(await screen.findByTestId("playground-format"), "schema");

@@ -9,6 +9,7 @@ import { Snippets } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
+import { transcriptQuery } from "@/features/requests/queries";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { PROMPT, type SnippetInput } from "@/lib/snippets";
@@ -17,6 +18,7 @@ import { ColumnView } from "./column";
 import { Composer } from "./composer";
 import { isRunning, messagesFor, MOST_COLUMNS, type Turn } from "./conversation";
 import { EXAMPLES } from "./examples";
+import { type Replay, replayOf } from "./replay";
 import { DEFAULTS, problemOf, requestBody, type Sampling } from "./sampling";
 import { SamplingPanel } from "./sampling-panel";
 import { usePlayground } from "./use-playground";
@@ -24,16 +26,19 @@ import { usePlayground } from "./use-playground";
 export function PlaygroundPage() {
   useTitle("Playground");
   const tenant = useTenant();
-  return <Playground key={tenant} tenant={tenant} />;
+  const request = useSearch({ from: "/t/$tenant/playground", select: ({ request }) => request });
+  return <Playground key={`${tenant} ${request}`} tenant={tenant} request={request} />;
 }
 
-function Playground({ tenant }: { tenant: string }) {
+function Playground({ tenant, request }: { tenant: string; request: string | undefined }) {
   const { data, error, refetch } = useQuery(modelsQuery(tenant));
+  const kept = useQuery({ ...transcriptQuery(tenant, request ?? ""), enabled: request !== undefined });
   const may = useCan("infer");
   // The last that there were: a host that restarts takes no conversation away.
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
-  if (may && models) return <Board models={models} />;
+  if (may && kept.error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(kept.error)} onRetry={() => void kept.refetch()} />}</PlaygroundLayout>;
+  if (may && models && !kept.isLoading) return <Board models={models} replay={kept.data ? replayOf(kept.data) : null} />;
   if (error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>;
   if (!data) return <PlaygroundLayout>{<Skeleton className="h-full w-full" />}</PlaygroundLayout>;
   if (!may) return <PlaygroundLayout>{<NotAllowed />}</PlaygroundLayout>;
@@ -75,11 +80,11 @@ function nextModel(models: Model[], shown: string[]): string {
   return models.find(({ id }) => !shown.includes(id))?.id ?? models[0]?.id ?? "";
 }
 
-function Board({ models }: { models: Model[] }) {
+function Board({ models, replay }: { models: Model[]; replay: Replay | null }) {
   const tenant = useTenant();
   const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
-  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(tenant, firstModel(models, asked));
-  const [sampling, setSampling] = useState(DEFAULTS);
+  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(tenant, firstModel(models, asked), replay);
+  const [sampling, setSampling] = useState({ ...DEFAULTS, system: replay?.system ?? DEFAULTS.system });
   const [panel, setPanel] = useState(true);
   const shown = state.columns.map(({ model }) => model);
   const change = (part: Partial<Sampling>) => setSampling((old) => ({ ...old, ...part }));
@@ -124,7 +129,7 @@ function Board({ models }: { models: Model[] }) {
             />
           ))}
         </div>
-        <Composer running={running} problem={problem} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
+        <Composer initial={replay?.prompt} running={running} problem={problem} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
       </div>
       {panel && (
         <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">

@@ -1,7 +1,8 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
 import { inferenceSocket } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
-import { type Action, type Column, messagesFor, reduce, start, type ToolResult } from "./conversation";
+import { type Action, type Column, messagesFor, reduce, type ToolResult } from "./conversation";
+import { type Replay, startWith } from "./replay";
 import { requestBody, type Sampling } from "./sampling";
 
 /** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
@@ -26,8 +27,8 @@ class FrameBuffer {
 }
 
 /** Columns, turns, and the generations that fill them. */
-export function usePlayground(tenant: string, firstModel: string) {
-  const [state, dispatch] = useReducer(reduce, firstModel, start);
+export function usePlayground(tenant: string, firstModel: string, replay: Replay | null) {
+  const [state, dispatch] = useReducer(reduce, null, () => startWith(firstModel, replay));
   const stops = useRef(new Map<string, () => void>());
   useStopOnLeave(stops);
   useOpenSocket(tenant);

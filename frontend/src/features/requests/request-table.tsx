@@ -145,7 +145,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
               </div>
             ))}
           </dl>
-          {mayRead && <TranscriptView id={row.id} />}
+          {mayRead && <TranscriptView id={row.id} model={row.model} />}
         </div>
       </td>
     </tr>

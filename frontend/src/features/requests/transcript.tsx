@@ -1,18 +1,41 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { MessagesSquare } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Transcript } from "@/api/types";
+import { Button } from "@/components/button";
 import { CopyButton } from "@/components/code-block";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { useTenant } from "@/features/session/queries";
+import { replayOf } from "@/features/playground/replay";
+import { useCan, useTenant } from "@/features/session/queries";
 import { recordingQuery, transcriptQuery } from "./queries";
 
 /** What was asked and answered, where the tenant keeps it. */
-export function TranscriptView({ id }: { id: string }) {
+export function TranscriptView({ id, model }: { id: string; model: string }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(transcriptQuery(tenant, id));
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (data === undefined) return <Skeleton className="h-16 w-full" />;
-  return data ? <Text transcript={data} /> : <NotKept />;
+  if (!data) return <NotKept />;
+  return (
+    <>
+      <Text transcript={data} />
+      {replayOf(data) && <ReplayLink id={id} model={model} />}
+    </>
+  );
+}
+
+/** The same conversation and model; the settings of sampling are not kept. */
+function ReplayLink({ id, model }: { id: string; model: string }) {
+  const tenant = useTenant();
+  if (!useCan("infer")) return null;
+  return (
+    <Button asChild size="sm" className="justify-self-start">
+      <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model, request: id }}>
+        <MessagesSquare /> Open in the playground
+      </Link>
+    </Button>
+  );
 }
 
 const WITHOUT_ROLE: Record<string, string> = { text: "prompt", token_ids: "prompt, as token ids" };

@@ -1,0 +1,41 @@
+import type { Transcript } from "@/api/types";
+import { type Playground, reduce, start } from "./conversation";
+
+/** A kept request as a conversation: what was said before, and the last message, to be sent again. */
+export interface Replay {
+  system: string;
+  turns: { prompt: string; answer: string }[];
+  prompt: string;
+}
+
+const ROLES = ["system", "developer", "user", "assistant", "text"];
+
+/** Null where the conversation cannot be had again as it was: cut, of token ids, or with results of tools. */
+export function replayOf({ prompt: messages, cut }: Transcript): Replay | null {
+  if (cut || !messages.every(({ role }) => ROLES.includes(role))) return null;
+  const replay: Replay = { system: "", turns: [], prompt: "" };
+  for (const { role, content } of messages) {
+    if (role === "system" || role === "developer") replay.system = joined(replay.system, content);
+    else if (role !== "assistant") replay.prompt = joined(replay.prompt, content);
+    // An answer without a question before it, or of nothing but calls, has no place among the turns.
+    else if (!replay.prompt || !content) return null;
+    else {
+      replay.turns.push({ prompt: replay.prompt, answer: content });
+      replay.prompt = "";
+    }
+  }
+  return replay.prompt ? replay : null;
+}
+
+const joined = (before: string, more: string) => (before ? `${before}\n\n${more}` : more);
+
+/** The page as it is when a replay begins. */
+export function startWith(model: string, replay: Replay | null): Playground {
+  let state = start(model);
+  for (const { prompt, answer } of replay?.turns ?? []) {
+    const turn = state.nextId;
+    state = reduce(state, { type: "ask", turn, prompt, columns: state.columns });
+    state = reduce(state, { type: "change", turn, column: 0, change: { text: answer, status: "done" } });
+  }
+  return state;
+}
