@@ -1,9 +1,7 @@
 import { Check, Copy } from "lucide-react";
-import { Tabs } from "radix-ui";
 import { Fragment, useEffect, useState } from "react";
 import { cn } from "@/lib/cn";
 import { copyText } from "@/lib/clipboard";
-import { type Language, LANGUAGES, snippet, type SnippetInput } from "@/lib/snippets";
 
 /** A copy button that says so when it worked, to eyes and to screen readers. */
 export function CopyButton({ text, label = "Copy", className }: { text: string; label?: string; className?: string }) {
@@ -65,29 +63,5 @@ export function CodeBlock({ code, label, className }: { code: string; label: str
       </pre>
       <CopyButton text={code} label={`Copy ${label.toLowerCase()}`} className="absolute top-1.5 right-1.5 bg-fill" />
     </div>
-  );
-}
-
-export function Snippets({ languages = LANGUAGES, ...input }: SnippetInput & { languages?: typeof LANGUAGES }) {
-  const [language, setLanguage] = useState<Language>("curl");
-  return (
-    <Tabs.Root value={language} onValueChange={(value) => setLanguage(value as Language)}>
-      <Tabs.List aria-label="Language" className="mb-2 flex gap-1">
-        {languages.map(({ id, label }) => (
-          <Tabs.Trigger
-            key={id}
-            value={id}
-            className="h-7 rounded-md px-2.5 text-xs font-medium text-ink-3 hover:text-ink data-[state=active]:bg-fill-2 data-[state=active]:text-ink"
-          >
-            {label}
-          </Tabs.Trigger>
-        ))}
-      </Tabs.List>
-      {languages.map(({ id, label }) => (
-        <Tabs.Content key={id} value={id} tabIndex={-1}>
-          <CodeBlock code={snippet(id, input)} label={`${label} snippet`} />
-        </Tabs.Content>
-      ))}
-    </Tabs.Root>
   );
 }

@@ -17,7 +17,7 @@ interface Common {
 
 export type SnippetInput = Common & ({ model: string; prompt?: string; body?: undefined } | { body: Body; model?: undefined; prompt?: undefined });
 
-export const PROMPT = "Hello! What can you do?";
+const PROMPT = "Hello! What can you do?";
 
 /** Ready-to-run code that sends `body`, or asks `model` one question. */
 export function snippet(language: Language, input: SnippetInput): string {

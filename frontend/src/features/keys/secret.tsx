@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import type { CreatedApiKey } from "@/api/types";
 import { Button } from "@/components/button";
-import { Snippets } from "@/components/code-block";
+import { Snippets } from "@/components/snippets";
 import { Secret } from "@/components/secret";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";

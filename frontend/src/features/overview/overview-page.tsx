@@ -8,7 +8,7 @@ import { Page } from "@/app/page";
 import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
-import { Snippets } from "@/components/code-block";
+import { Snippets } from "@/components/snippets";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";

@@ -103,7 +103,7 @@ describe("playground", () => {
     expect(screen.getByTestId("playground-code")).toBeDisabled();
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: '[{"name": "get_weather"}]' } });
     await user.click(screen.getByTestId("playground-code"));
-    const code = within(screen.getByRole("dialog")).getByRole("region", { name: "curl snippet" });
+    const code = await within(screen.getByRole("dialog")).findByRole("region", { name: "curl snippet" });
     expect(code).toHaveTextContent('"tools":[{"type":"function","function":{"name":"get_weather"}}]');
     expect(code).toHaveTextContent('"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"');
   });

@@ -1,18 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { useSearch } from "@tanstack/react-router";
 import { Code, Columns2, MessagesSquare, SlidersHorizontal, Trash2 } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
-import { Snippets } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
-import { transcriptQuery } from "@/features/requests/queries";
+import { transcriptQuery } from "@/features/requests/transcript-query";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { PROMPT, type SnippetInput } from "@/lib/snippets";
+import { lazyPart } from "@/lib/lazy-part";
+import type { SnippetInput } from "@/lib/snippets";
 import { useTitle } from "@/lib/use-title";
 import { ColumnView } from "./column";
 import { Composer } from "./composer";
@@ -22,6 +22,8 @@ import { type Replay, replayOf } from "./replay";
 import { DEFAULTS, problemOf, requestBody, type Sampling } from "./sampling";
 import { SamplingPanel } from "./sampling-panel";
 import { usePlayground } from "./use-playground";
+
+const Snippets = lazyPart(() => import("@/components/snippets"), "Snippets");
 
 export function PlaygroundPage() {
   useTitle("Playground");
@@ -141,7 +143,7 @@ function Board({ models, replay }: { models: Model[]; replay: Replay | null }) {
   );
 }
 
-const lastPrompt = (turns: Turn[]) => turns.findLast(({ prompt }) => prompt)?.prompt ?? PROMPT;
+const lastPrompt = (turns: Turn[]) => turns.findLast(({ prompt }) => prompt)?.prompt ?? EXAMPLES[0]!;
 
 interface ToolbarProps {
   full: boolean;
@@ -179,7 +181,9 @@ function Toolbar({ full, empty, running, sampling, onSampling, code, panel, onPa
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
       <Dialog open={showing} onOpenChange={setShowing} title="Copy as code" description="The last message with these settings, as the first column’s model is asked." className="max-w-2xl!">
-        <div className="min-w-0">{code && <Snippets body={code} origin={location.origin} />}</div>
+        <div className="min-w-0">
+          <Suspense fallback={<Skeleton className="h-40 w-full" />}>{code && <Snippets body={code} origin={location.origin} />}</Suspense>
+        </div>
       </Dialog>
       <Dialog open={open} onOpenChange={setOpen} title="Sampling">
         <SamplingPanel sampling={sampling} onChange={onSampling} />

@@ -1,6 +1,5 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import { ApiError } from "@/api/errors";
 import type { Recording } from "@/api/types";
 import { asked, type RequestsSearch } from "./search";
 
@@ -29,21 +28,6 @@ export const refusalsQuery = (tenant: string) =>
       ),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
-  });
-
-/** Null = nothing is kept of this request. Text does not stay in memory once nobody looks at it. */
-export const transcriptQuery = (tenant: string, id: string) =>
-  queryOptions({
-    queryKey: ["t", tenant, "transcripts", id],
-    queryFn: async () => {
-      try {
-        return await unwrap(api.GET("/api/tenants/{tenant}/requests/{request_id}/transcript", { params: { path: { tenant, request_id: id } } }));
-      } catch (cause) {
-        if (cause instanceof ApiError && cause.code === "transcript_not_found") return null;
-        throw cause;
-      }
-    },
-    gcTime: 0,
   });
 
 export const recordingQuery = (tenant: string) =>

@@ -8,7 +8,8 @@ import { CopyButton } from "@/components/code-block";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { replayOf } from "@/features/playground/replay";
 import { useCan, useTenant } from "@/features/session/queries";
-import { recordingQuery, transcriptQuery } from "./queries";
+import { recordingQuery } from "./queries";
+import { transcriptQuery } from "./transcript-query";
 
 /** What was asked and answered, where the tenant keeps it. */
 export function TranscriptView({ id, model }: { id: string; model: string }) {
