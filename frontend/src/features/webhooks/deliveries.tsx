@@ -15,10 +15,11 @@ import { fullTime, milliseconds } from "@/lib/format";
 import { deliveriesQuery, useWebhookActions } from "./queries";
 
 const STATES: Record<Delivery["state"], { tone: Tone; label: string; live?: boolean }> = {
-  pending: { tone: "blue", label: "Pending", live: true },
+  pending: { tone: "blue", label: "Sending", live: true },
   delivered: { tone: "green", label: "Delivered" },
-  failed: { tone: "danger", label: "Failed" },
+  failed: { tone: "danger", label: "Given up" },
 };
+const RETRYING = { tone: "amber", label: "Retrying", live: true } as const;
 const SHOWN = 8;
 
 /** The latest messages of an endpoint; each opens to its body and every try. */
@@ -58,8 +59,8 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
       >
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
         <span className="w-40 truncate font-medium">{delivery.type}</span>
-        <Status {...STATES[delivery.state]} />
-        <span className="tnum hidden text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
+        <Status {...(delivery.state === "pending" && delivery.attempts > 0 ? RETRYING : STATES[delivery.state])} />
+        <span className="tnum hidden min-w-0 truncate text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
         <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
           <RelativeTime at={delivery.created_at} />
         </span>
@@ -69,10 +70,13 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
   );
 }
 
-function lastResult({ log }: Delivery): string {
+function lastResult({ log, attempts }: Delivery): string {
   const last = log[0];
-  return last ? (last.status === null ? last.error : `${last.status} in ${milliseconds(last.duration_ms)}`) : "";
+  if (!last) return "not sent yet";
+  return attempts > 1 ? `${result(last)} (try ${attempts})` : result(last);
 }
+
+const result = ({ status, error, duration_ms }: Delivery["log"][number]) => (status === null ? error : `answered HTTP ${status} in ${milliseconds(duration_ms)}`);
 
 function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
   const { replay } = useWebhookActions(useTenant());
@@ -88,12 +92,13 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
                 {fullTime(attempt.at)}
               </time>
               <span className={cn("min-w-0 break-words", attempt.status !== null && attempt.status < 300 ? "text-accent-text" : "text-danger-text")}>
-                {attempt.status ?? attempt.error} · {milliseconds(attempt.duration_ms)}
+                {result(attempt)}
               </span>
             </li>
           ))}
         </ol>
         {delivery.state === "pending" && delivery.attempts > 0 && <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>}
+        {delivery.state === "failed" && <p className="mt-2 text-xs text-ink-3">Every try failed, so it is not sent again by itself.</p>}
         <Button size="sm" className="mt-3" busy={replay.isPending} onClick={again}>
           <RotateCw /> Send again
         </Button>
