@@ -227,6 +227,12 @@ def test_all_problems_of_a_request_are_told_at_once(web: WebProcess) -> None:
         ("temperature", "invalid_value"),
         ("n", "invalid_value"),
     }
+    error = refused(web, tool_choice="required", cache_salt="x", frobnicate=1)
+    assert [problem["param"] for problem in error["problems"]] == ["cache_salt", "frobnicate", None]
+    assert "tools" in error["problems"][2]["message"]
+    tool = {"type": "function", "function": {"name": "f"}, "more": 1}
+    error = refused(web, tools=[tool], tool_choice="required", frobnicate=1)
+    assert {problem["param"] for problem in error["problems"]} == {"frobnicate", "tools[0].more"}
 
 
 def test_values_that_ask_for_nothing_are_accepted(web: WebProcess, engine: FakeEngine) -> None:

@@ -292,13 +292,27 @@ def checked(kind: type[M], body: Mapping[str, Any], harmless: frozenset[str] = H
     asked = {name: value for name, value in body.items() if name not in harmless and value is not None}
     unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
     problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
+    known = {name: value for name, value in asked.items() if name not in unserved}
     try:
-        made = kind.model_validate({name: value for name, value in asked.items() if name not in unserved})
+        made = kind.model_validate(known)
     except ValidationError as error:
-        raise together(problems + problems_of(error)) from None
+        raise together(problems + problems_of(error) + _contradictions(kind, known, error)) from None
     if problems:
         raise together(problems)
     return made
+
+
+def _contradictions(kind: type[BaseModel], asked: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
+    """What parameters ask of each other is looked at where each is right by itself: unknown ones must not hide it."""
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    unknown = {item["loc"] for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1}
+    if len(unknown) < len(items):
+        return []
+    try:
+        kind.model_validate({name: value for name, value in asked.items() if (name,) not in unknown})
+    except ValidationError as more:
+        return problems_of(more)
+    return []
 
 
 def _unsupported(name: str) -> ApiError:
