@@ -85,7 +85,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)  # as in the web process
+        gc.set_threshold(20_000, 20, 20)  # nobody waits for it here
         gc.enable()
 
 
