@@ -7,7 +7,6 @@ event loop stands still: on a busy machine for as long as the scheduler takes to
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -25,6 +24,7 @@ from django.urls import set_script_prefix
 
 from control_plane.adapters.uploads.spool import on_disk, spool_folder
 from control_plane.http.caller_turns import charge
+from control_plane.http.disconnects import until_disconnected
 from control_plane.lifespan import Receive, Scope, Send
 
 MEMORY_BYTES = 64 << 10
@@ -65,23 +65,11 @@ class Handler(ASGIHandler):
             if request is None:
                 await self.send_response(refusal or HttpResponseBadRequest(), send)
             else:
-                await self._answer_or_disconnect(request, receive, send)
+                # A stream ends with its client. A view on its thread goes on to its end.
+                await until_disconnected(self._answer(request, send), receive)
         finally:
             if is_file:
                 await on_disk(body.close)  # which is when it is deleted
-
-    async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
-        answer = asyncio.create_task(self._answer(request, send))
-        disconnect = asyncio.create_task(_disconnected(receive))
-        try:
-            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # Ends a stream. A view on its thread goes on to its end, which is waited for.
-            answer.cancel()
-            disconnect.cancel()
-        await asyncio.gather(answer, disconnect, return_exceptions=True)
-        if not answer.cancelled() and (error := answer.exception()) is not None:
-            raise error
 
     async def _answer(self, request: ASGIRequest, send: Send) -> None:
         response = await self.run_get_response(request)
@@ -134,8 +122,3 @@ class Handler(ASGIHandler):
             body.close()
             raise
         return body
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -6,7 +6,6 @@ thread for as long as an answer takes; all of it would be paid by every request.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
@@ -28,6 +27,7 @@ from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.body_guard import MULTIPART_OVERHEAD, declared_length
 from control_plane.http.connections import tenant_holder
+from control_plane.http.disconnects import until_disconnected
 from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
 
@@ -93,20 +93,8 @@ class GatewayHandler(ASGIHandler):
             request.authentication = authentication
             if origin := cors.origin_of(scope):
                 request.cors_headers = await cors.headers_for(authentication.principal, origin)
-            await self._answer_or_disconnect(request, receive, send)
-
-    async def _answer_or_disconnect(self, request: ASGIRequest, receive: Receive, send: Send) -> None:
-        answer = asyncio.create_task(self._answer(request, send))
-        disconnect = asyncio.create_task(_disconnected(receive))
-        try:
-            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # Ends the view where it is, or the stream; both abort what runs on the engine.
-            answer.cancel()
-            disconnect.cancel()
-        await asyncio.gather(answer, disconnect, return_exceptions=True)
-        if not answer.cancelled() and (error := answer.exception()) is not None:
-            raise error
+            # The view ends where it is, or the stream; both abort what runs on the engine.
+            await until_disconnected(self._answer(request, send), receive)
 
     async def _answer(self, request: ASGIRequest, send: Send) -> None:
         response = await self.get_response_async(request)
@@ -149,11 +137,6 @@ def body_limit(scope: Scope) -> int:
     if scope["method"] == "POST" and scope["path"] == FILES:
         return config.current().batch_file_max_bytes + MULTIPART_OVERHEAD
     return config.current().request_max_bytes
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class PathRouter:
