@@ -18,7 +18,6 @@ import pytest
 from lorikeet_testing import script
 from lorikeet_testing.browser import receive
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.three_hosts import HANG_S, ThreeHosts, events, id_of, text_of
 from lorikeet_testing.web import eventually
 from websockets.asyncio.client import connect
@@ -264,14 +263,10 @@ def alone(hosts: ThreeHosts) -> Iterator[ThreeHosts]:
     """Two of three hosts drain, and the web process knows it."""
     for engine in hosts.engines[1:]:
         engine.draining = True
-    eventually(lambda: _goes_only_to(hosts, hosts.engines[0]), what="the heartbeats of the draining")
+    eventually(lambda: all(engine.told_it_drains for engine in hosts.engines[1:]), what="their heartbeats")
     yield hosts
     for engine in hosts.engines:
         engine.draining = False
-
-
-def _goes_only_to(hosts: ThreeHosts, engine: FakeEngine) -> bool:
-    return all(hosts.hosts_of(id_of(hosts.post("ok"))) == {engine.address} for _ in range(3))
 
 
 def test_when_all_others_drain_the_caller_is_told_why_its_own_did_not_answer(alone: ThreeHosts) -> None:
@@ -293,6 +288,16 @@ def test_a_lost_host_without_another_one_is_waited_for(alone: ThreeHosts, fault:
     assert (row["outcome"], row["error_code"], row["completion_tokens"]) == ("finished", "", 24)
     assert len(alone.hosts_of(request_id)) == 1
     alone.ended(request_id)
+
+
+@pytest.mark.parametrize("fault", ["die", "die@5"])
+def test_others_that_drain_do_not_end_the_wait_for_a_lost_host(hosts: ThreeHosts, fault: str) -> None:
+    """That they refuse it says nothing of the request, and nothing of the host that was lost."""
+    answer = hosts.post(f"{fault} draining draining ok")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["message"]["content"] == said(hosts, id_of(answer))
+    assert len(hosts.tries(id_of(answer))) == 4
+    assert hosts.row(id_of(answer))["outcome"] == "finished"
 
 
 def test_a_host_that_hangs_without_another_one_is_waited_for(alone: ThreeHosts) -> None:

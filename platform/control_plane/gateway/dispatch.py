@@ -99,6 +99,7 @@ class Dispatch:
         self._so_far = AnswerSoFar(submit)
         self._first_output_at = 0.0
         self._fruitless = 0  # attempts since the last output
+        self._returns_until = 0.0  # how long a host that was lost since the last output is waited for
         self._broken = 0
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
@@ -193,7 +194,7 @@ class Dispatch:
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
                 self._so_far.add(chunks)
-                self._fruitless = 0
+                self._fruitless, self._returns_until = 0, 0.0
             return chunks
 
     @property
@@ -225,12 +226,16 @@ class Dispatch:
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
         """Whether another host has it now."""
-        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + 1
-        if failure.code not in ELSEWHERE or fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
+        if failure.code not in ELSEWHERE:
             return False
         returns = self._may_return(failure)
+        # Beside a lost host, others that drain say nothing of the request.
+        says_nothing = returns and failure.code in NOT_BACK
+        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + (not says_nothing)
+        if fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
+            return False
         hosts = await self._hosts(self._admission.hosts)
-        others = self._others(hosts, must_accept=returns or failure.code == HUNG)
+        others = self._others(hosts, must_accept=returns or failure.code == HUNG, tried_too=not says_nothing)
         if await self._hand_over(failure, others) or (returns and await self._wait(failure)):
             self._broken, self._fruitless = broken, fruitless
             return True
@@ -238,17 +243,17 @@ class Dispatch:
 
     def _may_return(self, failure: HostError) -> bool:
         """Whether it is worth waiting for a host that takes it."""
-        if not config.current().host_return_s:
-            return False
-        return failure.code in LOST or (failure.code in NOT_BACK and self._so_far.tokens > 0)
+        now, returns_s = time.monotonic(), config.current().host_return_s
+        if returns_s and (failure.code in LOST or (failure.code in NOT_BACK and self._so_far.tokens > 0)):
+            self._returns_until = self._returns_until or now + returns_s
+        return now < self._returns_until and failure.code in LOST | NOT_BACK
 
     async def _wait(self, failure: HostError) -> bool:
         """Whether a host that was started again, or a new one, has it now."""
         fleet, base, lost = self._runtime.fleet, self._admission.base_digest, self._now
         # Now: what its journal says of it when it is back must not be taken for all that there was.
         self._runtime.usage.abandon(lost.host, lost.engine_id, reported=lost.report is not None)
-        until = time.monotonic() + config.current().host_return_s
-        while time.monotonic() < until and self._can_go_on:
+        while time.monotonic() < self._returns_until and self._can_go_on:
             await asyncio.sleep(RETURN_PROBE_S)
             hosts = tuple(host for host in await self._hosts(()) if fleet.accepts(host, base))
             if await self._hand_over(failure, hosts):
@@ -294,14 +299,15 @@ class Dispatch:
         same = fresh.model.digest == model.digest and fresh.base_digest == admission.base_digest
         return fresh.hosts if same else otherwise
 
-    def _others(self, hosts: tuple[str, ...], *, must_accept: bool) -> tuple[str, ...]:
+    def _others(self, hosts: tuple[str, ...], *, must_accept: bool, tried_too: bool) -> tuple[str, ...]:
         """Untried ones; else any but the last, which may have been started again."""
         fleet, base = self._runtime.fleet, self._admission.base_digest
         others = [host for host in hosts if host != self._now.host]
         if must_accept:
             others = [host for host in others if fleet.accepts(host, base)]
         tried = {attempt.host for attempt in self._attempts}
-        return tuple([host for host in others if host not in tried] or others)
+        untried = [host for host in others if host not in tried]
+        return tuple(untried or (others if tried_too else ()))
 
     def _abandon(self, attempt: HostAttempt) -> None:
         attempt.close()

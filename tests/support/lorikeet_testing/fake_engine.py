@@ -150,6 +150,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Running] = {}
         self.draining = False
+        self._told: dict[object, int] = {}  # of each that watches: heartbeats in a row that said it drains
         self._wake = asyncio.Event()
 
     @property
@@ -296,9 +297,20 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         await self._check_token(context)
-        while True:
-            yield self.status()
-            await asyncio.sleep((request.interval_ms or 2000) / 1000)
+        me = object()
+        try:
+            while True:
+                status = self.status()
+                yield status
+                self._told[me] = self._told.get(me, 0) + 1 if status.draining else 0
+                await asyncio.sleep((request.interval_ms or 2000) / 1000)
+        finally:
+            self._told.pop(me, None)
+
+    @property
+    def told_it_drains(self) -> bool:
+        """Whether all that watch it know: one heartbeat is on its way until the next one is asked for."""
+        return bool(self._told) and min(list(self._told.values())) > 0
 
     def status(self) -> pb.HostStatus:
         kv = 2 * len(self.running)
