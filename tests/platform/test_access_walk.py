@@ -132,6 +132,8 @@ _T = TENANT_PREFIX
 BODIES: dict[str, Callable[[World], Sent]] = {
     "POST api/session": lambda world: {"email": "owner@acme.example", "password": PASSWORD},
     "DELETE api/session": lambda world: {},
+    "DELETE api/sessions": lambda world: {},
+    "DELETE api/sessions/<uuid:session_id>": lambda world: {},
     "POST api/password": lambda world: {"current_password": PASSWORD, "password": "a wholly new pass phrase"},
     "POST api/password/reset": lambda world: {
         "token": own_reset_token(world),

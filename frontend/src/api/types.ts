@@ -4,6 +4,7 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Session = Schemas["Session"];
+export type Device = Schemas["Device"];
 export type Capability = Schemas["Capability"];
 export type Problem = Schemas["Problem"];
 export type ValidationReport = Schemas["ValidationReport"];

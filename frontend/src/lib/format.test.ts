@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { ago, bytes, eta, milliseconds, percent, shortDigest } from "./format";
+import { ago, bytes, eta, milliseconds, parseBytes, percent, shortDigest, typedBytes } from "./format";
 
 describe("format", () => {
   it.each([
@@ -10,6 +10,30 @@ describe("format", () => {
     [12_345_678, "12.3 MB"],
     [2_147_483_648, "2.15 GB"],
   ])("shows %d bytes as %s", (value, text) => expect(bytes(value)).toBe(text));
+
+  it.each([
+    ["10 GiB", 10 * 2 ** 30],
+    ["500 MB", 500e6],
+    ["1.5gb", 1.5e9],
+    ["1,5 TiB", 1.5 * 2 ** 40],
+    [" 4096 ", 4096],
+    ["2k", 2000],
+    ["0", 0],
+  ])("reads %j as %d bytes", (text, value) => expect(parseBytes(text)).toBe(value));
+
+  it.each(["", "GB", "ten GB", "-1 MB", "1 PB", "1 2 MB", "1e9", "9999999 TB", "1.2.3 MB"])("reads no size in %j", (text) => expect(parseBytes(text)).toBeNull());
+
+  it.each([
+    [10 * 2 ** 30, "10 GiB"],
+    [500e6, "500 MB"],
+    [1.5e9, "1.5 GB"],
+    [0, "0"],
+    [5000, "5 kB"],
+    [12_345_678_901, "12345678901"],
+  ])("types %d bytes as %s, to the byte", (value, text) => {
+    expect(typedBytes(value)).toBe(text);
+    expect(parseBytes(text)).toBe(value);
+  });
 
   it.each([
     [8.4, "8 ms"],

@@ -18,6 +18,28 @@ export function bytes(value: number): string {
   return `${scaled.toFixed(digits)} ${BYTE_UNITS[power]}`;
 }
 
+const UNIT_SIZES: Record<string, number> = {
+  "": 1, b: 1, k: 1e3, kb: 1e3, m: 1e6, mb: 1e6, g: 1e9, gb: 1e9, t: 1e12, tb: 1e12,
+  kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40,
+};
+
+/** Bytes as people type them: "10 GiB", "500 MB", "1,5 TB", "4096"; null for what is no size. */
+export function parseBytes(text: string): number | null {
+  const found = /^\s*(\d{1,15}(?:[.,]\d{1,6})?)\s*([a-z]{0,3})\s*$/i.exec(text);
+  const size = UNIT_SIZES[found?.[2]?.toLowerCase() ?? "none"];
+  if (!found?.[1] || size === undefined) return null;
+  const value = Math.round(Number(found[1].replace(",", ".")) * size);
+  return value <= 1e15 ? value : null;
+}
+
+/** Bytes for a field, to the byte: in the largest unit in which they are short, else as they are. */
+export function typedBytes(value: number): string {
+  const units = [["TiB", 2 ** 40], ["TB", 1e12], ["GiB", 2 ** 30], ["GB", 1e9], ["MiB", 2 ** 20], ["MB", 1e6], ["KiB", 2 ** 10], ["kB", 1e3]] as const;
+  const fits = ([, size]: (typeof units)[number]) => value >= size && (value * 100) % size === 0;
+  const best = units.filter(fits).toSorted((a, b) => String(value / a[1]).length - String(value / b[1]).length || b[1] - a[1])[0];
+  return best ? `${value / best[1]} ${best[0]}` : String(value);
+}
+
 export const rate = (bytesPerSecond: number) => `${bytes(bytesPerSecond)}/s`;
 
 /** Parameters as people say them: 1.2M, 84K. */

@@ -12,6 +12,7 @@ from control_plane.access.actor import Actor
 from control_plane.accounts.addresses import new_address, normalise_email
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import hashed, require_passwords
+from control_plane.accounts.sign_ins import begin, forget
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.events.recheck import recheck_user
@@ -102,12 +103,14 @@ def start_session(request: HttpRequest, user: User, **detail: str) -> None:
     """For a person who has proven who they are."""
     with transaction.atomic():
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        begin(request, user)
         audit.record(Actor.of(user), "session.create", user, tenant=None, **detail)
     SIGN_INS.labels("ok").inc()
 
 
 def log_out(request: HttpRequest, user: User) -> None:
     with transaction.atomic():
+        forget(user, request.session.session_key)
         logout(request)
         audit.record(Actor.of(user), "session.delete", user, tenant=None)
         recheck_user(user.pk)

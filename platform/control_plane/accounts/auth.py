@@ -8,6 +8,7 @@ from rest_framework.request import Request
 
 from control_plane.access.session import session_user
 from control_plane.accounts.models import User
+from control_plane.accounts.sign_ins import seen
 from control_plane.errors import ForbiddenError
 from control_plane.http.connections import prove, user_holder
 
@@ -42,5 +43,6 @@ class SessionAuthentication(BaseAuthentication):
         if user is None:
             return None
         enforce_csrf(request._request)
+        seen(request._request, user)
         prove(getattr(request._request, "scope", {}), user_holder(user.pk))
         return user, None

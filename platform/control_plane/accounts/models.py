@@ -65,3 +65,21 @@ class Identity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} of {self.issuer}"
+
+
+class SignIn(models.Model):
+    """Where a person is signed in: a session, and the device it was begun on. The session itself is Django's."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
+    session_key = models.CharField(max_length=40, unique=True)
+    address = models.CharField(max_length=64, blank=True, help_text="Where it was last used from.")
+    user_agent = models.CharField(max_length=300, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_seen_at = models.DateTimeField(help_text="To five minutes.")
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "-last_seen_at"], name="sign_ins_of_a_person")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} on {self.user_agent or 'an unknown device'}"

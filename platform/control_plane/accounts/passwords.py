@@ -16,6 +16,7 @@ from django.utils import timezone
 from control_plane.access.actor import Actor
 from control_plane.accounts.addresses import normalise_email
 from control_plane.accounts.models import User
+from control_plane.accounts.sign_ins import end_all, rename
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import ForbiddenError, LorikeetError
@@ -88,7 +89,10 @@ def change_password(request: HttpRequest, user: User, *, current_password: str, 
     with transaction.atomic():
         user.password = new
         user.save(update_fields=["password"])
+        before = request.session.session_key
         update_session_auth_hash(request, user)
+        rename(request, user, before)
+        end_all(user, but=request.session.session_key)
         audit.record(Actor.of(user), "password.change", user, tenant=None, label=user.email)
         recheck_user(user.pk)
 
@@ -113,6 +117,7 @@ def reset_password(*, token: str, password: str) -> User:
         user.password = new
         user.email_verified_at = user.email_verified_at or timezone.now()
         user.save(update_fields=["password", "email_verified_at"])
+        end_all(user)
         audit.record(Actor.of(user), "password.reset", user, tenant=None, label=user.email)
         recheck_user(user.pk)
     return user

@@ -59,3 +59,14 @@ class ForgotPasswordSerializer(serializers.Serializer[Any]):
 class ResetPasswordSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=200)
     password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class DeviceSerializer(serializers.Serializer[Any]):
+    """A session of the person who asks. Its key is told to nobody."""
+
+    id = serializers.UUIDField()
+    current = serializers.BooleanField(help_text="The one that asks.")
+    address = serializers.CharField(help_text="Where it was last used from; empty for one from before this was kept.")
+    user_agent = serializers.CharField(help_text="As the browser says it.")
+    created_at = serializers.DateTimeField()
+    last_seen_at = serializers.DateTimeField(help_text="To five minutes.")

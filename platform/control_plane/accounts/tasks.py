@@ -6,6 +6,7 @@ from django.core.management import call_command
 from control_plane.accounts.mail import link, send
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
+from control_plane.accounts.sign_ins import forget_ended
 
 RETRIES = 5
 
@@ -30,3 +31,4 @@ def mail_reset_link(email: str) -> None:
 def clear_sessions() -> None:
     """Those that expired: nobody asks for them again, and they would stay for ever."""
     call_command("clearsessions")
+    forget_ended()

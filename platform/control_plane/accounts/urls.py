@@ -2,10 +2,12 @@
 
 from django.urls import path
 
-from control_plane.accounts import oidc_views, views
+from control_plane.accounts import oidc_views, session_views, views
 
 urlpatterns = [
     path("session", views.SessionView.as_view(), name="session"),
+    path("sessions", session_views.SessionsView.as_view(), name="sessions"),
+    path("sessions/<uuid:session_id>", session_views.OneSessionView.as_view(), name="one-session"),
     path("password", views.PasswordView.as_view(), name="password"),
     path("password/forgot", views.ForgotPasswordView.as_view(), name="forgot-password"),
     path("password/reset", views.ResetPasswordView.as_view(), name="reset-password"),

@@ -26,6 +26,7 @@ _CHANGE = re.compile(r'\s*(?:INSERT INTO|INSERT OR \w+ INTO|UPDATE|DELETE FROM)\
 UNAUDITED = {
     AUDIT_LOG: "the log itself",
     "django_session": "sessions: their beginning and end are audited, not each use",
+    "accounts_signin": "where sessions are used from: their beginning and end are audited, not each use",
     "usage_usageevent": "the ledger of requests",
     "usage_hourlyusage": "sums of the ledger",
     "usage_dailyusage": "sums of the ledger",

@@ -28,7 +28,7 @@ from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
 from control_plane.accounts import attempts
 from control_plane.accounts.actions import create_user
-from control_plane.accounts.models import User
+from control_plane.accounts.models import SignIn, User
 from control_plane.adapters import versions
 from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import archive_adapter
@@ -348,7 +348,10 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         size=len(content),
     )  # fmt: skip
     own_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
+    now = datetime.now(UTC)
+    sign_in = SignIn.objects.create(user=acme.users[Role.OWNER], session_key="f" * 32, last_seen_at=now)
     return {
+        "session_id": sign_in.pk,
         "batch_id": str(batch),
         "file_id": str(own_file),
         "name": "support",

@@ -9,11 +9,13 @@ import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
+import { parseBytes, typedBytes } from "@/lib/format";
 import { z } from "@/lib/zod";
 import { useSetKeyLimits, useSetTenantLimits } from "./queries";
 
 const WHOLE = z.string().check(z.regex(/^\s*\d{0,15}\s*$/, "A whole number, or nothing for no limit."));
-const SCHEMA = z.record(z.string(), WHOLE);
+const SIZE = z.string().check(z.refine((text) => text.trim() === "" || parseBytes(text) !== null, "A size like 10 GiB or 500 MB, or nothing for no limit."));
+const BYTES = "storage_bytes";
 type Form = Record<string, string>;
 type FieldOf<Limits> = [name: keyof Limits & string, label: string, hint: string];
 
@@ -28,12 +30,21 @@ const OF_REQUESTS: FieldOf<KeyLimits>[] = [
 const OF_TENANT: FieldOf<TenantLimits>[] = [
   ...OF_REQUESTS,
   ["adapters", "Adapters", "That are not archived."],
-  ["storage_bytes", "Storage", "Bytes of versions that are not archived."],
+  ["storage_bytes", "Storage", "Of versions that are not archived: 10 GiB, 500 MB."],
   ["max_rank", "Rank", "Of an adapter's largest module."],
 ];
 
-const toText = (value: number | null | undefined) => (value == null ? "" : String(value));
-const toNumber = (value: string) => (value.trim() === "" ? null : Number(value));
+const schemaOf = (names: string[]) => z.object(Object.fromEntries(names.map((name) => [name, name === BYTES ? SIZE : WHOLE])));
+
+function toText(name: string, value: number | null | undefined): string {
+  if (value == null) return "";
+  return name === BYTES ? typedBytes(value) : String(value);
+}
+
+function toNumber(name: string, value: string): number | null {
+  if (value.trim() === "") return null;
+  return name === BYTES ? parseBytes(value) : Number(value);
+}
 
 export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimits; onClose: () => void }) {
   const set = useSetKeyLimits(useTenant(), apiKey.id);
@@ -55,11 +66,11 @@ interface Props<Limits> {
 
 function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onClose }: Props<Limits>) {
   const form = useForm<Form>({
-    resolver: zodResolver(SCHEMA),
-    defaultValues: Object.fromEntries(fields.map(([name]) => [name, toText(limits[name] as number | null)])),
+    resolver: zodResolver(schemaOf(fields.map(([name]) => name))),
+    defaultValues: Object.fromEntries(fields.map(([name]) => [name, toText(name, limits[name] as number | null)])),
   });
   const submit = form.handleSubmit((values) =>
-    set.mutate(Object.fromEntries(fields.map(([name]) => [name, toNumber(values[name] ?? "")])) as Limits, {
+    set.mutate(Object.fromEntries(fields.map(([name]) => [name, toNumber(name, values[name] ?? "")])) as Limits, {
       onSuccess: () => {
         toast.good(`Set the limits of ${whose}`);
         onClose();
@@ -73,7 +84,7 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
         <div className="grid gap-4 sm:grid-cols-2">
           {fields.map(([name, label, hint]) => (
             <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
-              {(control) => <Input {...control} {...form.register(name)} inputMode="numeric" autoComplete="off" placeholder="no limit" data-testid={`limit-${name}`} />}
+              {(control) => <Input {...control} {...form.register(name)} inputMode={name === BYTES ? "text" : "numeric"} autoComplete="off" placeholder="no limit" data-testid={`limit-${name}`} />}
             </Field>
           ))}
         </div>

@@ -79,9 +79,13 @@ describe("limits, as an operator", () => {
     openConsole("/t/acme/limits");
     await userEvent.click(await screen.findByTestId("tenant-limits-edit"));
     expect(screen.getByLabelText("Rank")).toHaveValue("64");
-    await userEvent.type(screen.getByLabelText("Storage"), "5000");
+    await userEvent.type(screen.getByLabelText("Storage"), "10 bushels");
     await userEvent.click(screen.getByTestId("limits-save"));
-    await waitFor(() => expect(sent).toMatchObject({ storage_bytes: 5000, max_rank: 64, tokens_per_day: 100_000, concurrency: null }));
+    expect(await screen.findByText("A size like 10 GiB or 500 MB, or nothing for no limit.")).toBeVisible();
+    await userEvent.clear(screen.getByLabelText("Storage"));
+    await userEvent.type(screen.getByLabelText("Storage"), "1.5 GiB");
+    await userEvent.click(screen.getByTestId("limits-save"));
+    await waitFor(() => expect(sent).toMatchObject({ storage_bytes: 1.5 * 2 ** 30, max_rank: 64, tokens_per_day: 100_000, concurrency: null }));
   });
 
   it("is for nobody else", async () => {

@@ -163,12 +163,12 @@ const LABELS: [keyof TenantLimits, string][] = [
   ["concurrency", "at once"],
   ["max_output_tokens", "output tokens"],
   ["adapters", "adapters"],
-  ["storage_bytes", "bytes stored"],
+  ["storage_bytes", "stored"],
   ["max_rank", "highest rank"],
 ];
 
 function granted(limits: TenantLimits): string {
-  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${short(Number(limits[name]))} ${label}`);
+  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${(name === "storage_bytes" ? bytes : short)(Number(limits[name]))} ${label}`);
   return set.join(", ") || "None";
 }
 

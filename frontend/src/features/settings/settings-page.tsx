@@ -7,6 +7,7 @@ import { Card, CardHeader } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
 import { useSession, useTenant } from "@/features/session/queries";
 import { AccountCard } from "./account-card";
+import { DevicesCard } from "./devices-card";
 import { OriginsCard } from "./origins-card";
 import { RecordingCard } from "./recording-card";
 
@@ -42,6 +43,7 @@ export function SettingsPage() {
           <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
         </Card>
         <AccountCard />
+        <DevicesCard />
         <RecordingCard />
         <OriginsCard />
         <Endpoints />
