@@ -32,8 +32,9 @@ from control_plane.gateway.sockets.inference_socket import MOST_SESSIONS, Infere
 from control_plane.gateway.sockets.session import MOST_ENDED, MOST_RESUMED, Session
 from control_plane.http import websocket_protocol
 from control_plane.http.allowance import Allowance
-from control_plane.http.connections import ConnectionTable
+from control_plane.http.connections import REFUSAL, ConnectionTable, prove
 from control_plane.http.json_body import JsonError
+from control_plane.http.own_turn import LARGE, own_turn
 from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
 from control_plane.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.http.write_watch import WRITE_GRACE_S
@@ -51,6 +52,7 @@ TEXT, PING, PONG, CONTINUATION = 1, 9, 10, 0
 class Served:
     port: int
     state: ServerState
+    table: ConnectionTable
     scopes: list[dict[str, Any]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
@@ -58,6 +60,11 @@ class Served:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         self.scopes.append(scope)
         await receive()
+        if scope["path"] == "/refused":
+            await send({"type": "websocket.close"})
+            return
+        if scope["path"] == "/proven":
+            prove(scope, "a tenant")
         if scope["path"] == "/known":
             admit(scope, object())
         if scope["path"] == "/tenant":
@@ -84,7 +91,7 @@ class Served:
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     monkeypatch.setattr(websocket_protocol, "LINGER_S", 0.2)
     table, state = ConnectionTable(40, per_address=10), ServerState()
-    served = Served(0, state)
+    served = Served(0, state, table)
     config = BoundedConfig(
         served.app, Bounds(table), interface="asgi3", access_log=False, log_config=None, ws_max_size=MESSAGE_BYTES
     )
@@ -226,6 +233,82 @@ async def test_many_sockets_of_a_tenant_may_send_as_much_as_one(
     assert time.monotonic() - began > 1.2
 
 
+async def test_sockets_of_a_tenant_wait_in_one_line(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waited by itself: twenty woke two hundred times a second for what one of them might read."""
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_AT_ONCE", 10.0)
+    monkeypatch.setattr(websocket_protocol, "TENANT_FRAMES_PER_S", 400.0)
+    monkeypatch.setattr(websocket_protocol, "_tenants", {})
+    looked, took = 0, 0
+    look, take = websocket_protocol.BoundedWebSocket._read, websocket_protocol.BoundedWebSocket._take_up
+
+    def counted_look(self: Any, **options: Any) -> None:
+        nonlocal looked
+        looked += 1
+        look(self, **options)
+
+    def counted_take(self: Any, piece: bytes) -> None:
+        nonlocal took
+        took += 1
+        take(self, piece)
+
+    writers = [(await upgrade(served.port, "/tenant"))[1] for _ in range(8)]
+    for writer in writers:
+        writer.write(frame(TEXT, bytes(30_000)))
+    while len(served.state.connections) < 8 or not all(connection._held for connection in served.state.connections):
+        await asyncio.sleep(0.005)
+    monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_read", counted_look)
+    monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_take_up", counted_take)
+    await eventually(lambda: len(served.messages) == 8)
+    assert took > 30
+    assert looked < 2 * took + 8 * 4
+    for writer in writers:
+        writer.close()
+
+
+async def test_large_messages_have_turns_of_their_own() -> None:
+    """Those of several sockets were parsed one after the other, while everybody else waited."""
+    turn, parsed_in = 0, []
+
+    async def parse(size: int) -> None:
+        await own_turn(size)
+        parsed_in.append(turn)
+
+    parsing = [asyncio.create_task(parse(LARGE + 1)) for _ in range(5)]
+    small = [asyncio.create_task(parse(LARGE)) for _ in range(5)]
+    while not all(task.done() for task in parsing):
+        await asyncio.sleep(0)
+        turn += 1
+    assert parsed_in[:5] == [0] * 5 and all(task.done() for task in small)
+    assert len(set(parsed_in[5:])) == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "counts"),
+    [
+        ("/refused", "Key", REFUSAL),
+        ("/stranger", "No-Key", REFUSAL),
+        ("/stranger", "Key", REFUSAL),
+        ("/proven", "Key", 0),
+    ],
+    ids=["refused", "malformed", "left", "proven"],
+)
+async def test_a_strangers_handshake_counts_as_a_refused_request(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, key: str, counts: float
+) -> None:
+    """To try keys on sockets is no cheaper than by HTTP. Who shows a good one is not counted at all."""
+    spent: list[float] = []
+    monkeypatch.setattr(served.table.rate, "spend", lambda holder, requests=1.0: spent.append(requests))
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    lines = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    lines.append(f"Sec-WebSocket-{key}: {base64.b64encode(os.urandom(16)).decode()}")
+    writer.write("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode())
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    assert head.startswith(b"HTTP/1.1 101" if key == "Key" and path != "/refused" else b"HTTP/1.1 4")
+    writer.close()
+    await eventually(lambda: not served.state.connections)
+    assert sum(spent) == counts
+
+
 async def test_messages_that_take_long_to_parse_are_charged_for(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +319,7 @@ async def test_messages_that_take_long_to_parse_are_charged_for(
     while "a tenant" not in websocket_protocol._tenants:
         await asyncio.sleep(0.005)
     consumer.scope = served.scopes[0]
-    allowance = websocket_protocol._tenants["a tenant"]
+    allowance = websocket_protocol._tenants["a tenant"].allowance
     names = json.dumps({"type": "resume", "after": {f"{number:x}": 0 for number in range(60_000)}})
     prose = json.dumps({"type": "ping", "of": "x" * 90_000})
     writer.write(frame(TEXT, prose.encode()))
@@ -244,10 +327,10 @@ async def test_messages_that_take_long_to_parse_are_charged_for(
         await asyncio.sleep(0.005)
     before = allowance.level
     assert before < websocket_protocol.TENANT_FRAMES_AT_ONCE - 40
-    consumer.parse(prose)  # the deposit comes back, less what it took
+    await consumer.parse(prose)  # the deposit comes back, less what it took
     assert allowance.level > before
     with pytest.raises(JsonError):
-        consumer.parse(names)
+        await consumer.parse(names)
     assert allowance.level < websocket_protocol.TENANT_FRAMES_AT_ONCE - 50
     writer.close()
 

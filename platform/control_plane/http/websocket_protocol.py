@@ -8,6 +8,7 @@ little in all, until the application admits it. Messages are not compressed: wha
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any, cast
 
@@ -29,6 +30,8 @@ that it takes to parse: 650 KB of JSON with 60,000 names take 20 ms, in which th
 is known, one for every `DEPOSIT_BYTES`, or each of many sockets would bring such a message at once."""
 FRAME_CPU_S = 50e-6
 DEPOSIT_BYTES = 2 << 10
+TURN_BYTES = 64 << 10
+"""Of a large message, in a turn of the event loop."""
 STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
 FRAGMENTS = 1024
 """Of one message."""
@@ -37,7 +40,46 @@ LINGER_S = 2.0
 SOCKET = "lorikeet.socket"
 """Under which name a websocket's `scope["state"]` has its connection."""
 
-_tenants: dict[Hashable, Allowance] = {}
+
+class TenantLine:
+    """All websockets of a tenant: what they may send together, and whose turn it is to be read.
+
+    They wait in one line with one timer. Were each to wait by itself, all would wake at once for what one of them may
+    read, hundreds of times a second; and large messages of several would be taken up in one turn of the event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.allowance = Allowance.full(TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE, loop.time())
+        self._waiting: deque[BoundedWebSocket] = deque()
+        self._timer: asyncio.Handle | None = None
+
+    def has_turn(self, socket: BoundedWebSocket, *, first: bool) -> bool:
+        """Whether the socket may read now. If not it has a place in the line. `first`: it has just come from there."""
+        if (first or not self._waiting) and not self.allowance.wait_s(socket.loop.time()):
+            return True
+        self.queue_up(socket)
+        return False
+
+    def queue_up(self, socket: BoundedWebSocket) -> None:
+        """Its turn comes, in another turn of the event loop."""
+        if socket not in self._waiting:
+            self._waiting.append(socket)
+        if self._timer is None:
+            self._arm(socket.loop)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(self.allowance.wait_s(loop.time()), self._serve, loop)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The first one, if the charge for a message has not come in between."""
+        self._timer = None
+        if not self.allowance.wait_s(loop.time()):
+            self._waiting.popleft().take_turn()
+        if self._waiting and self._timer is None:
+            self._arm(loop)
+
+
+_tenants: dict[Hashable, TenantLine] = {}
 """Of everybody who had a websocket here: kept, or closing it and opening another would be a way to a full one."""
 
 
@@ -48,7 +90,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._held = bytearray()
         self._allowance = Allowance.full(STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, self.loop.time())
-        self._tenant: Allowance | None = None
+        self._tenant: TenantLine | None = None
         self._deposit = 0.0
         self._taken_up = 0
         self._wanted = False
@@ -57,15 +99,16 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def admit(self, holder: Hashable) -> None:
         """It is known whose the socket is."""
-        now = self.loop.time()
-        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, now)
-        self._tenant = _tenants.setdefault(holder, Allowance.full(TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE, now))
+        self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
+        if holder not in _tenants:
+            _tenants[holder] = TenantLine(self.loop)
+        self._tenant = _tenants[holder]
         self._read()
 
     def charge(self, cpu_s: float) -> None:
         """For the processor time that the message took, instead of for its size."""
         if self._tenant is not None:
-            self._tenant.spend(cpu_s / FRAME_CPU_S - self._deposit)
+            self._tenant.allowance.spend(cpu_s / FRAME_CPU_S - self._deposit)
             self._deposit = 0.0
 
     @property
@@ -128,7 +171,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def handle_events(self) -> None:
         self._allowance.spend(len(self.conn.events))
         if self._tenant is not None:
-            self._tenant.spend(
+            self._tenant.allowance.spend(
                 sum(isinstance(event, Frame) and event.opcode in DATA_OPCODES for event in self.conn.events)
             )
         super().handle_events()
@@ -168,32 +211,45 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.conn.fail(code, reason)
         self.handle_parser_exception()
 
-    def _read(self) -> None:
-        """Take up what arrived, until there is a message for the application or the allowance is used up."""
-        while self._held and self._may_read():
+    def take_turn(self) -> None:
+        """It is this one's, of its tenant's: read a little, whoever else waits."""
+        self._read(first=True)
+
+    def _read(self, *, first: bool = False) -> None:
+        """Take up what arrived, until there is a message for the application, the allowance is used up or it is
+        another's turn."""
+        taken_up = 0
+        while self._held and self._may_read(first=first):
+            if taken_up >= TURN_BYTES and self._tenant is not None:
+                self._tenant.queue_up(self)
+                break
             piece = bytes(self._held[:PIECE])
             del self._held[:PIECE]
-            self._allowance.spend(len(piece) / FRAME_BYTES)
-            if self._tenant is not None:
-                self._tenant.spend(len(piece) / DEPOSIT_BYTES)
-                self._deposit += len(piece) / DEPOSIT_BYTES
-            self._taken_up += len(piece)
-            super().data_received(piece)
-            if self._stranger and self._taken_up > STRANGER_BYTES and not self.close_sent:
-                self._fail(CloseCode.MESSAGE_TOO_BIG, f"more than {STRANGER_BYTES} bytes before authentication")
+            taken_up += len(piece)
+            self._take_up(piece)
         self._balance()
 
-    def _may_read(self) -> bool:
+    def _take_up(self, piece: bytes) -> None:
+        self._allowance.spend(len(piece) / FRAME_BYTES)
+        if self._tenant is not None:
+            self._tenant.allowance.spend(len(piece) / DEPOSIT_BYTES)
+            self._deposit += len(piece) / DEPOSIT_BYTES
+        self._taken_up += len(piece)
+        super().data_received(piece)
+        if self._stranger and self._taken_up > STRANGER_BYTES and not self.close_sent:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, f"more than {STRANGER_BYTES} bytes before authentication")
+
+    def _may_read(self, *, first: bool) -> bool:
         if self._failed or self.transport.is_closing():
             self._held.clear()
             return False
         if not self.close_sent and not (self.queue.empty() and (self._wanted or not self._stranger)):
             return False
-        now = self.loop.time()
-        wait_s = max(self._allowance.wait_s(now), self._tenant.wait_s(now) if self._tenant is not None else 0.0)
-        if wait_s and self._timer is None:
-            self._timer = self.loop.call_later(wait_s, self._go_on)
-        return not wait_s
+        if wait_s := self._allowance.wait_s(self.loop.time()):
+            if self._timer is None:
+                self._timer = self.loop.call_later(wait_s, self._go_on)
+            return False
+        return self._tenant is None or self._tenant.has_turn(self, first=first)
 
     def _go_on(self) -> None:
         self._timer = None

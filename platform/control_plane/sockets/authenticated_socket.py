@@ -23,6 +23,7 @@ from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.json_body import read_object
 from control_plane.http.metrics import SOCKETS
+from control_plane.http.own_turn import own_turn
 from control_plane.http.websocket_protocol import admit, charge
 from control_plane.single_flight import FRESH_S, forget
 from control_plane.sockets.handshake import origin_is_ours
@@ -196,8 +197,9 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             return False
         return True
 
-    def parse(self, text: str, *, nul: bool = False) -> dict[str, Any]:
+    async def parse(self, text: str, *, nul: bool = False) -> dict[str, Any]:
         """A message's JSON object, as `read_object`; what it takes is charged to the tenant. Raises JsonError."""
+        await own_turn(len(text))
         began = time.thread_time()
         try:
             return read_object(text, nul=nul)

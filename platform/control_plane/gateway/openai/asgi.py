@@ -30,6 +30,7 @@ from control_plane.http.connections import tenant_holder
 from control_plane.http.disconnects import until_disconnected
 from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
+from control_plane.http.own_turn import own_turn
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -93,6 +94,7 @@ class GatewayHandler(ASGIHandler):
             request.authentication = authentication
             if origin := cors.origin_of(scope):
                 request.cors_headers = await cors.headers_for(authentication.principal, origin)
+            await own_turn(body.getbuffer().nbytes)
             # The view ends where it is, or the stream; both abort what runs on the engine.
             await until_disconnected(self._answer(request, send), receive)
 

@@ -119,7 +119,7 @@ class InferenceConsumer(AuthenticatedSocket):
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         message_id: str | None = NO_ID
         try:
-            message = self._read(text_data)
+            message = await self._read(text_data)
             offered = message.get("id")
             message_id = offered if isinstance(offered, str) and len(offered) <= LONGEST_ID else NO_ID
             await self._handle(message)
@@ -130,10 +130,10 @@ class InferenceConsumer(AuthenticatedSocket):
 
     # -- messages --------------------------------------------------------------
 
-    def _read(self, text: str | None) -> dict[str, Any]:
+    async def _read(self, text: str | None) -> dict[str, Any]:
         if text is None:
             raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
-        return self.parse(text, nul=True)  # prompts reach no database as they are
+        return await self.parse(text, nul=True)  # prompts reach no database as they are
 
     async def _handle(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
