@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from lorikeet_testing.seed import add_version
 
+from control_plane.adapters.models import Adapter, AdapterVersion, Alias, VersionState
 from control_plane.keys.models import ApiKey
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -41,3 +42,73 @@ def test_adapters_come_in_pages(acme: Any, globex: Any) -> None:
     assert ([row["name"] for row in page.json()], page["X-Total-Count"]) == (["a3", "a4"], "7")
     assert [row["name"] for row in client.get(acme.path("adapters"), {"search": "A6"}).json()] == ["a6"]
     assert len(client.get(acme.path("adapters")).json()) == 7
+
+
+def test_adapters_are_sorted_and_filtered_by_the_server(acme: Any, django_assert_max_num_queries: Any) -> None:
+    client = acme.client()
+
+    def names(**asked: Any) -> list[str]:
+        return [row["name"] for row in client.get(acme.path("adapters"), asked).json()]
+
+    for name, rank, state in (("b", 4, "ready"), ("a", 32, "failed"), ("c", 16, "validated"), ("a-b", 8, "ready")):
+        version = add_version(acme.tenant, name)
+        AdapterVersion.objects.filter(pk=version.pk).update(rank=rank, state=state, bytes=rank)
+    Adapter.objects.create(tenant=acme.tenant, name="empty")
+    assert names() == ["a", "a-b", "b", "c", "empty"]
+    assert names(sort="-name") == ["empty", "c", "b", "a-b", "a"]
+    assert names(sort="rank") == ["b", "a-b", "c", "a", "empty"]
+    assert names(sort="-bytes") == ["a", "c", "a-b", "b", "empty"]
+    assert names(status="ready") == ["a-b", "b"]
+    assert names(status="staging") == ["c"]
+    assert names(status="failed", sort="-created_at") == ["a"]
+    assert names(search="b") == ["b", "a-b"], "the whole name comes first"
+    # What is sorted by is what is shown: the live version, however many newer ones there are.
+    newest = add_version(acme.tenant, "b", 2)
+    AdapterVersion.objects.filter(pk=newest.pk).update(rank=64)
+    assert names(sort="-rank")[0] == "b"
+    live = AdapterVersion.objects.get(adapter__name="b", number=1)
+    Alias.objects.create(tenant=acme.tenant, adapter=live.adapter, name="live", version=live)
+    assert names(sort="rank")[0] == "b"
+    with django_assert_max_num_queries(9):
+        page = client.get(acme.path("adapters"), {"sort": "-rank", "status": "ready", "limit": 1})
+    assert (len(page.json()), page["X-Total-Count"]) == (1, "2")
+    assert client.get(acme.path("adapters"), {"sort": "secret_hash"}).status_code == 400
+
+
+def test_models_come_in_pages_with_the_base_first(acme: Any, globex: Any, host: Any) -> None:
+    for name in ("sales", "legal", "legal-2", "unready"):
+        version = add_version(acme.tenant, name)
+        state = VersionState.VALIDATED if name == "unready" else VersionState.READY
+        AdapterVersion.objects.filter(pk=version.pk).update(state=state)
+        Alias.objects.create(tenant=acme.tenant, adapter=version.adapter, name="live", version=version)
+    Alias.objects.create(tenant=acme.tenant, adapter=version.adapter, name="next", version=version)
+    client = acme.client()
+
+    def ids(**asked: Any) -> tuple[list[str], str]:
+        answer = client.get(acme.path("models"), asked)
+        return [row["id"] for row in answer.json()], answer["X-Total-Count"]
+
+    base = host.description["base_model"]
+    assert ids() == ([base, "legal", "legal-2", "sales"], "4")
+    assert ids(limit=2) == ([base, "legal"], "4")
+    assert ids(limit=2, offset=2) == (["legal-2", "sales"], "4")
+    assert ids(search="legal", limit=5) == (["legal", "legal-2"], "2")
+    assert ids(search=base[:4], limit=5)[0][0] == base
+    assert globex.client().get(globex.path("models"), {"search": "legal"}).json() == []
+
+
+def test_limits_of_a_thousand_keys_take_as_many_queries_as_of_one(
+    acme: Any, django_assert_max_num_queries: Any
+) -> None:
+    ApiKey.objects.bulk_create(
+        ApiKey(tenant=acme.tenant, name=f"key {n}", prefix=f"a{n:05}", secret_hash="0", scopes=[]) for n in range(1000)
+    )
+    client = acme.client()
+    with django_assert_max_num_queries(16):
+        page = client.get(acme.path("limits"), {"limit": 50, "offset": 950})
+    with django_assert_max_num_queries(16):
+        assert len(client.get(acme.path("limits")).json()["keys"]) == 1000
+    assert (len(page.json()["keys"]), page["X-Total-Count"]) == (50, "1000")
+    assert len(page.content) < 60_000
+    found = client.get(acme.path("limits"), {"search": "key 99", "limit": 50})
+    assert (len(found.json()["keys"]), found["X-Total-Count"]) == (11, "11")

@@ -521,7 +521,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Active adapters by name, all or a part. */
+        /** @description Active adapters, by name if not said otherwise, all or a part. */
         get: operations["list_adapters"];
         put?: never;
         post?: never;
@@ -1180,7 +1180,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The limits of the tenant and its keys, and what is used of each now. */
+        /** @description The limits of the tenant and its keys, all or a part of these, and what is used of each now. */
         get: operations["read_limits"];
         put?: never;
         post?: never;
@@ -1249,7 +1249,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What can be called: the base model and every adapter with a ready live version. */
+        /** @description What can be called: the base model, then every adapter with a ready live version, all or a part. */
         get: operations["list_models"];
         put?: never;
         post?: never;
@@ -4134,6 +4134,9 @@ export interface components {
         StatementLineKind: "input" | "cached_input" | "output" | "batch_input" | "batch_cached_input" | "batch_output" | "storage";
         /** @description What a tenant keeps. Content that several versions share counts once, but for each adapter in the list. */
         Storage: {
+            /** @description How many there are. */
+            adapter_count: number;
+            /** @description Those that take most. */
             adapters: components["schemas"]["AdapterStorage"][];
             /** @description Of versions that are archived and can be restored. */
             archived_bytes: number;
@@ -6518,6 +6521,28 @@ export interface operations {
                 offset?: number;
                 /** @description A part of the name. */
                 search?: string;
+                /**
+                 * @description * `name` - name
+                 *     * `-name` - -name
+                 *     * `rank` - rank
+                 *     * `-rank` - -rank
+                 *     * `bytes` - bytes
+                 *     * `-bytes` - -bytes
+                 *     * `created_at` - created_at
+                 *     * `-created_at` - -created_at
+                 */
+                sort?: "name" | "-name" | "rank" | "-rank" | "bytes" | "-bytes" | "created_at" | "-created_at";
+                /**
+                 * @description Of the live version, else of the newest; staging: validated ones too.
+                 *
+                 *     * `empty` - Empty
+                 *     * `validated` - Validated
+                 *     * `staging` - Staging
+                 *     * `ready` - Ready
+                 *     * `failed` - Failed
+                 *     * `archived` - Archived
+                 */
+                status?: "empty" | "validated" | "staging" | "ready" | "failed" | "archived" | "";
             };
             header?: never;
             path: {
@@ -8653,7 +8678,13 @@ export interface operations {
     };
     read_limits: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -8664,13 +8695,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["UsageAgainstLimits"];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];
@@ -8849,7 +8889,13 @@ export interface operations {
     };
     list_models: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -8860,13 +8906,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Model"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

@@ -31,7 +31,7 @@ export function refreshTenant(client: QueryClient, tenant: string): void {
 function applyUpload(client: QueryClient, tenant: string, upload: Upload): void {
   client.setQueryData(["t", tenant, "uploads", upload.id], upload);
   void client.invalidateQueries({ queryKey: ["t", tenant, "uploads"], exact: true });
-  if (upload.state === "accepted") void client.invalidateQueries({ queryKey: ["t", tenant, "adapters"] });
+  if (upload.state === "accepted") for (const noun of ["adapters", "adapter-list"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
 }
 
 function applyStaging(client: QueryClient, tenant: string, event: StagingEvent): void {
@@ -58,9 +58,8 @@ export function mergePlacement(placements: Placement[], next: Placement): Placem
 }
 
 function applyAdapter(client: QueryClient, tenant: string, adapter: Data): void {
-  void client.invalidateQueries({ queryKey: ["t", tenant, "adapters"], exact: true });
   void client.invalidateQueries({ queryKey: ["t", tenant, "adapters", adapter.name] });
-  for (const noun of ["models", "overview", "storage", "archived-adapters"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+  for (const noun of ["adapter-list", "models", "overview", "storage", "archived-adapters"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
 }
 
 function applyHost(client: QueryClient, tenant: string, host: Host): void {

@@ -1,9 +1,11 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
+import { readAdaptersSearch } from "@/features/adapters/search";
 import { readStagingSearch, readTenantsSearch, type StagingSearch } from "@/features/operator/search";
 import { readBatchesSearch } from "@/features/batches/search";
 import { readKeysSearch } from "@/features/keys/search";
+import { readLimitsSearch } from "@/features/limits/search";
 import { readRequestsSearch } from "@/features/requests/search";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 import { safePath } from "@/lib/safe-path";
@@ -88,6 +90,7 @@ const playground = createRoute({
 const adapters = createRoute({
   getParentRoute: () => tenant,
   path: "adapters",
+  validateSearch: readAdaptersSearch,
   component: lazyRouteComponent(() => import("@/features/adapters/adapters-page"), "AdaptersPage"),
 });
 
@@ -134,6 +137,7 @@ const usage = createRoute({
 const limits = createRoute({
   getParentRoute: () => tenant,
   path: "limits",
+  validateSearch: readLimitsSearch,
   component: lazyRouteComponent(() => import("@/features/limits/limits-page"), "LimitsPage"),
 });
 

@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Prefetch, Q
+from django.db.models import Case, OuterRef, Prefetch, Q, Subquery, When
+from django.db.models.functions import Coalesce
 
 from control_plane.adapters.models import (
     LIVE,
@@ -155,14 +156,67 @@ def _view(adapter: Adapter) -> AdapterWithVersions:
     return AdapterWithVersions(adapter, list(adapter.versions.all()), list(adapter.aliases.all()))
 
 
+class AdapterSort(models.TextChoices):
+    """What a list of adapters can be sorted by; a minus before it turns the order round."""
+
+    NAME = "name"
+    RANK = "rank"
+    BYTES = "bytes"
+    CREATED_AT = "created_at"
+
+
+# What a filter by the status "staging" finds: all that is on its way.
+_MOVING = (VersionState.VALIDATED, VersionState.STAGING)
+
+
 def list_adapters(
-    tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
+    tenant: Tenant,
+    search: str = "",
+    offset: int = 0,
+    limit: int | None = None,
+    status: str = "",
+    sort: str = AdapterSort.NAME,
 ) -> tuple[list[AdapterWithVersions], int]:
-    """Active adapters by name, in four queries whatever their number, and how many there are."""
-    found = _active(tenant)
+    """Active adapters, in four queries whatever their number, and how many there are."""
+    found = _with_shown(_active(tenant))
     if search:
-        found = found.filter(Q(name__icontains=search) | Q(description__icontains=search))
-    return [_view(adapter) for adapter in part_of(found, offset, limit)], found.count()
+        found = found.filter(_named(search))
+    if status:
+        found = found.filter(Q(_shown_state__in=_MOVING if status == AdapterStatus.STAGING else (status,)))
+    ordered = _sorted(found, sort)
+    if search and sort == AdapterSort.NAME:
+        ordered = found.order_by(exact_first(search), "name")
+    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], found.count()
+
+
+def _named(search: str) -> Q:
+    return Q(name__icontains=search) | Q(description__icontains=search)
+
+
+def _sorted(found: models.QuerySet[Adapter], sort: str) -> models.QuerySet[Adapter]:
+    column, down = sort.removeprefix("-"), sort.startswith("-")
+    by = models.F(column if column in (AdapterSort.NAME, AdapterSort.CREATED_AT) else f"_shown_{column}")
+    # Without a version they are last either way.
+    return found.order_by(by.desc(nulls_last=True) if down else by.asc(nulls_last=True), "name")
+
+
+def exact_first(search: str) -> Case:
+    """An order: whoever types a whole name looks for that, and names that hold it come after."""
+    return Case(When(name=search, then=0), default=1)
+
+
+def _with_shown(adapters: models.QuerySet[Adapter]) -> models.QuerySet[Adapter]:
+    """With the columns of what `AdapterWithVersions.shown` is, for the database to sort and choose by."""
+    newest = AdapterVersion.objects.filter(adapter=OuterRef("pk")).order_by("-number")
+    live = Alias.objects.filter(adapter=OuterRef("pk"), name=LIVE).values("version_id")[:1]
+    shown = Coalesce(
+        Subquery(live),
+        Subquery(newest.exclude(state__in=OUT_OF_USE).values("pk")[:1]),
+        Subquery(newest.exclude(state=VersionState.DELETED).values("pk")[:1]),
+    )
+    of_shown = AdapterVersion.objects.filter(pk=OuterRef("_shown"))
+    columns = {f"_shown_{name}": Subquery(of_shown.values(name)[:1]) for name in ("state", "rank", "bytes")}
+    return adapters.alias(_shown=shown).alias(**columns)
 
 
 def list_archived(tenant: Tenant) -> list[AdapterWithVersions]:
@@ -237,16 +291,17 @@ def archived_bytes(tenant: Tenant) -> int:
     return _bytes_of(archived.exclude(digest__in=in_use.order_by().values("digest")))
 
 
-def bytes_by_adapter(tenant: Tenant) -> list[tuple[str, int, int]]:
+def bytes_by_adapter(tenant: Tenant) -> models.QuerySet[AdapterVersion, Any]:
     """Name, versions and bytes of each active adapter, the largest first. Two may share content, which counts here
     for each."""
     rows = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).order_by()
-    grouped = rows.values_list("adapter__name").annotate(models.Count("pk"), models.Sum("bytes"))
-    return sorted(grouped, key=lambda row: (-row[2], row[0]))
+    grouped = rows.values(name=models.F("adapter__name"))
+    return grouped.annotate(versions=models.Count("pk"), all_bytes=models.Sum("bytes")).order_by("-all_bytes", "name")
 
 
 def _bytes_of(versions: models.QuerySet[AdapterVersion]) -> int:
-    return sum(dict(versions.order_by().values_list("digest", "bytes")).values())
+    contents = versions.order_by().values("digest").annotate(once=models.Max("bytes"))
+    return contents.aggregate(sum=models.Sum("once"))["sum"] or 0
 
 
 def staging_progress(version: AdapterVersion) -> int:

@@ -6,20 +6,26 @@ import difflib
 import hashlib
 import json
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
+from uuid import UUID
 
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
-from control_plane.adapters.queries import known_versions, staging_progress
+from control_plane.adapters.queries import exact_first, known_versions, staging_progress
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.http.lists import MOST_ROWS, part_of
 from control_plane.tenants.models import Tenant
 
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
 LONGEST_NAME = 200
+MOST_COMPARED = 300
+"""Names, of which an error suggests the nearest."""
 
 
 class ModelKind(StrEnum):
@@ -128,33 +134,44 @@ def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
     if base is not None and base.name == name:
         return ResolvedModel(ModelKind.BASE, None, None, "", name)
     adapter_name, at, pointer = name.partition("@")
-    views = _adapters_of(tenant)
-    adapter = next((adapter for adapter in views if adapter.name == adapter_name), None)
+    adapter = _active(tenant).filter(name=adapter_name).first()
+    versions = list(_versions_of(tenant, [adapter.pk])) if adapter else []
     if adapter is None:
-        raise ModelNotFoundError(name, _near(name, views, base))
-    versions = list(adapter.versions.all())
+        raise ModelNotFoundError(name, _near(tenant, name, base))
     if at or not versions:
         raise ModelNotFoundError(
             name,
-            _near(name, views, base),
+            _near(tenant, name, base),
             message=f'The adapter "{adapter_name}" has no version or alias "{pointer}".' if at else "",
         )
     raise _not_ready(next((version for version in versions if version.state != VersionState.ARCHIVED), versions[0]))
 
 
-def _adapters_of(tenant: Tenant) -> list[Adapter]:
-    versions = known_versions(tenant).defer("report").select_related("adapter")
-    aliases: QuerySet[Alias] = Alias.objects.for_tenant(tenant)
-    active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
-    return list(active.prefetch_related(Prefetch("versions", versions), Prefetch("aliases", aliases)))
+def _active(tenant: Tenant) -> QuerySet[Adapter]:
+    return Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
 
 
-def _near(name: str, adapters: list[Adapter], base: ServedBase | None) -> list[str]:
-    known = [adapter.name for adapter in adapters]
-    known += [f"{adapter.name}@{alias.name}" for adapter in adapters for alias in adapter.aliases.all()]
-    known += [f"{adapter.name}@v{version.number}" for adapter in adapters for version in adapter.versions.all()]
-    known += [base.name] if base else []
+def _versions_of(tenant: Tenant, adapters: list[UUID]) -> QuerySet[AdapterVersion]:
+    return known_versions(tenant).filter(adapter__in=adapters).defer("report").select_related("adapter")
+
+
+def _near(tenant: Tenant, name: str, base: ServedBase | None) -> list[str]:
+    adapter_name, at, _ = name.partition("@")
+    names = _names_like(tenant, adapter_name)
+    known = [*names, *([base.name] if base else [])]
+    if at:
+        near = [names[close] for close in difflib.get_close_matches(adapter_name, names, n=2, cutoff=0.6)]
+        aliases = Alias.objects.for_tenant(tenant).filter(adapter__in=near).select_related("adapter")
+        known += [f"{alias.adapter.name}@{alias.name}" for alias in aliases]
+        known += [f"{version.adapter.name}@v{version.number}" for version in _versions_of(tenant, near)]
     return [f'"{close}"' for close in difflib.get_close_matches(name, known, n=2, cutoff=0.6)]
+
+
+def _names_like(tenant: Tenant, name: str) -> dict[str, UUID]:
+    """Of so few adapters that comparing them costs nothing: with thousands, of those that begin alike."""
+    rows = _active(tenant).order_by("name").values_list("name", "pk")
+    few = dict(rows[: MOST_COMPARED + 1])
+    return few if len(few) <= MOST_COMPARED else dict(rows.filter(name__startswith=name[:2])[:MOST_COMPARED])
 
 
 def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
@@ -190,7 +207,24 @@ def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
 
 def list_models(tenant: Tenant) -> list[ListedModel]:
     """The base model, if it is decided, and every adapter that can be called by its bare name."""
-    return [*_listed_base(), *_listed_adapters(tenant)]
+    return find_models(tenant)[0]
+
+
+def find_models(
+    tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
+) -> tuple[list[ListedModel], int]:
+    """A part of `list_models` whose name or description has `search` in it, and how many there are of that."""
+    base = [model for model in _listed_base() if search.lower() in model.id.lower()]
+    adapters = _active(tenant).filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
+    if search:
+        adapters = adapters.filter(Q(name__icontains=search) | Q(description__icontains=search))
+        adapters = adapters.order_by(exact_first(search), "name")
+    found = part_of(base, offset, limit)
+    left = None if limit is None else limit - len(found)
+    return [
+        *found,
+        *_listed_adapters(tenant, part_of(adapters, max(0, offset - len(base)), left)),
+    ], len(base) + adapters.count()
 
 
 def _listed_base() -> list[ListedModel]:
@@ -201,23 +235,19 @@ def _listed_base() -> list[ListedModel]:
     return [ListedModel(base.name, ModelKind.BASE, text, None, None, [], base.decided_at)]
 
 
-def _listed_adapters(tenant: Tenant) -> list[ListedModel]:
-    listed = []
-    for adapter in _adapters_of(tenant):
-        aliases = {alias.name: alias.version_id for alias in adapter.aliases.all()}
-        live = next((v for v in adapter.versions.all() if v.pk == aliases.get(LIVE)), None)
-        if live is not None and live.state == VersionState.READY:
-            others = [f"{adapter.name}@{alias}" for alias in aliases if alias != LIVE]
-            others += [f"{adapter.name}@v{v.number}" for v in adapter.versions.all() if v.state == VersionState.READY]
-            listed.append(
-                ListedModel(
-                    adapter.name,
-                    ModelKind.ADAPTER,
-                    adapter.description,
-                    adapter.name,
-                    live.number,
-                    others,
-                    adapter.created_at,
-                )
-            )
-    return listed
+def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter]) -> list[ListedModel]:
+    """Columns and no rows: a tenant may have ten thousand, and clients ask for all."""
+    rows = list(adapters.values_list("pk", "name", "description", "created_at", "aliases__version__number"))
+    # A slice may not be a subquery of itself; all adapters would be too many parameters.
+    mine: Any = [row[0] for row in rows] if len(rows) <= MOST_ROWS else adapters.order_by().values("pk")
+    others: defaultdict[UUID, list[str]] = defaultdict(list)
+    aliases = Alias.objects.for_tenant(tenant).filter(adapter__in=mine).exclude(name=LIVE)
+    for adapter_id, name in aliases.order_by("name").values_list("adapter_id", "name"):
+        others[adapter_id].append(name)
+    ready = AdapterVersion.objects.for_tenant(tenant).filter(adapter__in=mine, state=VersionState.READY)
+    for adapter_id, number in ready.order_by("-number").values_list("adapter_id", "number"):
+        others[adapter_id].append(f"v{number}")
+    return [
+        ListedModel(name, ModelKind.ADAPTER, text, name, live, [f"{name}@{other}" for other in others[pk]], created_at)
+        for pk, name, text, created_at, live in rows
+    ]

@@ -6,9 +6,10 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.adapters.models import NAME, AdapterVersion, EffectVerdict, UploadState, VersionState
-from control_plane.adapters.queries import AdapterStatus, AdapterWithVersions
+from control_plane.adapters.queries import AdapterSort, AdapterStatus, AdapterWithVersions
 from control_plane.config import current
 from control_plane.fleet.models import StagingPhase
+from control_plane.http.lists import ListQuerySerializer
 from control_plane.http.serializers import ProblemSerializer
 
 MODEL_KINDS = ["base", "adapter"]
@@ -198,10 +199,25 @@ class ArchivedAdapterSerializer(serializers.Serializer[Any]):
         return until
 
 
+class AdapterListQuerySerializer(ListQuerySerializer):
+    status = serializers.ChoiceField(
+        choices=AdapterStatus.choices,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="Of the live version, else of the newest; staging: validated ones too.",
+    )
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in AdapterSort.values for sign in ("", "-")],
+        required=False,
+        default=AdapterSort.NAME.value,
+    )
+
+
 class AdapterStorageSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     versions = serializers.IntegerField()
-    bytes = serializers.IntegerField()
+    bytes = serializers.IntegerField(source="all_bytes")
 
 
 class StorageSerializer(serializers.Serializer[Any]):
@@ -210,7 +226,8 @@ class StorageSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
     limit_bytes = serializers.IntegerField(allow_null=True)
     archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
-    adapters = AdapterStorageSerializer(many=True)
+    adapters = AdapterStorageSerializer(many=True, help_text="Those that take most.")
+    adapter_count = serializers.IntegerField(help_text="How many there are.")
 
 
 class UploadedFileSerializer(serializers.Serializer[Any]):

@@ -15,8 +15,9 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.adapters import aliases, archiving, queries, versions
 from control_plane.adapters.imports import actions as imports
-from control_plane.adapters.resolve import list_models
+from control_plane.adapters.resolve import find_models
 from control_plane.adapters.serializers import (
+    AdapterListQuerySerializer,
     AdapterSerializer,
     AdapterSummarySerializer,
     AliasTargetSerializer,
@@ -37,6 +38,7 @@ from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 
+MOST_IN_STORAGE = 50
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
 _FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
@@ -45,13 +47,13 @@ _FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
 class AdaptersView(TenantView):
     @extend_schema(
         operation_id="list_adapters",
-        parameters=[ListQuerySerializer, TOTAL],
+        parameters=[AdapterListQuerySerializer, TOTAL],
         responses={200: AdapterSummarySerializer(many=True), 400: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Active adapters by name, all or a part."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        """Active adapters, by name if not said otherwise, all or a part."""
+        query = validated(AdapterListQuerySerializer, request.query_params.dict())
         adapters, total = queries.list_adapters(self.principal.tenant, **query)
         return Response(AdapterSummarySerializer(adapters, many=True).data, headers={TOTAL_HEADER: str(total)})
 
@@ -111,12 +113,13 @@ class StorageView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """What the tenant's adapters take."""
         own = self.principal.tenant
-        rows = [{"name": name, "versions": count, "bytes": size} for name, count, size in queries.bytes_by_adapter(own)]
+        by_adapter = queries.bytes_by_adapter(own)
         storage = {
             "bytes": queries.stored_bytes(own),
             "limit_bytes": tenant_limits(own).storage_bytes,
             "archived_bytes": queries.archived_bytes(own),
-            "adapters": rows,
+            "adapters": by_adapter[:MOST_IN_STORAGE],
+            "adapter_count": by_adapter.count(),
         }
         return Response(StorageSerializer(storage).data)
 
@@ -353,7 +356,14 @@ class UploadView(TenantView):
 
 
 class ModelsView(TenantView):
-    @extend_schema(operation_id="list_models", responses=ModelSerializer(many=True), tags=["models"])
+    @extend_schema(
+        operation_id="list_models",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: ModelSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["models"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """What can be called: the base model and every adapter with a ready live version."""
-        return Response(ModelSerializer(list_models(self.principal.tenant), many=True).data)
+        """What can be called: the base model, then every adapter with a ready live version, all or a part."""
+        query = validated(ListQuerySerializer, request.query_params.dict())
+        models, total = find_models(self.principal.tenant, **query)
+        return Response(ModelSerializer(models, many=True).data, headers={TOTAL_HEADER: str(total)})

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from control_plane.adapters.queries import count_active, stored_bytes
+from control_plane.http.lists import part_of
 from control_plane.keys.models import ApiKey
+from control_plane.keys.queries import find_keys
 from control_plane.limits.queries import key_limits, tenant_limits
 from control_plane.limits.values import UNLIMITED, Counted, Limits
 from control_plane.quotas.limiter_factory import with_limiter
@@ -40,9 +42,12 @@ class _Scope:
         return {**counted, "tokens_per_day": max(day, self.spent.day), "tokens_per_month": max(month, self.spent.month)}
 
 
-def usage_against_limits(tenant: Tenant) -> dict[str, Any]:
-    """As `UsageAgainstLimitsSerializer` shows it."""
-    keys = _usable_keys(tenant)
+def usage_against_limits(
+    tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
+) -> tuple[dict[str, Any], int]:
+    """As `UsageAgainstLimitsSerializer` shows it with a part of the keys, and how many keys there are."""
+    usable = _usable_keys(tenant, search)
+    keys = list(part_of(usable, offset, limit))
     of_keys, of_tenant = key_limits(tenant), tenant_limits(tenant)
     limits = {OF_TENANT: of_tenant, **{key.pk.hex: of_keys.get(key.pk, UNLIMITED) for key in keys}}
     scopes = [Scope(name, each) for name, each in limits.items()]
@@ -58,7 +63,7 @@ def usage_against_limits(tenant: Tenant) -> dict[str, Any]:
         "counters_reachable": readings is not None,
         "tenant": {"limits": asdict(whole.limits), "used": {**whole.used(), **stored}},
         "keys": [_key_json(key, by_name[key.pk.hex]) for key in keys],
-    }
+    }, usable.count()
 
 
 def _is_counted(scope: Scope, of_tenant: Limits) -> bool:
@@ -71,9 +76,9 @@ def _key_json(key: ApiKey, scope: _Scope) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _usable_keys(tenant: Tenant) -> list[ApiKey]:
+def _usable_keys(tenant: Tenant, search: str) -> QuerySet[ApiKey]:
     alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    return list(ApiKey.objects.for_tenant(tenant).filter(alive, revoked_at__isnull=True))
+    return find_keys(tenant, search).filter(alive, revoked_at__isnull=True)
 
 
 def _read(tenant: Tenant, scopes: Sequence[Scope]) -> tuple[Reading, ...] | None:

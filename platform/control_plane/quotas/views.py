@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
+from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.keys.queries import get_key
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
@@ -25,10 +26,17 @@ _REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
 
 
 class LimitsView(TenantView):
-    @extend_schema(operation_id="read_limits", responses=UsageAgainstLimitsSerializer, tags=["limits"])
+    @extend_schema(
+        operation_id="read_limits",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: UsageAgainstLimitsSerializer, 400: ErrorResponseSerializer},
+        tags=["limits"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """The limits of the tenant and its keys, and what is used of each now."""
-        return Response(UsageAgainstLimitsSerializer(usage_against_limits(self.principal.tenant)).data)
+        """The limits of the tenant and its keys, all or a part of these, and what is used of each now."""
+        query = validated(ListQuerySerializer, request.query_params.dict())
+        found, keys = usage_against_limits(self.principal.tenant, **query)
+        return Response(UsageAgainstLimitsSerializer(found).data, headers={TOTAL_HEADER: str(keys)})
 
 
 class KeyLimitsView(TenantView):

@@ -150,7 +150,7 @@ describe("adapters page", () => {
     let restored = false;
     server.use(
       http.get("/api/tenants/acme/storage", () =>
-        HttpResponse.json({ bytes: 3000, limit_bytes: 10_000, archived_bytes: 500, adapters: [{ name: "support", versions: 3, bytes: 3000 }] }),
+        HttpResponse.json({ bytes: 3000, limit_bytes: 10_000, archived_bytes: 500, adapters: [{ name: "support", versions: 3, bytes: 3000 }], adapter_count: 1 }),
       ),
       http.get("/api/tenants/acme/archived-adapters", () => HttpResponse.json([archived])),
       http.post("/api/tenants/acme/archived-adapters/a-1/restore", () => {

@@ -1,16 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { ArrowDown, ArrowUp, Boxes, Search, Upload } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterSummary } from "@/api/types";
 import { Page } from "@/app/page";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { Input } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
 import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { TargetModules } from "@/components/target-modules";
@@ -18,13 +18,20 @@ import { RelativeTime } from "@/components/relative-time";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, plural } from "@/lib/format";
-import { adaptersQuery } from "./queries";
+import { ADAPTERS_PAGE, adaptersPageQuery } from "./queries";
+import type { AdaptersSearch } from "./search";
 import { AdapterState } from "./version-status";
 import { Archived, Storage } from "./storage";
 
+const route = getRouteApi("/t/$tenant/adapters");
+
 export function AdaptersPage() {
   const tenant = useTenant();
-  const { data, error, refetch } = useQuery(adaptersQuery(tenant));
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (change: AdaptersSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const { data, error, refetch } = useQuery(adaptersPageQuery(tenant, search));
+  const none = data?.total === 0 && !search.q && !search.status;
   const upload = useCan("adapters.write") && (
     <Button variant="primary" asChild>
       <Link to="/t/$tenant/upload" params={{ tenant }}>
@@ -33,15 +40,15 @@ export function AdaptersPage() {
     </Button>
   );
   return (
-    <Page title="Adapters" note="Each name can be called as a model. Versions never change; the live one can." actions={data?.length ? upload : null}>
+    <Page title="Adapters" note="Each name can be called as a model. Versions never change; the live one can." actions={data && !none ? upload : null}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && (
         <Card>
           <SkeletonRows rows={6} />
         </Card>
       )}
-      {data?.length === 0 && <NoAdapters upload={upload} tenant={tenant} />}
-      {data && data.length > 0 && <List adapters={data} />}
+      {none && <NoAdapters upload={upload} tenant={tenant} />}
+      {data && !none && <List adapters={data.adapters} total={data.total} search={search} show={show} />}
       <div className="mt-5 grid items-start gap-5 empty:hidden">
         <Storage />
         <Archived />
@@ -65,108 +72,59 @@ function NoAdapters({ upload, tenant }: { upload: ReactNode; tenant: string }) {
   );
 }
 
-type Filter = "all" | "ready" | "moving" | "failed";
+type Filter = "all" | NonNullable<AdaptersSearch["status"]>;
 
-const FILTERS: Record<Filter, (adapter: AdapterSummary) => boolean> = {
-  all: () => true,
-  ready: ({ status }) => status === "ready",
-  moving: ({ status }) => status === "staging" || status === "validated",
-  failed: ({ status }) => status === "failed",
-};
-const FILTER_LABELS: [Filter, string][] = [
-  ["all", "All"],
-  ["ready", "Ready"],
-  ["moving", "Staging"],
-  ["failed", "Failed"],
+const FILTERS: { value: Filter; label: string }[] = [
+  { value: "all", label: "All" },
+  { value: "ready", label: "Ready" },
+  { value: "staging", label: "Staging" },
+  { value: "failed", label: "Failed" },
 ];
 
-type Column = "name" | "rank" | "bytes" | "created_at";
-
-interface Sorting {
-  by: Column;
-  down: boolean;
+interface ListProps {
+  adapters: AdapterSummary[];
+  total: number;
+  search: AdaptersSearch;
+  show: (change: AdaptersSearch) => void;
 }
 
-const compare = ({ by, down }: Sorting) => (a: AdapterSummary, b: AdapterSummary) => {
-  const order = by === "rank" || by === "bytes" ? (a[by] ?? 0) - (b[by] ?? 0) : a[by].localeCompare(b[by]);
-  return down ? -order : order;
-};
-
-const matches = (adapter: AdapterSummary, needle: string) => `${adapter.name} ${adapter.description}`.toLowerCase().includes(needle);
-
-/** Shown at a time: thousands of rows would make every key press slow. */
-const ROWS = 100;
-
-function List({ adapters }: { adapters: AdapterSummary[] }) {
-  const [needle, setNeedle] = useState("");
-  const [filter, setFilter] = useState<Filter>("all");
-  const [sorting, setSorting] = useState<Sorting>({ by: "name", down: false });
-  const [page, setPage] = useState(0);
-  const shown = adapters
-    .filter((adapter) => FILTERS[filter](adapter) && matches(adapter, needle.trim().toLowerCase()))
-    .toSorted(compare(sorting));
-  const first = page * ROWS < shown.length ? page * ROWS : 0;
+function List({ adapters, total, search, show }: ListProps) {
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
-        <div className="relative w-full sm:w-72">
-          <Search className="pointer-events-none absolute top-2.5 left-3 size-4 text-ink-3" aria-hidden />
-          <Input
-            type="search"
-            aria-label="Search adapters"
-            placeholder="Search by name or description"
-            value={needle}
-            onChange={(event) => setNeedle(event.target.value)}
-            className="pl-9"
-          />
+        <div role="search" aria-label="Adapters" className="w-full sm:w-72">
+          <SearchInput label="Search by name or description" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
         </div>
-        <SegmentedControl
-          label="Status"
-          value={filter}
-          onChange={setFilter}
-          options={FILTER_LABELS.map(([value, label]) => ({ value, label, count: adapters.filter(FILTERS[value]).length }))}
-        />
+        <SegmentedControl label="Status" value={search.status ?? "all"} onChange={(status) => show({ status: status === "all" ? undefined : status })} options={FILTERS} />
         <p role="status" className="ml-auto text-xs text-ink-3">
-          {plural(shown.length, "adapter")}
+          {plural(total, "adapter")}
         </p>
       </div>
       <Card>
-        {shown.length > 0 ? (
-          <>
-            <AdapterTable adapters={shown.slice(first, first + ROWS)} sorting={sorting} onSort={setSorting} />
-            <Pager page={first / ROWS} size={ROWS} total={shown.length} onPage={setPage} />
-          </>
+        {total > 0 ? (
+          <AdapterTable adapters={adapters} sort={search.sort ?? "name"} onSort={(sort) => show({ sort: sort === "name" ? undefined : sort })} />
         ) : (
-          <Empty
-            icon={<Search />}
-            title="Nothing matches"
-            action={
-              <Button
-                onClick={() => {
-                  setNeedle("");
-                  setFilter("all");
-                }}
-              >
-                Show all adapters
-              </Button>
-            }
-          >
+          <Empty icon={<Search />} title="Nothing matches" action={<Button onClick={() => show({ q: undefined, status: undefined })}>Show all adapters</Button>}>
             No adapter with this name, description and status.
           </Empty>
         )}
+        <Pager page={search.page ?? 0} size={ADAPTERS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
       </Card>
     </>
   );
 }
 
+type Sort = NonNullable<AdaptersSearch["sort"]>;
+type Column = "name" | "rank" | "bytes" | "created_at";
+
 interface TableProps {
   adapters: AdapterSummary[];
-  sorting: Sorting;
-  onSort: (sorting: Sorting) => void;
+  sort: Sort;
+  onSort: (sort: Sort) => void;
 }
 
-function AdapterTable({ adapters, sorting, onSort }: TableProps) {
-  const header = { sorting, onSort };
+function AdapterTable({ adapters, sort, onSort }: TableProps) {
+  const header = { sort, onSort };
   return (
     <Table label="Adapters">
       <thead>
@@ -235,21 +193,22 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
 
 interface SortThProps {
   column: Column;
-  sorting: Sorting;
-  onSort: (sorting: Sorting) => void;
+  sort: Sort;
+  onSort: (sort: Sort) => void;
   align?: "right";
   className?: string;
   children: ReactNode;
 }
 
-function SortTh({ column, sorting, onSort, align, className, children }: SortThProps) {
-  const active = sorting.by === column;
-  const Arrow = sorting.down ? ArrowDown : ArrowUp;
+function SortTh({ column, sort, onSort, align, className, children }: SortThProps) {
+  const down = sort === `-${column}`;
+  const active = down || sort === column;
+  const Arrow = down ? ArrowDown : ArrowUp;
   return (
-    <Th aria-sort={active ? (sorting.down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
+    <Th aria-sort={active ? (down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
       <button
         type="button"
-        onClick={() => onSort({ by: column, down: active && !sorting.down })}
+        onClick={() => onSort(active && !down ? `-${column}` : column)}
         className="inline-flex items-center gap-1 rounded hover:text-ink"
       >
         {children}

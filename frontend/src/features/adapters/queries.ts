@@ -1,17 +1,27 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Version } from "@/api/types";
+import type { AdaptersSearch } from "./search";
 
-export const adaptersQuery = (tenant: string) =>
+export const ADAPTERS_PAGE = 50;
+
+/** One page of the list, searched, filtered and sorted by the server, and how many there are of these. */
+export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name", page = 0 }: AdaptersSearch) =>
   queryOptions({
-    queryKey: ["t", tenant, "adapters"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "adapter-list", "page", q, status, sort, page],
+    queryFn: async () => {
+      const query = { search: q, status, sort, offset: page * ADAPTERS_PAGE, limit: ADAPTERS_PAGE };
+      const answer = await api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query } });
+      const adapters = await unwrap(Promise.resolve(answer));
+      return { adapters, total: Number(answer.response.headers.get("X-Total-Count") ?? adapters.length) };
+    },
+    placeholderData: keepPreviousData,
   });
 
 /** A few whose name or description has `search` in it: the server looks, however many there are. */
 export const foundAdaptersQuery = (tenant: string, search: string, limit: number) =>
   queryOptions({
-    queryKey: ["t", tenant, "adapters", "found", search, limit],
+    queryKey: ["t", tenant, "adapter-list", "found", search, limit],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, limit } } })),
     placeholderData: keepPreviousData,
   });
@@ -33,10 +43,14 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
     refetchInterval: ({ state }) => (moving(state.data) ? 4000 : false),
   });
 
-export const modelsQuery = (tenant: string) =>
+const MOST_MODELS = 50;
+
+/** The base model and the first adapters that can be called, of those with `search` in their name or description. */
+export const modelsQuery = (tenant: string, search = "") =>
   queryOptions({
-    queryKey: ["t", tenant, "models"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/models", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "models", search],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/models", { params: { path: { tenant }, query: { search, limit: MOST_MODELS } } })),
+    placeholderData: keepPreviousData,
   });
 
 export const canaryQuery = (tenant: string, name: string, alias: string) =>
@@ -58,7 +72,7 @@ export const archivedQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/archived-adapters", { params: { path: { tenant } } })),
   });
 
-const SHOWN_IN = ["adapters", "archived-adapters", "storage", "models", "overview"];
+const SHOWN_IN = ["adapters", "adapter-list", "archived-adapters", "storage", "models", "overview"];
 
 /** A write on adapters; afterwards everything that shows adapters is read again. */
 function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown>) {

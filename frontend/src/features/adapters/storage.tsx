@@ -42,7 +42,7 @@ export function Storage() {
           </li>
         ))}
       </ul>
-      {data.adapters.length > MOST_SHOWN && <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(data.adapters.length - MOST_SHOWN, "more adapter")}</p>}
+      {data.adapter_count > MOST_SHOWN && <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(data.adapter_count - MOST_SHOWN, "more adapter")}</p>}
     </Card>
   );
 }

@@ -95,3 +95,19 @@ describe("limits, as an operator", () => {
     expect(screen.queryByTestId("tenant-limits-edit")).toBeNull();
   });
 });
+
+it("shows the limits of a thousand keys a page at a time, and finds by name", async () => {
+  const asked: URLSearchParams[] = [];
+  server.use(
+    http.get(`${tenant}/limits`, ({ request }) => {
+      asked.push(new URL(request.url).searchParams);
+      const of = { limits: { ...none, adapters: null, storage_bytes: null, max_rank: null }, used: { ...used, adapters: 2, storage_bytes: 1 } };
+      return HttpResponse.json({ counters_reachable: true, tenant: of, keys: [key] }, { headers: { "X-Total-Count": "1000" } });
+    }),
+  );
+  const { user, router } = openConsole("/t/acme/limits");
+  expect(await screen.findByText("1–50 of 1,000")).toBeVisible();
+  await user.type(screen.getByRole("searchbox"), "ci");
+  await waitFor(() => expect(asked.at(-1)!.get("search")).toBe("ci"));
+  expect(router.state.location.search).toEqual({ q: "ci" });
+});

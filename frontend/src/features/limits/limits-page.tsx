@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound } from "lucide-react";
 import { useState } from "react";
 import { ApiError, asApiError } from "@/api/errors";
@@ -7,12 +8,17 @@ import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { short } from "@/lib/format";
 import { EditKeyLimits, EditTenantLimits } from "./edit-limits";
 import { type LimitName, LimitMeter } from "./limit-meter";
-import { limitsQuery } from "./queries";
+import { LIMITS_PAGE, limitsQuery } from "./queries";
+import { type KeysSearch } from "./search";
+
+const route = getRouteApi("/t/$tenant/limits");
 
 const COUNTERS_AWAY = new ApiError(
   {
@@ -24,7 +30,10 @@ const COUNTERS_AWAY = new ApiError(
 );
 
 export function LimitsPage() {
-  const { data, error, refetch } = useQuery(limitsQuery(useTenant()));
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (change: KeysSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const { data, error, refetch } = useQuery(limitsQuery(useTenant(), search.q ?? "", search.page ?? 0));
   return (
     <Page title="Limits" note="What this tenant and each of its keys may use, and what is used of it now. A request must fit both.">
       <div className="grid gap-5">
@@ -32,7 +41,7 @@ export function LimitsPage() {
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={() => void refetch()} />}
         {data && <TenantLimits tenant={data.tenant} />}
-        {data && <KeyLimitsCard keys={data.keys} />}
+        {data && <KeyLimitsCard keys={data.keys} total={data.keyCount} search={search} show={show} />}
       </div>
     </Page>
   );
@@ -76,13 +85,29 @@ const COLUMNS: [name: Exclude<LimitName, "adapters" | "storage_bytes">, title: s
   ["concurrency", "At once"],
 ];
 
-function KeyLimitsCard({ keys }: { keys: KeyUsageAgainstLimits[] }) {
+interface KeyLimitsProps {
+  keys: KeyUsageAgainstLimits[];
+  total: number;
+  search: KeysSearch;
+  show: (change: KeysSearch) => void;
+}
+
+function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
   const [editing, setEditing] = useState<KeyUsageAgainstLimits | null>(null);
   const may = useCan("keys.write");
   return (
     <Card>
       <CardHeader title="By key" note="Set by members; the tenant's limits hold besides" />
-      {keys.length === 0 ? (
+      {(total > LIMITS_PAGE || search.q) && (
+        <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
+          <SearchInput label="Name or the beginning of the key" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        </div>
+      )}
+      {total === 0 && search.q ? (
+        <Empty icon={<KeyRound />} title="Nothing fits">
+          No key that can be used has that in its name.
+        </Empty>
+      ) : total === 0 ? (
         <Empty icon={<KeyRound />} title="No keys to limit">
           Make one under API keys; its limits are set here.
         </Empty>
@@ -127,6 +152,7 @@ function KeyLimitsCard({ keys }: { keys: KeyUsageAgainstLimits[] }) {
           </tbody>
         </Table>
       )}
+      <Pager label="Pages of keys" page={search.page ?? 0} size={LIMITS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
       {editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}
     </Card>
   );

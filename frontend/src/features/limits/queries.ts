@@ -1,11 +1,19 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyLimits, TenantLimits } from "@/api/types";
 
-export const limitsQuery = (tenant: string) =>
+export const LIMITS_PAGE = 50;
+
+/** With one page of the keys, and how many of them there are. */
+export const limitsQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
-    queryKey: ["t", tenant, "limits"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/limits", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "limits", search, page],
+    queryFn: async () => {
+      const answer = await api.GET("/api/tenants/{tenant}/limits", { params: { path: { tenant }, query: { search, offset: page * LIMITS_PAGE, limit: LIMITS_PAGE } } });
+      const limits = await unwrap(Promise.resolve(answer));
+      return { ...limits, keyCount: Number(answer.response.headers.get("X-Total-Count") ?? limits.keys.length) };
+    },
+    placeholderData: keepPreviousData,
     // Windows slide: what is used falls without anything happening.
     refetchInterval: 5000,
   });

@@ -1,21 +1,27 @@
+import { useQuery } from "@tanstack/react-query";
 import { Command } from "cmdk";
 import { Check, ChevronsUpDown } from "lucide-react";
 import { Popover } from "radix-ui";
-import { useState } from "react";
+import { useDeferredValue, useState } from "react";
 import type { Model } from "@/api/types";
 import { Badge } from "@/components/badge";
+import { modelsQuery } from "@/features/adapters/queries";
+import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 
 interface PickerProps {
+  /** Some of those there are. */
   models: Model[];
   value: string;
   onChange: (model: string) => void;
 }
 
-/** A searchable choice among what can be called; "name@v7" can be typed. */
+/** A choice among what can be called, which the server searches; "name@v7" can be typed. */
 export function ModelPicker({ models, value, onChange }: PickerProps) {
   const [open, setOpen] = useState(false);
   const [needle, setNeedle] = useState("");
+  const search = useDeferredValue(needle.split("@")[0]!.trim());
+  const { data: found = [] } = useQuery({ ...modelsQuery(useTenant(), search), enabled: open });
   const choose = (model: string) => {
     onChange(model);
     setNeedle("");
@@ -40,7 +46,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
           collisionPadding={8}
           className="z-50 w-[min(22rem,calc(100vw-1rem))] animate-pop overflow-hidden rounded-lg border border-line-2 bg-raised shadow-pop outline-none"
         >
-          <Command label="Models">
+          <Command label="Models" shouldFilter={false}>
             <Command.Input
               value={needle}
               onValueChange={setNeedle}
@@ -49,7 +55,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
             />
             <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
               <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">Nothing that can be called has this name.</Command.Empty>
-              {models.map((model) => (
+              {found.map((model) => (
                 <Option key={model.id} model={model} selected={model.id === value} onSelect={() => choose(model.id)} />
               ))}
               {needle.includes("@") && (
@@ -73,7 +79,7 @@ const ModelDot = ({ kind }: { kind: Model["kind"] | undefined }) => (
 
 function Option({ model, selected, onSelect }: { model: Model; selected: boolean; onSelect: () => void }) {
   return (
-    <Command.Item value={model.id} keywords={[model.description]} onSelect={onSelect} className={ITEM} data-model={model.id}>
+    <Command.Item value={model.id} onSelect={onSelect} className={ITEM} data-model={model.id}>
       <ModelDot kind={model.kind} />
       <span className="min-w-0 flex-1">
         <span className="block truncate font-medium">{model.id}</span>

@@ -2,7 +2,7 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Pause, Play, Upload as UploadIcon, X } from "lucide-react";
-import { lazy, Suspense, useState } from "react";
+import { lazy, Suspense, useDeferredValue, useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
 import type { Progress as Numbers } from "@/api/send-upload";
 import { Page } from "@/app/page";
@@ -11,7 +11,7 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { adaptersQuery, modelsQuery } from "@/features/adapters/queries";
+import { foundAdaptersQuery, modelsQuery } from "@/features/adapters/queries";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, eta, percent, rate } from "@/lib/format";
 import type { Selection } from "@/lib/selection";
@@ -135,7 +135,8 @@ function useSelection() {
 }
 
 function NameHint({ name }: { name: string }) {
-  const { data } = useQuery(adaptersQuery(useTenant()));
+  // The server has the whole name first.
+  const { data } = useQuery({ ...foundAdaptersQuery(useTenant(), useDeferredValue(name), 1), enabled: name !== "" });
   const existing = data?.find((adapter) => adapter.name === name);
   if (existing) return <>Adds a version to {name}, which has {existing.versions_count}. The live one stays until you change it.</>;
   return <>What callers put into “model”.</>;
