@@ -50,7 +50,7 @@ MOST_PROCESSES = 16
 _PAGES = 4096  # of a pool that holds nothing
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
-    "max_lora_rank",
+    "max_lora_rank", "tensor_parallel",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -204,10 +204,11 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
-    weights = load_weights(config.model, model_config, device, dtype, Parallel(), quantises(config))
+    parallel = Parallel(0, config.tensor_parallel)
+    weights = load_weights(config.model, model_config, device, dtype, parallel, quantises(config))
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     without = replace(config, device="meta", backend="triton", mode="unmerged")
-    model, _ = build_transformer(without, model_config, weights, max_context, Parallel())
+    model, _ = build_transformer(without, model_config, weights, max_context, parallel)
     pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
     inputs = GraphInputs(model, pool, largest, max_context)

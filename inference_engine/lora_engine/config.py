@@ -29,6 +29,7 @@ class EngineConfig:
     tool_format: str = "auto"  # how the model writes tool calls; "auto" = as its chat template shows
     reasoning_format: str = "auto"  # how it writes its reasoning
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
+    tensor_parallel: int = 1  # devices that share the model, from ``device`` on
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too
     kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes

@@ -6,13 +6,14 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from lora_kernels.sampling_parameters import OVERFLOWED
 
 from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
-from .adapters.device_tier import DeviceAdapter
+from .adapters.device_tier import DeviceAdapter, DeviceMirror
 from .adapters.layout import TargetShapes
 from .adapters.source import AdapterSource
 from .config import EngineConfig
@@ -20,6 +21,7 @@ from .device_time import DeviceTime
 from .memory import PageKind, PageMap, PageOwner, PagePool, PoolStats, page_map
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
+from .model.transformer import Transformer
 from .prompt_reads import is_finite
 from .request import (
     MAX_TOP_LOGPROBS,
@@ -34,9 +36,10 @@ from .request import (
     TokenLogprob,
 )
 from .row_runner import RowRunner
-from .runner import InFlight, Launched, Runner, of_answer, one_token
+from .runner import InFlight, Launched, Runner, StepMirror, of_answer, one_token
 from .scheduling.core import SchedulingCore
 from .scheduling.merge_policies import MergeReport
+from .scheduling.merged_adapter import MergeableWeights
 from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
@@ -57,6 +60,16 @@ _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
 
 
+class Mirror(DeviceMirror, StepMirror, Protocol):
+    """The other ranks of a tensor-parallel group, which do to their devices what this one does to its own."""
+
+    def mergeable(self, model: Transformer) -> MergeableWeights:
+        """The merged weights of all ranks as one."""
+
+    def weight_norms(self, layer: int) -> None:
+        """Have the other ranks take part in ``Parallel.sums`` of their squared norms."""
+
+
 class Engine:
     """One base model, its page pool, and the requests of all its adapters.
 
@@ -69,8 +82,11 @@ class Engine:
         source: AdapterSource,
         loaded: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
+        mirror: Mirror | None = None,
     ) -> None:
+        """``mirror``: the other tensor-parallel ranks of this one, which is the first."""
         self.config = config
+        self._mirror = mirror
         self.source = source
         self.loaded = loaded or load_model(config)
         self.pool: PagePool = self.loaded.pool
@@ -83,9 +99,10 @@ class Engine:
             copies=StreamCopies(self.pool.data.device) if self.pool.data.is_cuda else InlineCopies(),
             on_end=self._report_end,
             table=DeviceTable(self.loaded.tables) if self.loaded.tables is not None else None,
-            merged_weights=self.loaded.model.merged if config.merges else None,
+            merged_weights=self._merged_weights(),
+            mirror=mirror,
         )
-        self.runner = build_runner(config, self.loaded)
+        self.runner = build_runner(config, self.loaded, mirror)
         self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)
         self.steps = 0
         self.device_time = DeviceTime()
@@ -207,8 +224,11 @@ class Engine:
         return self.core.device_tier.report()
 
     def weight_norms(self, layer: int) -> list[float]:
-        """Squared norms of a layer's matrices as this rank has them, by target group."""
-        return self.loaded.model.weights.layers[layer].norms()
+        """Squared norms of a layer's matrices, by target group."""
+        if self._mirror is not None:
+            self._mirror.weight_norms(layer)
+        model = self.loaded.model
+        return model.parallel.sums(model.weights.layers[layer].norms(), model.device)
 
     def describe(self) -> dict[str, str | int]:
         """Settings and sizes, for the host's description and the start-up log."""
@@ -235,6 +255,11 @@ class Engine:
         }
 
     # What a step is made of.
+
+    def _merged_weights(self) -> MergeableWeights | None:
+        if not self.config.merges or self._mirror is None:
+            return self.loaded.model.merged
+        return self._mirror.mergeable(self.loaded.model)
 
     def _may_overlap(self) -> bool:
         """Whether the next step can be planned before the last one's tokens are known."""
@@ -533,13 +558,14 @@ def overflow(digest: str, dtype: str) -> RequestError:
     )
 
 
-def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
-    """Graphs where the backend can be captured, plain execution elsewhere."""
+def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror | None = None) -> Runner:
+    """Graphs where the backend can be captured, plain execution elsewhere. A rank that does not plan captures what
+    rank 0 captures, when it says so."""
     decodes = of_answer if config.deterministic else one_token
     if loaded.tables is None and config.deterministic:
-        return RowRunner(loaded.model, loaded.pool, config.max_running, decodes)
+        return RowRunner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
     if loaded.tables is None or not loaded.pool.data.is_cuda:
-        return Runner(loaded.model, loaded.pool, config.max_running, decodes)
+        return Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
     # These need triton, which a CPU engine does not.
     from .graph_runner import GraphRunner
     from .model.graph_shapes import graph_memory
@@ -548,12 +574,16 @@ def build_runner(config: EngineConfig, loaded: LoadedModel) -> Runner:
     with loaded.progress.phase("prompt steps"):
         seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
     if not config.cuda_graphs:
-        runner = Runner(loaded.model, loaded.pool, config.max_running, decodes)
+        runner = Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
         runner.start_seconds = seconds
         return runner
     budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic)
     deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture while serving could wait for a compiler
-    graphs = GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes)
+    graphs = GraphRunner(
+        loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror
+    )
+    if loaded.model.parallel.rank:
+        return graphs
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lora_kernels.attention import decode_splits
@@ -29,9 +30,10 @@ from .model.batch import LoraSpan
 from .model.graph_shapes import GraphShape, delta_correction_tiles, graph_shape, graph_sizes
 from .model.transformer import Transformer
 from .model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering
-from .runner import Decodes, Logits, Runner, lora_spans, one_token
+from .runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
 from .sampling import greedy_tokens
 from .scheduling.sequence import Chunk
+from .step_inputs import sources
 
 
 class Field(IntEnum):
@@ -122,7 +124,10 @@ class DecodeGraph:
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, out = runner.inputs.token_ids(size, runner.last_tokens), runner.inputs.logits[:size]
-        logits = runner.model.run(ids, None, self.plan, out=out)
+        hidden = runner.model.hidden(ids, None, self.plan)
+        if runner.model.parallel.rank:  # the first rank chooses the tokens
+            return hidden, hidden
+        logits = runner.model.logits(hidden, out)
         return logits, greedy_tokens(logits)
 
 
@@ -149,9 +154,10 @@ class GraphRunner(Runner):
         budget: float = float("inf"),
         deferred: bool = False,
         decodes: Decodes = one_token,
+        mirror: StepMirror | None = None,
     ) -> None:
         """``budget``: bytes of the device that graphs may keep. ``deferred``: as in ``GraphSet``."""
-        super().__init__(model, pool, max_running, decodes)
+        super().__init__(model, pool, max_running, decodes, mirror)
         assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
         self._invariant = model.ops.invariant
         self.sizes = graph_sizes(max_running, self._invariant)
@@ -175,8 +181,11 @@ class GraphRunner(Runner):
 
     @torch.inference_mode()
     def _capture(self, shape: GraphShape) -> DecodeGraph:
-        self.inputs.blank()
-        return DecodeGraph(self, shape)
+        if self.mirror is not None:
+            self.mirror.capture(shape)
+        with self._in_step():
+            self.inputs.blank()
+            return DecodeGraph(self, shape)
 
     def _free_bytes(self) -> int:
         return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
@@ -190,15 +199,33 @@ class GraphRunner(Runner):
         if shape is None:
             return super()._forward(chunks, merged)
         graph = self.graphs[shape]
-        self._load(chunks, shape, spans)
+        pinned = self._contents(chunks, shape, spans)
+        if self.mirror is not None:
+            self.mirror.replay(shape, pinned.numpy(), len(chunks), spans)
+        self._load(pinned, shape)
         graph.graph.replay()
         return Logits(graph.logits[: len(chunks)], graph.greedy[: len(chunks)])
+
+    @torch.inference_mode()
+    def follow_capture(self, shape: GraphShape) -> None:
+        """On a rank that does not plan. What rank 0 has no memory for fails here as well, or there."""
+        self.graphs.add(shape)
+
+    @torch.inference_mode()
+    def follow_replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int) -> None:
+        """As ``follow``, for a step that runs in a graph."""
+        self._hosts.reverse()
+        pinned = self._hosts[0][: len(contents)]
+        pinned.numpy()[:] = contents
+        self._load(pinned, shape)
+        self.graphs[shape].graph.replay()
+        self.receive_tokens(rows)
 
     def _fits_graph(self, chunk: Chunk) -> bool:
         return chunk.tokens == 1 and chunk.samples and self._decodes(chunk)
 
-    def _load(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> None:
-        """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
+    def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
+        """All that a graph of this shape reads in this step, page-locked."""
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         width = max(len(chunk.sequence.pages) for chunk in chunks)
         self._hosts.reverse()
@@ -214,7 +241,7 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :count] = computed
         fields[Field.SEQ_LEN, :count] = computed + 1
         fields[Field.SOURCE] = -1
-        fields[Field.SOURCE, :count] = self._sources(chunks)
+        fields[Field.SOURCE, :count] = sources(chunks, self._last_row)
         for row, chunk in enumerate(chunks):
             table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), computed // page_tokens]
@@ -222,8 +249,14 @@ class GraphRunner(Runner):
         for sign, lora, out in ((1, shape.lora, tiles[0]), (-1, shape.delta_correction, tiles[1])):
             if lora:
                 write_tiles(covering([span for span in spans if span.sign == sign], size), lora.variant, out)
-        self._device[: len(host)].copy_(pinned, non_blocking=True)
-        device = self._device[: len(host)]
+        return pinned
+
+    def _load(self, pinned: torch.Tensor, shape: GraphShape) -> None:
+        """Write the step's contents where the graphs read them: one copy from the host, two on the device."""
+        size, count = shape.size, len(pinned)
+        width = count // size - ALL_FIELDS
+        self._device[:count].copy_(pinned, non_blocking=True)
+        device = self._device[:count]
         self.inputs.fields[:, :size].copy_(device[: size * FIELDS].view(FIELDS, size))
         both = device[size * FIELDS : size * ALL_FIELDS].view(2, size, TILE_FIELDS)
         self.inputs.tiles[:size].copy_(both[0])

@@ -97,6 +97,10 @@ class GraphSet(Generic[G]):
             log.info("captured all %d decode graphs; they keep %.0f MiB", len(self), self.kept_bytes / 2**20)
         return True
 
+    def add(self, shape: GraphShape) -> None:
+        """Capture it now, whatever the budget."""
+        self._captured[shape] = self._capture(shape)
+
     def choose(self, wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
         """The graph for a step that asks for ``wanted``, or one that covers it. None: it has to run without."""
         self._steps += 1

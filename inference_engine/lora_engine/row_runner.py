@@ -35,6 +35,9 @@ class RowRunner(Runner):
         prompts.take(torch.cat(hidden)[prompts.rows], self.model)
         return Logits(self._logits([hidden[row] for row in batch.logit_rows.tolist()]))
 
+    def _follow(self, batch: StepBatch) -> None:
+        self._hidden(batch)
+
     def _hidden(self, batch: StepBatch) -> list[torch.Tensor]:
         """Each row's hidden state, ``[1, hidden]``. Those of one sequence are in order: later ones read the earlier's
         keys."""

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from .adapters.device_tier import AdapterSlot
-from .device_copies import to_device
 from .memory import PagePool
-from .model.batch import LoraSpan, PrefillSpan, StepBatch
+from .model.batch import LoraSpan, StepBatch
 from .model.transformer import Transformer
 from .prompt_reads import PromptReads
 from .request import Embedding, PromptLogprobs, TokenLogprob
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk, Sequence
+from .step_inputs import Indices, StepInputs
 
-Indices = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from .model.graph_shapes import GraphShape  # needs triton
+
 Decodes = Callable[[Chunk], bool]  # whether a chunk's tokens are decode rows, not a prefill
 Sampled = tuple[Sequence, int, TokenLogprob | None]
 
@@ -88,6 +92,22 @@ class InFlight:
         return [] if self._reads is None else self._reads.collect()
 
 
+class StepMirror(Protocol):
+    """The other ranks of a tensor-parallel group, which run each step as well."""
+
+    def step(self, inputs: StepInputs, spans: Iterable[LoraSpan]) -> None:
+        """Have them begin the step that this rank runs next, and then wait for the tokens of its ``logit_rows``."""
+
+    def capture(self, shape: GraphShape) -> None:
+        """Have them capture the graph that this rank captures next."""
+
+    def replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, spans: Iterable[LoraSpan]) -> None:
+        """Have them run it with the same contents, and then wait for the tokens of ``rows``."""
+
+    def diverged(self, error: Exception) -> None:
+        """This rank did not do what the others did. Does not return: a group out of step cannot go on."""
+
+
 class Runner:
     """Executes plans on one device.
 
@@ -95,10 +115,18 @@ class Runner:
     tokens of this one are known to the host: its inputs are taken from ``last_tokens`` there.
     """
 
-    def __init__(self, model: Transformer, pool: PagePool, max_running: int, decodes: Decodes | None = None) -> None:
-        """``decodes``: by default ``one_token``."""
+    def __init__(
+        self,
+        model: Transformer,
+        pool: PagePool,
+        max_running: int,
+        decodes: Decodes | None = None,
+        mirror: StepMirror | None = None,
+    ) -> None:
+        """``decodes``: by default ``one_token``. ``mirror``: on rank 0 of several."""
         self.model = model
         self.pool = pool
+        self.mirror = mirror
         self._decodes = decodes or one_token
         self.overlaps = pool.data.is_cuda
         self.start_seconds: dict[str, float] = {}  # by what was prepared before the first request
@@ -124,20 +152,36 @@ class Runner:
         ordered = order_chunks(chunks, self._decodes)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         prompts = self._prompt_reads(ordered) if reads else None
-        logits = (
-            self._forward(ordered, merged) if prompts is None else self._read(ordered, len(sampling), merged, prompts)
-        )
+        with self._in_step():
+            logits = (
+                self._forward(ordered, merged)
+                if prompts is None
+                else self._read(ordered, len(sampling), merged, prompts)
+            )
         return Launched(sampling, logits, prompts)
 
     @torch.inference_mode()
     def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
         """Choose the tokens of the step launched last. Those of ``held`` sequences are of no use to anybody."""
         sampling, rows = launched.sequences, launched.rows
-        samples = self._choose(launched.logits, rows)
-        # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
-        torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
+        with self._in_step():
+            samples = self._choose(launched.logits, rows)
+            # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
+            torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
+            if rows:
+                self.model.parallel.broadcast(self.last_tokens[: len(rows)])
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples, launched.reads, held)
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """What fails here alone would leave the other ranks waiting, or further than this one."""
+        try:
+            yield
+        except Exception as error:
+            if self.mirror is not None:
+                self.mirror.diverged(error)
+            raise
 
     def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
         if logits.greedy is not None and all(row.plain_greedy for row in rows):
@@ -160,58 +204,28 @@ class Runner:
         prompts.take(hidden[rows:], self.model)
         return Logits(self.model.logits(hidden[:rows]))
 
-    def _sources(self, chunks: list[Chunk]) -> list[int]:
-        """For each chunk, the row of ``last_tokens`` that holds its token; -1 if the host knows it."""
-        return [self._last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
-
     def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None) -> StepBatch:
-        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
-        decode = [chunk for chunk in chunks if self._decodes(chunk)]
-        num_decode = sum(chunk.tokens for chunk in decode)
-        token_ids = [t for c in chunks for t in c.sequence.token_ids[_computed(c) : _computed(c) + c.tokens]]
-        positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
-        ends = [int(starts[i + 1]) - 1 for i, chunk in enumerate(chunks) if chunk.samples]
-        return StepBatch(
-            token_ids=self._token_ids(chunks, starts, token_ids),
-            positions=self._tensor(positions),
-            slot_mapping=self._tensor(self._slot_mapping(chunks, positions, starts)),
-            num_decode=num_decode,
-            block_table=self._tensor(_padded_pages(decode)),
-            seq_lens=self._tensor(positions[:num_decode] + 1),
-            prefill=[
-                PrefillSpan(
-                    int(starts[i]),
-                    int(starts[i + 1]),
-                    _computed(chunk),
-                    self._tensor(np.array(chunk.sequence.pages, dtype=np.int64)),
-                )
-                for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
-            ],
-            lora=lora_spans(chunks, starts, merged),
-            logit_rows=self._tensor(np.array(ends, dtype=np.int64)),
-            merged=merged is not None,
-        )
+        """The step's batch, which the other ranks learn of: once it was made, it has to be run."""
+        geometry = self.pool.geometry
+        inputs = StepInputs.of(chunks, geometry, self._decodes, self._last_row, merged=merged is not None)
+        spans = lora_spans(chunks, inputs.starts, merged)
+        if self.mirror is not None:
+            self.mirror.step(inputs, spans)
+        return inputs.batch(spans, self.last_tokens)
 
-    def _token_ids(self, chunks: list[Chunk], starts: Indices, host: list[int]) -> torch.Tensor:
-        ids = self._tensor(np.array(host, dtype=np.int64))
-        sources = np.array(self._sources(chunks), dtype=np.int64)
-        if (sources >= 0).any():
-            pending = np.flatnonzero(sources >= 0)
-            ids[self._tensor(starts[pending])] = self.last_tokens[self._tensor(sources[pending])]
-        return ids
+    @torch.inference_mode()
+    def follow(self, inputs: StepInputs, spans: list[LoraSpan]) -> None:
+        """On a rank that does not plan: run what rank 0 runs, and learn the tokens that it chose."""
+        self._follow(inputs.batch(spans, self.last_tokens))
+        self.receive_tokens(len(inputs.logit_rows))
 
-    def _slot_mapping(self, chunks: list[Chunk], positions: Indices, starts: Indices) -> Indices:
-        g = self.pool.geometry
-        pages = np.concatenate(
-            [
-                np.array(chunk.sequence.pages, dtype=np.int64)[positions[starts[i] : starts[i + 1]] // g.page_tokens]
-                for i, chunk in enumerate(chunks)
-            ]
-        )
-        return pages * g.kv_rows_per_page + positions % g.page_tokens
+    def receive_tokens(self, rows: int) -> None:
+        """On a rank that does not plan: wait, in the order of the stream, for what rank 0 samples."""
+        if rows:
+            self.model.parallel.broadcast(self.last_tokens[:rows])
 
-    def _tensor(self, array: Indices) -> torch.Tensor:
-        return to_device(torch.from_numpy(array), self.pool.data.device)
+    def _follow(self, batch: StepBatch) -> None:
+        self.model.hidden(batch.token_ids, batch.logit_rows, self.model.ops.plan(batch, self.pool))
 
 
 def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
@@ -223,10 +237,6 @@ def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | Non
     event = torch.cuda.Event()
     event.record()
     return host, event
-
-
-def _computed(chunk: Chunk) -> int:
-    return chunk.sequence.num_computed
 
 
 def _generation(chunk: Chunk) -> int:
@@ -267,12 +277,3 @@ def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot
         if merged is not None and slot is not merged:
             spans.append(LoraSpan(merged, *rows, sign=-1))
     return spans
-
-
-def _padded_pages(chunks: list[Chunk]) -> Indices:
-    """``[tokens, most pages]``; the padding is page 0."""
-    width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
-    table = np.zeros((len(chunks), width), dtype=np.int64)
-    for row, chunk in enumerate(chunks):
-        table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
-    return table if all(chunk.tokens == 1 for chunk in chunks) else table.repeat([c.tokens for c in chunks], axis=0)

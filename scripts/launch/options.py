@@ -34,6 +34,7 @@ class Options:
     quantization: str
     kv_cache_dtype: str
     deterministic: bool
+    tensor_parallel: int
     threads: int
     pool_mb: int
     host_arena_mb: int
@@ -56,6 +57,7 @@ class Options:
             quantization=env.get("QUANTIZATION") or "auto",
             kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
             deterministic=_switch(env, "DETERMINISTIC"),
+            tensor_parallel=_number(env, "TP", 1),
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),
             pool_mb=_number(env, "POOL_MB", pool_mb),
             host_arena_mb=_number(env, "HOST_ARENA_MB", host_arena_mb),

@@ -255,6 +255,7 @@ def engine_command(options: Options) -> list[str]:
         "--quantization", options.quantization,
         "--kv-cache-dtype", options.kv_cache_dtype,
         "--deterministic" if options.deterministic else "--no-deterministic",
+        "--tensor-parallel", str(options.tensor_parallel),
         "--threads", str(options.threads),
         "--drain-seconds", str(DRAIN_S),
     ]  # fmt: skip

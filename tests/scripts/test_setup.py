@@ -105,6 +105,12 @@ def test_what_is_in_fp8_is_passed_on() -> None:
     assert (parsed.quantization, parsed.kv_cache_dtype) == ("auto", "auto")
 
 
+def test_a_model_over_several_gpus() -> None:
+    options = Options.from_environment({"DEVICE": "cuda", "TP": "4"})
+    assert arguments.parse(engine_command(options)[3:]).tensor_parallel == 4
+    assert arguments.parse(engine_command(Options.from_environment({}))[3:]).tensor_parallel == 1
+
+
 def test_answers_are_deterministic_if_asked_for() -> None:
     for value, expected in {"": False, "0": False, "1": True}.items():
         options = Options.from_environment({"DETERMINISTIC": value})

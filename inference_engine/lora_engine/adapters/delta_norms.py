@@ -14,15 +14,17 @@ def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
 
     From the weights in the pool's dtype, as they are multiplied.
     """
+    # Each rank has either some of its rows or, of each row, a part: what it adds has no element that another adds too.
+    parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
     layers = enumerate(packed.layout.layers)
-    return [_layer_norms(packed.data[index].view(-1, kv_dim), slots) for index, slots in layers]
+    return [_layer_norms([part[index].view(-1, kv_dim) for part in parts], slots) for index, slots in layers]
 
 
-def _layer_norms(pool_rows: torch.Tensor, slots: tuple[ModuleSlot, ...]) -> Norms:
+def _layer_norms(parts: list[torch.Tensor], slots: tuple[ModuleSlot, ...]) -> Norms:
     norms: Norms = {}
     for slot in slots:
         group = next(index for index, targets in enumerate(TARGET_GROUPS) if slot.target in targets)
-        norms[group] = norms.get(group, 0.0) + slot.scale**2 * _product_norm(pool_rows, slot)
+        norms[group] = norms.get(group, 0.0) + slot.scale**2 * sum(_product_norm(part, slot) for part in parts)
     return norms
 
 

@@ -180,6 +180,33 @@ class DeviceAdapter:
     rank: int
 
 
+class DeviceMirror(Protocol):
+    """The other ranks of a tensor-parallel group: their pools hold their parts of the same adapters, in equal pages."""
+
+    def load(self, slot: AdapterSlot, packed: PackedAdapter) -> Arrival:
+        """Have them copy their parts. What it returns needs no ``join``: they do as they are told, in order."""
+
+    def drop(self, slot: AdapterSlot) -> None:
+        """Have them forget the adapter: its pages may become something else's."""
+
+
+class _Arrivals:
+    """Copies of one adapter to several ranks."""
+
+    def __init__(self, own: Arrival | None, others: Arrival) -> None:
+        self._own, self._others = own, others
+
+    def done(self) -> bool:
+        return (self._own is None or self._own.done()) and self._others.done()
+
+    def join(self) -> None:
+        if self._own is not None:
+            self._own.join()
+
+    def seconds(self) -> float:
+        return self._others.seconds() if self._own is None else self._own.seconds()
+
+
 class DeviceTier:
     """The device tier: load an adapter, acquire it for a request, give it back, drop it."""
 
@@ -193,6 +220,7 @@ class DeviceTier:
         queue: EvictionQueue | None = None,
         costs: RestoreCosts | None = None,
         copies: DeviceCopies | None = None,
+        mirror: DeviceMirror | None = None,
     ) -> None:
         self.stats = LoadStats()
         self.idle_pages = 0  # of adapters without a request
@@ -205,6 +233,7 @@ class DeviceTier:
         self._queue = EvictionQueue() if queue is None else queue  # an empty queue is false
         self._costs = costs or RestoreCosts()
         self._copies = copies or InlineCopies()
+        self._mirror = mirror
         # Host memory must not be given to another adapter while the bus still reads it.
         self._arriving: dict[AdapterSlot, PackedAdapter] = {}
         self._abandoned: list[tuple[Arrival, PackedAdapter]] = []
@@ -239,6 +268,8 @@ class DeviceTier:
         pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
         slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
         slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
+        if self._mirror is not None:
+            slot.arrival = _Arrivals(slot.arrival, self._mirror.load(slot, packed))
         if slot.arrival is not None:
             self._arriving[slot] = packed
         self.stats.adapters += 1
@@ -300,6 +331,8 @@ class DeviceTier:
         if slot.arrival is not None:  # these pages must not be written by others before the copy is complete
             slot.arrival.join()
             self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
+        if self._mirror is not None:
+            self._mirror.drop(slot)
         if self._table:
             self._table.give_back(slot.table_index)
         self._queue.withdraw(slot)

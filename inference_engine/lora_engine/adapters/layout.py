@@ -63,17 +63,20 @@ class PackedAdapter:
     """An adapter ready to be copied into the pool.
 
     ``data`` is ``[num_layers, num_pages, page_elems]`` in the pool's dtype, contiguous, in
-    pinned memory when the pool is on a GPU.
+    pinned memory when the pool is on a GPU. ``of_ranks`` ``[ranks, …]`` are those of all tensor-parallel ranks, the
+    first of which is ``data``, where one process packs for several.
     """
 
     digest: str
     rank: int
     layout: AdapterLayout
     data: torch.Tensor
+    of_ranks: torch.Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
-        return self.data.numel() * self.data.element_size()
+        """For all ranks that it is packed for."""
+        return (self.data if self.of_ranks is None else self.of_ranks).nbytes
 
     @property
     def num_pages(self) -> int:
@@ -101,24 +104,26 @@ def pack_adapter(
     targets: TargetShapes,
     dtype: torch.dtype,
     memory: HostMemory | None = None,
+    *,
+    all_ranks: bool = False,
 ) -> PackedAdapter:
-    """Read an adapter's tensors (already validated) into the pool's layout and dtype."""
+    """Read an adapter's tensors (already validated) into the pool's layout and dtype; on rank 0, for ``all_ranks``."""
     layout = plan_layout(manifest, geometry, targets)
+    ranks = range(targets.world) if all_ranks else [targets.rank]
     shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
-    data = (memory or PageableMemory()).zeros(shape, dtype)
+    data = (memory or PageableMemory()).zeros((len(ranks), *shape) if all_ranks else shape, dtype)
     names = {(m.layer, m.target): m for m in manifest.modules}
     for layer, slots in enumerate(layout.layers):
-        pool_rows = data[layer].view(-1, geometry.kv_dim)
         for slot in slots:
             module = names[layer, slot.target]
-            a = _tensor(weights, module.a_name)
-            b = _tensor(weights, module.b_name).T
-            if slot.target in COLUMN_PARALLEL:
-                b = _shard(b, targets)
-            else:
-                a = _shard(a, targets)
-            _write_rows(pool_rows, slot.a_row, a)
-            _write_rows(pool_rows, slot.b_row, b)
+            a, b = _tensor(weights, module.a_name), _tensor(weights, module.b_name).T
+            for part, rank in zip(data if all_ranks else [data], ranks, strict=True):
+                pool_rows = part[layer].view(-1, geometry.kv_dim)
+                column = slot.target in COLUMN_PARALLEL
+                _write_rows(pool_rows, slot.a_row, a if column else _shard(a, rank, targets.world))
+                _write_rows(pool_rows, slot.b_row, _shard(b, rank, targets.world) if column else b)
+    if all_ranks:
+        return PackedAdapter(digest, manifest.rank, layout, data[0], data)
     return PackedAdapter(digest, manifest.rank, layout, data)
 
 
@@ -155,10 +160,10 @@ def _plan_layer(
     return tuple(slots), cursor
 
 
-def _shard(rows: torch.Tensor, targets: TargetShapes) -> torch.Tensor:
-    """This rank's slice of each row: B of a column-parallel layer, A of a row-parallel one."""
-    width = rows.shape[1] // targets.world
-    return rows[:, targets.rank * width : (targets.rank + 1) * width]
+def _shard(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:
+    """A rank's slice of each row: B of a column-parallel layer, A of a row-parallel one."""
+    width = rows.shape[1] // world
+    return rows[:, rank * width : (rank + 1) * width]
 
 
 def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:

@@ -54,6 +54,7 @@ class PoolPacker:
         dtype: torch.dtype,
         memory: HostMemory,
     ) -> None:
+        """Rank 0 of several packs for all of them."""
         self.limits = limits
         self._base = base
         self._geometry = geometry
@@ -71,12 +72,21 @@ class PoolPacker:
 
     def num_bytes(self, manifest: AdapterManifest) -> int:
         pages = plan_layout(manifest, self._geometry, self._targets).num_pages
-        return pages * self._geometry.page_bytes(self._dtype)
+        return pages * self._geometry.page_bytes(self._dtype) * self._targets.world
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         try:
             weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
-            return pack_adapter(digest, manifest, weights, self._geometry, self._targets, self._dtype, self._memory)
+            return pack_adapter(
+                digest,
+                manifest,
+                weights,
+                self._geometry,
+                self._targets,
+                self._dtype,
+                self._memory,
+                all_ranks=self._targets.world > 1,
+            )
         except FormatError as error:  # it was right a moment ago, when it was inspected
             raise StageError(error.code, error.message, error.fix) from None
 

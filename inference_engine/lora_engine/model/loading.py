@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -62,15 +63,24 @@ def load_model(
     kernels: Kernels | None = None,
     digests: DigestMemory | None = None,
 ) -> LoadedModel:
-    """Load ``config.model``. Raises ``UnsupportedModel`` with what to do."""
-    progress = progress or StartProgress()
+    """Load ``config.model``. Raises ``UnsupportedModel`` with what to do.
+
+    Of several ranks, only the first reads the whole checkpoint for its digest; the others' is empty.
+    """
+    progress, parallel = progress or StartProgress(), parallel or Parallel()
     threads = ThreadPoolExecutor(2, "load")
     try:
-        digest = threads.submit(digests.digest if digests else base_digest, config.model)
+        digest = threads.submit(_digest, config.model, digests, parallel)
         tokenizer = threads.submit(Tokenizer.load, config.model)
-        return _load(config, parallel or Parallel(), progress, kernels, digest, tokenizer)
+        return _load(config, parallel, progress, kernels, digest, tokenizer)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _digest(model: Path, digests: DigestMemory | None, parallel: Parallel) -> str:
+    if parallel.rank:
+        return ""
+    return digests.digest(model) if digests else base_digest(model)
 
 
 def _load(
@@ -115,7 +125,7 @@ def _load(
     return LoadedModel(
         name=config.model_name or config.model.resolve().name,
         digest=digest.result(),
-        device_name=_device_name(device),
+        device_name=_device_name(device, parallel.world),
         model=model,
         tokenizer=tokenizer.result(),
         pool=pool,
@@ -248,13 +258,14 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
         available = (config.pool_mb or CPU_POOL_MB) * 2**20
     else:
         available = _measure_free(config, model, geometry)
+    pages = model.parallel.smallest(available // page_bytes, device)  # page ids are the same on all ranks
     needed = geometry.pages_for_tokens(max_context) + 2
-    if available // page_bytes < needed:
+    if pages < needed:
         raise ValueError(
-            f"the page pool would have {available // page_bytes} pages, but one sequence of {max_context} tokens "
+            f"the page pool would have {pages} pages, but one sequence of {max_context} tokens "
             f"needs {needed}; give the engine more memory (--pool-mb) or a shorter --max-context"
         )
-    return PagePool(geometry, available // page_bytes, model.dtype, device)
+    return PagePool(geometry, pages, model.dtype, device)
 
 
 def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
@@ -315,5 +326,6 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> 
     )
 
 
-def _device_name(device: torch.device) -> str:
-    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+def _device_name(device: torch.device, ranks: int) -> str:
+    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+    return name if ranks == 1 else f"{ranks} x {name}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 from lora_engine.adapters.device_copies import DeviceCopies
-from lora_engine.adapters.device_tier import AdapterTable, DeviceTier
+from lora_engine.adapters.device_tier import AdapterTable, DeviceMirror, DeviceTier
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.config import EngineConfig
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
@@ -50,6 +50,7 @@ class SchedulingCore:
         on_end: Callable[[RequestState, RequestError | None], None],
         table: AdapterTable | None = None,
         merged_weights: MergeableWeights | None = None,
+        mirror: DeviceMirror | None = None,
     ) -> None:
         """``on_end`` is told of each request that was added, once, when it ends; its usage is complete then."""
         self.requests: dict[str, RequestState] = {}
@@ -59,7 +60,9 @@ class SchedulingCore:
         self.prefixes = PrefixCache(
             self.allocator, pool.geometry.page_tokens, evictables, costs, enabled=config.prefix_cache
         )
-        self.device_tier = DeviceTier(pool, self.allocator, target_shapes, clock, table, evictables, costs, copies)
+        self.device_tier = DeviceTier(
+            pool, self.allocator, target_shapes, clock, table, evictables, costs, copies, mirror
+        )
         context = PolicyContext(config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens)
         self.queue = ClassedQueue(lambda: queue_policies.create(config.order, context))
         self.scheduler = Scheduler(

@@ -22,6 +22,7 @@ _HELP = {
     "tool_format": "how the model writes tool calls; auto follows its chat template",
     "reasoning_format": "how the model marks its reasoning; auto follows its chat template",
     "device": "cpu, cuda or cuda:N",
+    "tensor_parallel": "GPUs of this host that share the model, from --device on; each has a process of its own",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",

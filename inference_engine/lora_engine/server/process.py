@@ -17,7 +17,7 @@ import torch
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
-from lora_engine.adapters.host_memory import PageableMemory, PinnedSlabs
+from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
@@ -28,6 +28,7 @@ from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.start_progress import StartProgress, process_start
+from lora_engine.tensor_parallel.leader import Leader
 from lora_engine.text import ChatTemplate, TokenizerError
 from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logs.set_up(config.log_level)
         with ExitStack() as stack:
             _take_locks(config, stack)
-            asyncio.run(_serve(config, *_start(config, stack)))
+            asyncio.run(_serve(*_start(config, stack)))
     except torch.OutOfMemoryError as error:
         print(f"lora_engine: {_no_memory(config, error)}", file=sys.stderr)
         return 2
@@ -71,8 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
-    """Load the model. How far that is can be read from the metrics port meanwhile."""
+def _start(config: EngineConfig, stack: ExitStack) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
+    """Load the model, on this rank's device if there are several. How far that is can be read from the metrics port
+    meanwhile.
+    """
     progress = StartProgress(began=process_start())
     pages = Pages(progress)
     if config.metrics_port:
@@ -87,7 +90,12 @@ def _start(config: EngineConfig, stack: ExitStack) -> tuple[LoadedModel, Pages]:
         if kernels := compile_ahead(config):
             stack.callback(kernels.stop)
     digests = DigestMemory(config.data_dir / "digests.json")
-    return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
+    if config.tensor_parallel == 1:
+        return config, load_model(config, progress=progress, kernels=kernels, digests=digests), pages, None
+    leader = Leader(config)
+    stack.callback(leader.close)
+    loaded = load_model(leader.config, leader.join(), progress, kernels, digests)
+    return leader.config, loaded, pages, leader
 
 
 def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
@@ -108,17 +116,18 @@ def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
     locks.callback(InstanceLock(config.data_dir / "engine.lock", taken).release)
 
 
-async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages) -> None:
+async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages, leader: Leader | None) -> None:
     signals = StopSignals()
     signals.install()
     async with AsyncExitStack() as stack:
-        host = build_host(config, loaded)
+        host = build_host(config, loaded, leader)
         stack.callback(host.stop)
         server = make_server(config)
         engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)  # type: ignore[no-untyped-call]
         address = bind(server, config)
         host.start()
-        if config.step_timeout_s and config.device != "cpu":  # a CPU is slow, but it does not hang
+        # A CPU is slow, but it does not hang, unless it waits for another rank.
+        if config.step_timeout_s and (config.device != "cpu" or leader is not None):
             watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s)
             watchdog.start()
             stack.callback(watchdog.stop)
@@ -212,10 +221,10 @@ async def _refresh_metrics(host: EngineHost) -> None:
         await asyncio.sleep(_METRICS_EVERY_S)
 
 
-def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
-    """A host around a loaded model. Needs a running event loop."""
-    tiers = _build_tiers(config, loaded)
-    engine = Engine(config, tiers, loaded)
+def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None = None) -> EngineHost:
+    """A host around a loaded model; ``leader`` of its other ranks. Needs a running event loop."""
+    tiers = _build_tiers(config, loaded, leader)
+    engine = Engine(config, tiers, loaded, mirror=leader)
     template = ChatTemplate.load(config.model)
     chat_format = ChatFormat(
         template, loaded.tokenizer, tool_format=config.tool_format, reasoning_format=config.reasoning_format
@@ -232,14 +241,17 @@ def build_host(config: EngineConfig, loaded: LoadedModel) -> EngineHost:
     )
 
 
-def _build_tiers(config: EngineConfig, loaded: LoadedModel) -> AdapterTiers:
+def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | None) -> AdapterTiers:
+    memory: HostMemory = PinnedSlabs() if loaded.pool.data.is_cuda else PageableMemory()
+    if leader is not None:
+        memory = leader.host_memory(pinned=loaded.pool.data.is_cuda)
     packer = PoolPacker(
         base_geometry(loaded),
         AdapterLimits(max_rank=config.max_lora_rank),
         loaded.pool.geometry,
         loaded.targets,
         loaded.pool.data.dtype,
-        PinnedSlabs() if loaded.pool.data.is_cuda else PageableMemory(),
+        memory,
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import urllib.request
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from lorikeet_testing.engine_client import connected, text_request
+from lorikeet_testing.engine_client import text_request
+from lorikeet_testing.engine_process import EngineProcess, running, stage
 from lorikeet_testing.tiny_models import save_adapter, save_model
 
-import lora_engine
-from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.wire import engine_pb2 as pb
 
-SOURCES = Path(lora_engine.__file__).parents[1]
 ADAPTERS = ("attention-r8", "mlp-r5", "patterns")
 
 
@@ -32,53 +26,6 @@ def model(tmp_path_factory) -> Path:
         save_adapter(name, reference, folder.parent / name)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     return folder
-
-
-class EngineProcess:
-    def __init__(
-        self, model: Path, folder: Path, *options: str, python: tuple[str, ...] = ("-m", "lora_engine")
-    ) -> None:
-        self.address = f"unix:{folder}/engine.sock"
-        self.log = folder / "engine.log"
-        command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
-                   "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
-                   *options]  # fmt: skip
-        path = os.pathsep.join([str(SOURCES), str(SOURCES.parent / "kernels")])
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path})
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def wait(self, seconds: float = 30) -> int:
-        return self._process.wait(seconds)
-
-    def end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-
-
-@asynccontextmanager
-async def running(model, folder, *options, **settings):
-    process = EngineProcess(model, folder, *options, **settings)
-    try:
-        async with connected(process.address) as client:
-            await client.wait_ready()
-            yield process, client
-    except BaseException:
-        sys.stderr.write(process.log.read_text())
-        raise
-    finally:
-        process.end()
-
-
-async def stage(client, folder: Path) -> str:
-    digests = folder_digests(folder)
-    digest = adapter_digest(digests)
-    events = await client.stage(digest=digest, source_uri=f"file://{folder}", file_digests=digests)
-    assert events[-1].phase == pb.StageEvent.READY, events[-1]
-    return digest
 
 
 async def texts(session, digests) -> list[str]:

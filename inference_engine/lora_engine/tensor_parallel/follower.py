@@ -1,0 +1,203 @@
+"""A rank that does not plan: it does to its device what rank 0 says."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from lora_engine.adapters.device_copies import Arrival, InlineCopies, StreamCopies
+from lora_engine.adapters.device_table import DeviceTable
+from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
+from lora_engine.adapters.layout import PackedAdapter
+from lora_engine.config import EngineConfig
+from lora_engine.engine import build_runner
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.errors import UnsupportedModel
+from lora_engine.model.loading import LoadedModel, load_model
+from lora_engine.model.merging import MergedLayers
+from lora_engine.text import TokenizerError
+
+from . import group
+from .messages import (
+    Capture,
+    Command,
+    Copied,
+    Drop,
+    DropSlab,
+    Failed,
+    JudgeMerge,
+    Load,
+    Merge,
+    Replay,
+    Slab,
+    SpanOf,
+    Step,
+    Stop,
+    WeightNorms,
+)
+from .shared_slabs import map_slab
+
+if TYPE_CHECKING:
+    from lora_engine.graph_runner import GraphRunner  # needs triton
+
+log = logging.getLogger(__name__)
+
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_COPY_POLL_S = 0.001
+
+
+def run_rank(config: EngineConfig, rank: int, meeting_place: Path, commands: Connection, pulse: Connection) -> None:
+    """The whole life of the process: until rank 0 says ``Stop``, or is gone."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_beat, args=(pulse,), daemon=True).start()
+    starting = True
+    try:
+        own = group.config_of(config, rank)
+        parallel = group.join(own, rank, meeting_place)
+        follower = Follower(own, load_model(own, parallel), commands)
+        starting = False
+        follower.run()
+        dist.destroy_process_group()
+    except (EOFError, BrokenPipeError):
+        """Rank 0 is gone."""
+    except BaseException as error:
+        if not starting:
+            log.exception("rank %d failed", rank)
+        told = starting and isinstance(error, (ValueError, OSError, UnsupportedModel, TokenizerError))
+        commands.send(Failed(str(error) if told else f"{type(error).__name__}: {error}", starting))
+    finally:
+        logging.shutdown()
+        os._exit(0)  # nothing to keep; and torch must not wait for ranks that are gone
+
+
+def _beat(pulse: Connection) -> None:
+    """Answer rank 0 as long as this process runs at all."""
+    try:
+        while True:
+            pulse.send(pulse.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+class Follower:
+    """A model and its pool, and the adapters that rank 0 has in the same pages."""
+
+    def __init__(self, config: EngineConfig, loaded: LoadedModel, commands: Connection) -> None:
+        self._commands = commands
+        self._model, self._pool = loaded.model, loaded.pool
+        self._offsets = group_offsets(loaded.targets.shapes)
+        self._table = DeviceTable(loaded.tables) if loaded.tables is not None else None
+        self._copies = StreamCopies(loaded.pool.data.device) if loaded.pool.data.is_cuda else InlineCopies()
+        self._runner = build_runner(config, loaded)
+        self._slots: dict[int, AdapterSlot] = {}
+        self._slabs: dict[int, torch.Tensor] = {}
+        self._arriving: dict[int, Arrival] = {}
+
+    def run(self) -> None:
+        """Until ``Stop``."""
+        while not isinstance(command := self._next(), Stop):
+            self._obey(command)
+
+    def _next(self) -> Command:
+        while self._arriving and not self._commands.poll(_COPY_POLL_S):
+            for generation, arrival in list(self._arriving.items()):
+                if arrival.done():
+                    del self._arriving[generation]
+                    self._commands.send(Copied(generation))
+        command: Command = self._commands.recv()
+        return command
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Step(inputs, spans):
+                self._await(span.generation for span in spans)
+                self._runner.follow(inputs, [self._span(span) for span in spans])
+            case Replay(shape, contents, rows, adapters):
+                self._await(adapters)
+                self._graphs().follow_replay(shape, contents, rows)
+            case Capture(shape):
+                self._graphs().follow_capture(shape)
+            case Load():
+                self._load(command)
+            case Drop(generation):
+                self._drop(generation)
+            case JudgeMerge(generation):
+                self._await([generation])
+                harmless = self._merged().harmless(self._slots[generation])
+                self._model.parallel.smallest(harmless, self._model.device)
+            case Merge(generation, delta_correction_index):
+                self._merge(self._slots[generation], delta_correction_index)
+            case WeightNorms(layer):
+                self._model.parallel.sums(self._model.weights.layers[layer].norms(), self._model.device)
+            case Slab(index, num_bytes):
+                descriptor = recv_handle(self._commands)
+                self._slabs[index] = map_slab(descriptor, num_bytes, pinned=self._pool.data.is_cuda)
+                os.close(descriptor)
+            case DropSlab(index):
+                del self._slabs[index]
+            case _:
+                raise AssertionError(f"unknown command {command}")
+
+    def _load(self, load: Load) -> None:
+        world, rank = self._model.parallel.world, self._model.parallel.rank
+        shape = (world, self._pool.geometry.num_layers, load.layout.num_pages, self._pool.geometry.page_elems)
+        num_bytes = math.prod(shape) * self._pool.data.element_size()
+        of_ranks = self._slabs[load.slab][load.start : load.start + num_bytes].view(self._pool.data.dtype).view(shape)
+        packed = PackedAdapter(load.digest, load.rank, load.layout, of_ranks[rank])
+        slot = AdapterSlot(packed, list(load.pages), self._pool, self._offsets, load.table_index)
+        self._slots[load.generation] = slot
+        arrival = self._copies.start(lambda: self._copy(packed, slot))
+        if arrival is None:
+            self._commands.send(Copied(load.generation))
+        else:
+            self._arriving[load.generation] = arrival
+
+    def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
+        if slot.pages:
+            self._pool.write_adapter(slot.pages, packed.data)
+        if self._table:
+            self._table.write(slot.table_index, packed.layout, slot.pages)
+
+    def _drop(self, generation: int) -> None:
+        self._await([generation])  # its pages must not be written by others before
+        self._slots.pop(generation).close()
+
+    def _await(self, generations: Iterable[int]) -> None:
+        """Have the device wait for copies of adapters that it reads next."""
+        for generation in generations:
+            if arrival := self._arriving.get(generation):
+                arrival.join()
+
+    def _span(self, span: SpanOf) -> LoraSpan:
+        return LoraSpan(self._slots[span.generation], span.start, span.stop, span.sign)
+
+    def _merged(self) -> MergedLayers:
+        assert self._model.merged is not None, "rank 0 merges in a mode that does not"
+        return self._model.merged
+
+    def _merge(self, slot: AdapterSlot, delta_correction_index: int) -> None:
+        self._await([slot.generation])
+        if self._table:
+            self._table.write(delta_correction_index, slot.layout, slot.pages, -1)
+        self._merged().merge(slot)
+
+    def _graphs(self) -> GraphRunner:
+        # Only ranks on GPUs import this, which needs triton.
+        from lora_engine.graph_runner import GraphRunner
+
+        assert isinstance(self._runner, GraphRunner)
+        return self._runner

@@ -1,0 +1,71 @@
+"""An engine process of a small model, as its supervisor starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import lora_engine
+from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
+from lorikeet_testing.engine_client import EngineClient, connected
+
+SOURCES = Path(lora_engine.__file__).parents[1]
+
+
+class EngineProcess:
+    def __init__(
+        self, model: Path, folder: Path, *options: str, python: tuple[str, ...] = ("-m", "lora_engine")
+    ) -> None:
+        self.address = f"unix:{folder}/engine.sock"
+        self.log = folder / "engine.log"
+        command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
+                   "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
+                   *options]  # fmt: skip
+        path = os.pathsep.join([str(SOURCES), str(SOURCES.parent / "kernels")])
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 30) -> int:
+        return self._process.wait(seconds)
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+@asynccontextmanager
+async def running(
+    model: Path, folder: Path, *options: str, **settings: Any
+) -> AsyncIterator[tuple[EngineProcess, EngineClient]]:
+    process = EngineProcess(model, folder, *options, **settings)
+    try:
+        async with connected(process.address) as client:
+            await client.wait_ready()
+            yield process, client
+    except BaseException:
+        sys.stderr.write(process.log.read_text())
+        raise
+    finally:
+        process.end()
+
+
+async def stage(client: EngineClient, folder: Path) -> str:
+    digests = folder_digests(folder)
+    digest = adapter_digest(digests)
+    events = await client.stage(digest=digest, source_uri=f"file://{folder}", file_digests=digests)
+    assert events[-1].phase == pb.StageEvent.READY, events[-1]
+    return digest
