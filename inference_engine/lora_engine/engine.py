@@ -15,6 +15,7 @@ from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.device_tier import DeviceAdapter, DeviceMirror
 from .adapters.layout import TargetShapes
+from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
 from .config import EngineConfig
 from .device_time import DeviceTime
@@ -222,6 +223,11 @@ class Engine:
 
     def device_adapters(self) -> list[DeviceAdapter]:
         return self.core.device_tier.report()
+
+    @property
+    def device_load_time(self) -> LoadTime:
+        """How long adapters take from host memory to the device."""
+        return self.core.device_tier.load_times.now
 
     def weight_norms(self, layer: int) -> list[float]:
         """Squared norms of a layer's matrices, by target group."""

@@ -42,6 +42,8 @@ STOP_S = 8.0
 DRAIN_S = 5
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_AFTER_S = 60.0
+# With which an engine ends that an operator had restarted (`lora_engine.server.process.RESTART_STATUS`).
+RESTART_STATUS = 75
 # As commands print them: a key after its public part, a password in JSON or in a sentence.
 SECRETS = (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), re.compile(r"(\"password\": \"|Login \S+ / )[^\",]+"))
 
@@ -211,6 +213,10 @@ class LocalPlatform:
                 del self._start_again_at[child.name]
                 child.start()
                 self._report(f"The {child.name} was started again.")
+        elif child.exit_code() == RESTART_STATUS:
+            self._report(f"The {child.name} ended to be started anew, as an operator asked.")
+            child.bury()
+            self._start_again_at[child.name] = time.monotonic()
         elif child.exit_code() is not None:
             lived = time.monotonic() - child.started_at
             pause = self._restarts[child.name].next_pause(lived)

@@ -207,6 +207,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "POST api/operator/tenants/<slug:tenant>/invitations": lambda world: {"email": "x@acme.example", "role": "owner"},
     "PUT api/operator/tenants/<slug:tenant>/objectives": lambda world: {"first_token_ms": 300},
     "PUT api/operator/hosts/<str:host_name>/service": lambda world: {"service": "cordoned"},
+    "POST api/operator/hosts/<str:host_name>/restart": lambda world: {"wait_s": 0},
     "POST api/operator/staging/<uuid:placement_id>/retry": lambda world: {},
 }
 # POST, but nothing is kept in the database.

@@ -121,6 +121,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/hosts/{host_name}/restart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * @description Have a host's engine drain and end, to be started anew by what supervises it. `GET hosts` says how far it
+         *     is. Answers that were cut off go on at other hosts, or when it is back.
+         */
+        post: operations["restart_host"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/hosts/{host_name}/service": {
         parameters: {
             query?: never;
@@ -700,6 +720,23 @@ export interface paths {
         put?: never;
         /** @description Bring an archived version back to the hosts. */
         post: operations["restore_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description On which tier of each host the version is, and how long a request would wait for it from each. */
+        get: operations["read_version_tiers"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1972,6 +2009,14 @@ export interface components {
             targets: string[];
             weight_bytes: number;
         };
+        /**
+         * @description * `device` - device
+         *     * `host` - host
+         *     * `disk` - disk
+         *     * `store` - store
+         * @enum {string}
+         */
+        AdapterPlace: "device" | "host" | "disk" | "store";
         AdapterReference: {
             name: string;
             tenant: string;
@@ -2474,6 +2519,17 @@ export interface components {
             /** @description Of role assistant. */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
+        /** @description Milliseconds; null while the host has not done such a load since it started. */
+        ColdStarts: {
+            /** Format: double */
+            device: number | null;
+            /** Format: double */
+            disk: number | null;
+            /** Format: double */
+            host: number | null;
+            /** Format: double */
+            store: number | null;
+        };
         CompletionChoice: {
             /** @enum {string} */
             finish_reason: "stop" | "length";
@@ -2941,6 +2997,7 @@ export interface components {
             device: string;
             /** Format: date-time */
             last_seen: string | null;
+            load_times?: components["schemas"]["LoadTime"][];
             model: string;
             name: string;
             /** @description One page over all layers. */
@@ -2948,6 +3005,7 @@ export interface components {
             pool: components["schemas"]["Pool"];
             /** @description Why it gets neither adapters nor requests; null if it does. */
             quarantine: components["schemas"]["Quarantine"] | null;
+            restart?: components["schemas"]["RestartState"] | null;
             running: number;
             /**
              * @description What operators want of it. Cordoned and drained hosts get nothing new.
@@ -3182,6 +3240,29 @@ export interface components {
             message: string;
             param: string | null;
         };
+        /**
+         * @description * `to_device` - to_device
+         *     * `from_disk` - from_disk
+         *     * `download` - download
+         * @enum {string}
+         */
+        LoadStep: "to_device" | "from_disk" | "download";
+        /** @description What bringing an adapter one tier nearer to the device takes on a host: so long, and its bytes at this rate. */
+        LoadTime: {
+            bytes_per_second: number | null;
+            /** Format: double */
+            fixed_ms: number;
+            /** @description Since the engine started; 0 = not known. */
+            loads: number;
+            /**
+             * @description `to_device` from host memory, `from_disk` to host memory, `download` from the artifact store.
+             *
+             *     * `to_device` - to_device
+             *     * `from_disk` - from_disk
+             *     * `download` - download
+             */
+            step: components["schemas"]["LoadStep"];
+        };
         LoginRequest: {
             /** Format: email */
             email: string;
@@ -3384,6 +3465,7 @@ export interface components {
             device: string;
             /** Format: date-time */
             last_seen: string | null;
+            load_times?: components["schemas"]["LoadTime"][];
             model: string;
             name: string;
             /** @description Versions that can be called on no other serving host. */
@@ -3393,6 +3475,7 @@ export interface components {
             pool: components["schemas"]["Pool"];
             /** @description Why it gets neither adapters nor requests; null if it does. */
             quarantine: components["schemas"]["Quarantine"] | null;
+            restart?: components["schemas"]["RestartState"] | null;
             running: number;
             /**
              * @description What operators want of it. Cordoned and drained hosts get nothing new.
@@ -3429,6 +3512,11 @@ export interface components {
         };
         OperatorResidentAdapter: {
             bytes: number;
+            /**
+             * Format: double
+             * @description How long a request would wait for it beside the queue, by what loads took here; null = not known.
+             */
+            cold_start_ms?: number | null;
             digest: string;
             rank: number;
             /** @description Requests using it now. */
@@ -3713,6 +3801,11 @@ export interface components {
         /** @description One of the tenant's own. */
         ResidentAdapter: {
             bytes: number;
+            /**
+             * Format: double
+             * @description How long a request would wait for it beside the queue, by what loads took here; null = not known.
+             */
+            cold_start_ms?: number | null;
             digest: string;
             /** @description The newest of `names`. */
             name: string;
@@ -3837,6 +3930,38 @@ export interface components {
             output_tokens: number;
             output_tokens_details: components["schemas"]["ResponseOutputDetails"];
             total_tokens: number;
+        };
+        Restart: {
+            /**
+             * @description So long requests that run there may go on. Asked again, the last word holds.
+             * @default 300
+             */
+            wait_s: number;
+        };
+        /**
+         * @description * `asked` - asked
+         *     * `ending` - ending
+         *     * `starting` - starting
+         * @enum {string}
+         */
+        RestartPhase: "asked" | "ending" | "starting";
+        RestartRequest: {
+            /** @description So long requests that run there may go on. Asked again, the last word holds. By default 300. */
+            wait_s?: number;
+        };
+        /** @description A restart that operators asked for and that is not done. */
+        RestartState: {
+            /** Format: date-time */
+            asked_at: string;
+            /**
+             * @description `asked`: its engine was not told yet. `ending`: it waits for its requests. `starting`: it ended.
+             *
+             *     * `asked` - asked
+             *     * `ending` - ending
+             *     * `starting` - starting
+             */
+            phase: components["schemas"]["RestartPhase"];
+            wait_s: number;
         };
         /**
          * @description * `owner` - Owner
@@ -4063,6 +4188,8 @@ export interface components {
             /** @description Since it was queued. */
             attempts: number;
             bytes_done: number;
+            /** @description 0 = not moving. */
+            bytes_per_second: number;
             bytes_total: number;
             /** @description Of the last attempt that failed. */
             error: components["schemas"]["Problem"] | null;
@@ -4074,6 +4201,11 @@ export interface components {
             /** Format: date-time */
             next_attempt_at: string | null;
             phase: components["schemas"]["StagingPhase"];
+            /**
+             * Format: double
+             * @description At that rate; null = not moving.
+             */
+            remaining_s: number | null;
             tenant: string;
             /** Format: date-time */
             updated_at: string;
@@ -4741,6 +4873,25 @@ export interface components {
              */
             verdict: (components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"]) | null;
         };
+        /** @description Where a version is on a host, and how long a request would wait for it there. */
+        VersionTier: {
+            by_tier: components["schemas"]["ColdStarts"];
+            /**
+             * Format: double
+             * @description From where it is now.
+             */
+            cold_start_ms: number | null;
+            host: string;
+            /**
+             * @description `store`: the host has no copy.
+             *
+             *     * `device` - device
+             *     * `host` - host
+             *     * `disk` - disk
+             *     * `store` - store
+             */
+            tier: components["schemas"]["AdapterPlace"];
+        };
         WantedService: {
             service: components["schemas"]["HostService"];
         };
@@ -5180,6 +5331,62 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+        };
+    };
+    restart_host: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RestartRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Restart"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     set_host_service: {
@@ -7226,6 +7433,42 @@ export interface operations {
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];
+        };
+    };
+    read_version_tiers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionTier"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_archived_adapters: {

@@ -14,6 +14,7 @@ from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocat
 
 from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
+from .load_times import LoadTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,7 @@ class DeviceTier:
         mirror: DeviceMirror | None = None,
     ) -> None:
         self.stats = LoadStats()
+        self.load_times = LoadTimes()
         self.idle_pages = 0  # of adapters without a request
         self._pool = pool
         self._allocator = allocator
@@ -267,11 +269,14 @@ class DeviceTier:
         """
         pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
         slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
+        began = self._clock()
         slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
         if self._mirror is not None:
             slot.arrival = _Arrivals(slot.arrival, self._mirror.load(slot, packed))
         if slot.arrival is not None:
             self._arriving[slot] = packed
+        else:
+            self.load_times.add(slot.num_bytes, self._clock() - began)
         self.stats.adapters += 1
         self.stats.num_bytes += packed.num_bytes
         self._slots[packed.digest] = slot
@@ -349,6 +354,7 @@ class DeviceTier:
     def _arrived(self, slot: AdapterSlot, arrival: Arrival) -> None:
         seconds = arrival.seconds()
         self.stats.seconds += seconds
+        self.load_times.add(slot.num_bytes, seconds)
         if slot.refs:  # it was joined: a step waited
             self.stats.exposed_seconds += seconds
         if slot.pages:

@@ -25,6 +25,7 @@ from .download import Artifact
 from .errors import StageError
 from .host_arena import HostArena
 from .layout import PackedAdapter
+from .load_times import LoadTimes
 from .packing import Packer
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,8 @@ class AdapterTiers:
         self.disk = disk
         self.arena = arena
         self.on_change: Callable[[], None] = lambda: None
+        self.load_times = LoadTimes()  # disk → host memory
+        self.download_times = LoadTimes()
         self._packer = packer
         self._wait_for_room_s = wait_for_room_s
         self._stagers = ThreadPoolExecutor(parallelism, "stage")
@@ -245,7 +248,9 @@ class AdapterTiers:
             return packed
         if not self.disk.has(digest):
             job.publish(StageEvent(Phase.DOWNLOADING))
+            began = time.monotonic()
             self.disk.add(job.artifact, self._packer.limits.max_bytes, job.progress)
+            self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
         num_bytes = self.disk.contents().get(digest, 0)
         job.publish(StageEvent(Phase.VERIFYING, num_bytes, num_bytes))
         return self._load(digest, lambda: job.publish(StageEvent(Phase.LOADING, num_bytes, num_bytes)))
@@ -263,17 +268,21 @@ class AdapterTiers:
 
     def _load(self, digest: str, on_loading: Callable[[], None]) -> PackedAdapter:
         """Disk → host memory. What this process has not checked before is checked down to every value."""
+        began = time.monotonic()
         self.disk.verify(digest)
         with self.disk.reading(digest) as folder:
             manifest = self._packer.inspect(folder, check_finite=digest not in self._inspected)
             self._inspected.add(digest)
             on_loading()
+            waits = time.monotonic()  # for others to go: no work on this one
             self.arena.reserve(digest, self._packer.num_bytes(manifest), self._wait_for_room_s)
+            began += time.monotonic() - waits
             try:
                 packed = self._packer.pack(digest, folder, manifest)
                 self.arena.put(packed)
             finally:
                 self.arena.cancel(digest)
+        self.load_times.add(self.disk.contents().get(digest, packed.num_bytes), time.monotonic() - began)
         return packed
 
     def _alone(self, digest: str) -> threading.Lock:

@@ -57,12 +57,23 @@ class WaitingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceGap:
+    """Between the two tenants that are furthest apart of those that wait and could run, in priced tokens per weight."""
+
+    gap: float
+    bound: float
+    ahead: str  # tenants
+    behind: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueReport:
     """The queue in figures."""
 
     tenants: tuple[TenantShare, ...]
     refused: int  # by the admission policy, since the start
     accuracy: Accuracy
+    gap: ServiceGap | None = None  # while fewer than two tenants wait, there is none
 
 
 class SchedulerStats:
@@ -82,7 +93,7 @@ class SchedulerStats:
         weights = sum(a.weight for a in active)
         active.sort(key=lambda a: (-len(a.waiting), -a.running, a.number))
         shares = tuple(self._share(a, a.weight / weights, received.get(a.tenant, 0.0)) for a in active[:most])
-        return QueueReport(shares, refused, self._scheduler.forecast.accuracy)
+        return QueueReport(shares, refused, self._scheduler.forecast.accuracy, self._gap(active))
 
     def waiting(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Waiting requests, of one tenant unless it is ``""``, those that came first first."""
@@ -120,6 +131,15 @@ class SchedulerStats:
             self.reason(sequence),
         )
 
+    def _gap(self, accounts: Iterable[Account]) -> ServiceGap | None:
+        """Counters tell it: between tenants that both wait they move by service per weight alone."""
+        queue = self._scheduler.waiting.foreground
+        could_run = [a for a in accounts if a.may_run and a.waiting.first().held_by is not Outcome.LOADING]
+        if len(could_run) < 2 or not isinstance(queue, Fair):
+            return None
+        ahead, behind = max(could_run, key=_counter), min(could_run, key=_counter)
+        return ServiceGap(ahead.counter - behind.counter, queue.gap_bound(ahead, behind), ahead.tenant, behind.tenant)
+
     def _accounts(self) -> list[Account]:
         queue = self._scheduler.waiting.foreground
         return list(queue.accounts) if isinstance(queue, Fair) else []
@@ -149,6 +169,10 @@ class SchedulerStats:
         gained = {tenant: total - before.get(tenant, 0.0) for tenant, total in service.items()}
         everything = sum(gained.values())
         return {tenant: gain / everything for tenant, gain in gained.items()} if everything else {}
+
+
+def _counter(account: Account) -> float:
+    return account.counter
 
 
 def _fair_reason(queue: Fair, sequence: Sequence) -> Reason:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.download import Artifact
+from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
 from lora_engine.request import (
@@ -42,8 +43,10 @@ from .translation import (
     delta_message,
     detokenize,
     error_message,
+    gap_message,
     generation_request,
     is_compiled,
+    load_time_message,
     page_map_message,
     prompt_description,
     prompt_size,
@@ -109,6 +112,7 @@ class Snapshot:
     queue: QueueReport
     merging: MergeReport
     prefill_budget: PrefillBudgetReport
+    device_load_time: LoadTime
 
 
 class EngineHost:
@@ -130,6 +134,8 @@ class EngineHost:
         self.metrics = HostMetrics()
         self.draining = False
         self.failed = asyncio.Event()  # the process should end, once its requests have
+        self.restarts = asyncio.Event()  # an operator wants it to, and to be started anew
+        self._restart_by = 0.0  # when requests have had the time to end
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._tiers = tiers
@@ -434,7 +440,23 @@ class EngineHost:
         self.failed.set()
 
     def drain(self, *, undo: bool = False) -> None:
-        self.draining = not undo
+        self.draining = not undo or self.restarts.is_set()
+
+    def restart(self, boot_id: str, wait_s: float) -> bool:
+        """End this process once its requests have, at the latest so long from now; asked again, the last word holds.
+
+        False if another process is meant: the one that was has been started anew by now.
+        """
+        if boot_id != self.boot_id:
+            return False
+        self._restart_by = time.monotonic() + wait_s
+        self.restarts.set()
+        self.drain()
+        return True
+
+    @property
+    def may_restart(self) -> bool:
+        return self.idle or time.monotonic() >= self._restart_by
 
     async def status(self) -> pb.HostStatus:
         """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""
@@ -447,6 +469,7 @@ class EngineHost:
             running=snapshot.running,
             waiting=snapshot.waiting,
             draining=self.draining,
+            restarting=self.restarts.is_set(),
             tokens_per_second=self._tokens_per_second(),
             pool=pb.PoolPages(
                 total=pool.total,
@@ -466,6 +489,12 @@ class EngineHost:
                 adapter_digest=snapshot.merging.merged,
                 merges=snapshot.merging.merges,
                 merged_steps=snapshot.merging.merged_steps,
+            ),
+            service_gap=gap_message(snapshot.queue.gap),
+            load_times=pb.LoadTimes(
+                to_device=load_time_message(snapshot.device_load_time),
+                from_disk=load_time_message(self._tiers.load_times.now),
+                download=load_time_message(self._tiers.download_times.now),
             ),
             prefill_budget=pb.PrefillBudget(
                 objective_ms=snapshot.prefill_budget.objective_s * 1000,
@@ -527,6 +556,7 @@ def _snapshot(engine: EngineLike) -> Snapshot:
         engine.queue_report(),
         engine.merge_report(),
         engine.prefill_budget_report(),
+        engine.device_load_time,
     )
 
 

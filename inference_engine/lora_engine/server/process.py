@@ -48,10 +48,13 @@ log = logging.getLogger(__name__)
 _LAST_WORDS_S = 3.0
 _CLOSING_S = 0.25
 _METRICS_EVERY_S = 1.0
+# EX_TEMPFAIL. Not 0, so that a supervisor that starts only failed processes anew does it too.
+RESTART_STATUS = 75
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until a signal; returns the exit status. 2 means that it could not start, and said why."""
+    """Run until a signal; returns the exit status. 2 means that it could not start, and said why; 75 that an operator
+    wants it to be started anew."""
     config = arguments.parse(argv)
     try:
         logs.set_up(config.log_level)
@@ -67,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except EngineFailed:
         return 1
+    except RestartAsked:
+        return RESTART_STATUS
     except KeyboardInterrupt:  # while the model was loading
         return 130
     return 0
@@ -136,13 +141,16 @@ async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages, leader
         await server.start()
         loaded.progress.ready()
         log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
-        await _first_of(signals.first, host.failed)
-        await _wind_down(host, server, signals, config.drain_seconds)
+        await _first_of(signals.first, host.failed, host.restarts)
+        restarts = await _requests_ended(host, signals)
+        await _wind_down(host, server, signals, 0.0 if restarts else config.drain_seconds)
         if path := socket_path(config.listen):
             path.unlink(missing_ok=True)
     log.info("stopped")
     if host.failed.is_set():
         raise EngineFailed
+    if restarts:
+        raise RestartAsked
 
 
 async def _first_of(*events: asyncio.Event) -> None:
@@ -154,6 +162,10 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 class EngineFailed(Exception):
     """The engine asked to be started anew, and has said why."""
+
+
+class RestartAsked(Exception):
+    """An operator wants the engine to be started anew."""
 
 
 @dataclass
@@ -170,6 +182,16 @@ class StopSignals:
 
     def _received(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
+
+
+async def _requests_ended(host: EngineHost, signals: StopSignals) -> bool:
+    """Wait as long as the operator lets requests who wants a restart; False if nobody does, or something else came."""
+    if not host.restarts.is_set():
+        return False
+    log.info("draining, to be started anew", extra={"boot_id": host.boot_id})
+    while not (host.may_restart or signals.first.is_set() or host.failed.is_set()):
+        await asyncio.sleep(0.02)
+    return host.may_restart and not (signals.first.is_set() or host.failed.is_set())
 
 
 async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSignals, drain_s: float) -> None:

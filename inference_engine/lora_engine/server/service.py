@@ -64,6 +64,11 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         status = await self._host.status()
         return pb.DrainReply(running=status.running, waiting=status.waiting)
 
+    async def Restart(self, request: pb.RestartRequest, context: Any) -> pb.RestartReply:
+        restarts = self._host.restart(request.boot_id, request.wait_ms / 1000)
+        status = await self._host.status()
+        return pb.RestartReply(restarts=restarts, running=status.running, waiting=status.waiting)
+
     async def PullUsage(self, request: pb.PullUsageRequest, context: Any) -> pb.PullUsageReply:
         records = await asyncio.wrap_future(self._host.journal.pull(request.after_seq, request.limit))
         return pb.PullUsageReply(records=records)

@@ -6,6 +6,7 @@ import time
 from dataclasses import fields
 
 from lora_engine.adapters.errors import StageError
+from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.memory import PageMap
@@ -23,7 +24,7 @@ from lora_engine.request import (
     TokenLogprob,
 )
 from lora_engine.scheduling.forecast import Accuracy
-from lora_engine.scheduling.scheduler_stats import TenantShare, WaitingRequest
+from lora_engine.scheduling.scheduler_stats import ServiceGap, TenantShare, WaitingRequest
 from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.text.output import ChatOutput
@@ -278,6 +279,14 @@ def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
 
 def tenant_message(share: TenantShare) -> pb.TenantShare:
     return pb.TenantShare(**{name: getattr(share, name) for name in _SHARE_FIELDS})
+
+
+def gap_message(gap: ServiceGap | None) -> pb.ServiceGap | None:
+    return gap if gap is None else pb.ServiceGap(gap=gap.gap, bound=gap.bound, ahead=gap.ahead, behind=gap.behind)
+
+
+def load_time_message(time: LoadTime) -> pb.LoadTime:
+    return pb.LoadTime(loads=time.loads, fixed_s=time.fixed_s, seconds_per_byte=time.seconds_per_byte)
 
 
 def accuracy_message(accuracy: Accuracy) -> pb.ForecastAccuracy:

@@ -716,6 +716,24 @@ class DrainReply(_message.Message):
     waiting: int
     def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
+class RestartRequest(_message.Message):
+    __slots__ = ("boot_id", "wait_ms")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    wait_ms: int
+    def __init__(self, boot_id: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class RestartReply(_message.Message):
+    __slots__ = ("restarts", "running", "waiting")
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    restarts: bool
+    running: int
+    waiting: int
+    def __init__(self, restarts: bool = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
 class PullUsageRequest(_message.Message):
     __slots__ = ("after_seq", "limit")
     AFTER_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -749,7 +767,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -766,6 +784,9 @@ class HostStatus(_message.Message):
     FORECAST_FIELD_NUMBER: _ClassVar[int]
     MERGING_FIELD_NUMBER: _ClassVar[int]
     PREFILL_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    RESTARTING_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_GAP_FIELD_NUMBER: _ClassVar[int]
+    LOAD_TIMES_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -782,7 +803,42 @@ class HostStatus(_message.Message):
     forecast: ForecastAccuracy
     merging: Merging
     prefill_budget: PrefillBudget
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ...) -> None: ...
+    restarting: bool
+    service_gap: ServiceGap
+    load_times: LoadTimes
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ...) -> None: ...
+
+class ServiceGap(_message.Message):
+    __slots__ = ("gap", "bound", "ahead", "behind")
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    gap: float
+    bound: float
+    ahead: str
+    behind: str
+    def __init__(self, gap: _Optional[float] = ..., bound: _Optional[float] = ..., ahead: _Optional[str] = ..., behind: _Optional[str] = ...) -> None: ...
+
+class LoadTimes(_message.Message):
+    __slots__ = ("to_device", "from_disk", "download")
+    TO_DEVICE_FIELD_NUMBER: _ClassVar[int]
+    FROM_DISK_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
+    to_device: LoadTime
+    from_disk: LoadTime
+    download: LoadTime
+    def __init__(self, to_device: _Optional[_Union[LoadTime, _Mapping]] = ..., from_disk: _Optional[_Union[LoadTime, _Mapping]] = ..., download: _Optional[_Union[LoadTime, _Mapping]] = ...) -> None: ...
+
+class LoadTime(_message.Message):
+    __slots__ = ("loads", "fixed_s", "seconds_per_byte")
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    FIXED_S_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_PER_BYTE_FIELD_NUMBER: _ClassVar[int]
+    loads: int
+    fixed_s: float
+    seconds_per_byte: float
+    def __init__(self, loads: _Optional[int] = ..., fixed_s: _Optional[float] = ..., seconds_per_byte: _Optional[float] = ...) -> None: ...
 
 class PrefillBudget(_message.Message):
     __slots__ = ("objective_ms", "limited_steps")

@@ -64,6 +64,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DrainRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.DrainReply.FromString,
                 _registered_method=True)
+        self.Restart = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/Restart',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.RestartRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.RestartReply.FromString,
+                _registered_method=True)
         self.PullUsage = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/PullUsage',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.PullUsageRequest.SerializeToString,
@@ -150,6 +155,13 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Restart(self, request, context):
+        """Drain, then end the process with a status that says so, for whatever supervises it to start it anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PullUsage(self, request, context):
         """Usage of finished and aborted requests that nobody acknowledged yet.
         """
@@ -229,6 +241,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.DrainRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.DrainReply.SerializeToString,
+            ),
+            'Restart': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restart,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.RestartRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.RestartReply.SerializeToString,
             ),
             'PullUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.PullUsage,
@@ -428,6 +445,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/Drain',
             lora__engine_dot_wire_dot_engine__pb2.DrainRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/Restart',
+            lora__engine_dot_wire_dot_engine__pb2.RestartRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.RestartReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.audit import actions as audit
-from control_plane.errors import NotFoundError
+from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.fleet import host_status
 from control_plane.fleet.base_model import Quarantine, quarantine, served_base
 from control_plane.fleet.base_model_actions import adopt_first
@@ -71,20 +71,53 @@ def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
     Raises NotFoundError (404).
     """
     with transaction.atomic():
-        host = EngineHost.objects.select_for_update().filter(name=name, active=True).first()
-        if host is None:
-            raise NotFoundError(
-                f'There is no engine host "{name}".',
-                "GET /api/operator/hosts lists them.",
-                code="host_not_found",
-                param="host",
-            )
+        host = _locked(name)
         if host.service != service:
             before, host.service = host.service, service
             host.save(update_fields=["service"])
             audit.record(actor, f"host.{_VERBS[service]}", host, tenant=None, before=before)
             enqueue("fleet.apply_service", host.name)
             enqueue("fleet.reconcile")
+    return host
+
+
+def restart_host(*, actor: Actor, name: str, wait_s: int) -> EngineHost:
+    """Have a host's engine end once its requests have, and so many seconds from now at the latest, to be started anew.
+
+    Told after the commit, and again while it does not say that it restarts. Asked again, the last word holds.
+    Raises NotFoundError (404), HostSilentError (409).
+    """
+    with transaction.atomic():
+        host = _locked(name)
+        if host.state not in (HostState.ONLINE, HostState.DRAINING):
+            raise HostSilentError(name)
+        host.restart_boot_id, host.restart_wait_s, host.restart_asked_at = host.boot_id, wait_s, timezone.now()
+        host.save(update_fields=["restart_boot_id", "restart_wait_s", "restart_asked_at"])
+        audit.record(actor, "host.restart", host, tenant=None, wait_s=wait_s)
+        enqueue("fleet.apply_restart", host.name)
+    return host
+
+
+class HostSilentError(LorikeetError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "host_offline",
+            f'The engine host "{name}" does not answer, so its engine cannot be asked to restart.',
+            "Start its engine where it runs; its log says why it ended.",
+            param="host",
+            status=409,
+        )
+
+
+def _locked(name: str) -> EngineHost:
+    host = EngineHost.objects.select_for_update().filter(name=name, active=True).first()
+    if host is None:
+        raise NotFoundError(
+            f'There is no engine host "{name}".',
+            "GET /api/operator/hosts lists them.",
+            code="host_not_found",
+            param="host",
+        )
     return host
 
 

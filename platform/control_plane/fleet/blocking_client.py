@@ -37,6 +37,13 @@ class EngineCalls:
         reply: pb.DrainReply = self._unary("Drain", pb.DrainRequest(undo=undo))
         return reply
 
+    def restart(self, boot_id: str, wait_s: float) -> bool:
+        """Drain, then end, for a supervisor to start it anew. False if another process answers by now."""
+        reply: pb.RestartReply = self._unary(
+            "Restart", pb.RestartRequest(boot_id=boot_id, wait_ms=round(wait_s * 1000))
+        )
+        return reply.restarts
+
     def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
         """What an adapter does to a few prompts. Raises ``HostError``: ``overloaded`` if there was no time for it."""
         request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000))

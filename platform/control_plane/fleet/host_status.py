@@ -8,6 +8,10 @@ from lora_engine.wire import engine_pb2 as pb
 
 POOL_FIELDS = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
 SHARE_FIELDS = ("tenant", "weight", "waiting", "running", "counter", "owed", "received", "reason")
+# What brings an adapter nearer to the device, from there on.
+LOADS = ("to_device", "from_disk", "download")
+LOAD_FIELDS = ("loads", "fixed_s", "seconds_per_byte")
+GAP_FIELDS = ("gap", "bound", "ahead", "behind")
 GEOMETRY_FIELDS = (
     "num_layers",
     "hidden_size",
@@ -54,13 +58,20 @@ def status_json(status: pb.HostStatus) -> dict[str, Any]:
         "running": status.running,
         "waiting": status.waiting,
         "draining": status.draining,
+        "restarting": status.restarting,
         "tokens_per_second": round(status.tokens_per_second, 1),
         "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
         "host_arena_bytes_used": status.host_arena_bytes_used,
         "unacknowledged_usage": status.unacknowledged_usage,
         "adapters": [_residency_json(adapter) for adapter in status.adapters],
+        "load_times": {name: _fields(getattr(status.load_times, name), LOAD_FIELDS) for name in LOADS},
+        "service_gap": _fields(status.service_gap, GAP_FIELDS) if status.HasField("service_gap") else None,
         "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],
     }
+
+
+def _fields(message: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
 
 
 def _residency_json(adapter: pb.AdapterResidency) -> dict[str, Any]:

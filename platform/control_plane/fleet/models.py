@@ -51,6 +51,11 @@ class EngineHost(models.Model):
     drained_boot_id = models.CharField(
         max_length=64, blank=True, default="", db_default="", help_text="The engine start that was told to drain."
     )
+    restart_boot_id = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="The engine start that is to end."
+    )
+    restart_asked_at = models.DateTimeField(null=True, blank=True)
+    restart_wait_s = models.PositiveIntegerField(default=0, db_default=0, help_text="For requests to end before it.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -62,6 +67,11 @@ class EngineHost(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def restarts(self) -> bool:
+        """Whether operators wait for it to be started anew."""
+        return bool(self.restart_boot_id) and self.restart_boot_id == self.boot_id
 
 
 class StagingPhase(models.TextChoices):

@@ -40,6 +40,7 @@ QUEUES = (
             "fleet.probe_missing",
             "fleet.drop_unwanted",
             "fleet.apply_service",
+            "fleet.apply_restart",
             "fleet.pull_usage",
         ),
     ),

@@ -46,6 +46,7 @@ REPORTED = (
     "phase",
     "bytes_done",
     "bytes_total",
+    "bytes_per_second",
     "pool_pages",
     "error",
     "attempts",
@@ -282,6 +283,7 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
             return
         placement.phase = StagingPhase(pb.StageEvent.Phase.Name(event.phase).lower())
         placement.bytes_done, placement.bytes_total = event.bytes_done, event.bytes_total
+        placement.bytes_per_second = round(bytes_per_second)
         if placement.phase == StagingPhase.READY:
             placement.boot_id, placement.pool_pages = boot_id, event.pool_pages
             placement.error, placement.attempts = None, 0
@@ -306,6 +308,7 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
             return
         placement.phase = StagingPhase.FAILED if final else StagingPhase.QUEUED
         placement.error = error
+        placement.bytes_per_second = 0
         if final:
             placement.failures += 1
             placement.failed_boot_id = placement.host.boot_id

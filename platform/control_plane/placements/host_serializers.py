@@ -4,11 +4,14 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.fleet.host_status import LOADS
 from control_plane.fleet.models import HostService, HostState
 
 # Named so that the API schema can name its enumerations.
 PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
 TIERS = ["device", "host", "disk"]
+PLACES = [*TIERS, "store"]
+RESTART_PHASES = ["asked", "ending", "starting"]
 QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided"]
 
 
@@ -29,6 +32,11 @@ class _ResidentSerializer(serializers.Serializer[Any]):
     running = serializers.IntegerField(help_text="Requests using it now.")
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField()
+    cold_start_ms = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        help_text="How long a request would wait for it beside the queue, by what loads took here; null = not known.",
+    )
 
 
 class ResidentAdapterSerializer(_ResidentSerializer):
@@ -135,12 +143,63 @@ class WantedServiceSerializer(serializers.Serializer[Any]):
     service = serializers.ChoiceField(choices=HostService.choices)
 
 
+class LoadTimeSerializer(serializers.Serializer[Any]):
+    """What bringing an adapter one tier nearer to the device takes on a host: so long, and its bytes at this rate."""
+
+    step = serializers.ChoiceField(
+        choices=LOADS,
+        help_text="`to_device` from host memory, `from_disk` to host memory, `download` from the artifact store.",
+    )
+    loads = serializers.IntegerField(help_text="Since the engine started; 0 = not known.")
+    fixed_ms = serializers.FloatField()
+    bytes_per_second = serializers.IntegerField(allow_null=True)
+
+
+class ColdStartsSerializer(serializers.Serializer[Any]):
+    """Milliseconds; null while the host has not done such a load since it started."""
+
+    device = serializers.FloatField(allow_null=True)
+    host = serializers.FloatField(allow_null=True)
+    disk = serializers.FloatField(allow_null=True)
+    store = serializers.FloatField(allow_null=True)
+
+
+class VersionTierSerializer(serializers.Serializer[Any]):
+    """Where a version is on a host, and how long a request would wait for it there."""
+
+    host = serializers.CharField()
+    tier = serializers.ChoiceField(choices=PLACES, help_text="`store`: the host has no copy.")
+    cold_start_ms = serializers.FloatField(allow_null=True, help_text="From where it is now.")
+    by_tier = ColdStartsSerializer()
+
+
+class RestartSerializer(serializers.Serializer[Any]):
+    wait_s = serializers.IntegerField(
+        min_value=0,
+        max_value=86_400,
+        default=300,
+        help_text="So long requests that run there may go on. Asked again, the last word holds.",
+    )
+
+
+class RestartStateSerializer(serializers.Serializer[Any]):
+    """A restart that operators asked for and that is not done."""
+
+    phase = serializers.ChoiceField(
+        choices=RESTART_PHASES,
+        help_text="`asked`: its engine was not told yet. `ending`: it waits for its requests. `starting`: it ended.",
+    )
+    asked_at = serializers.DateTimeField()
+    wait_s = serializers.IntegerField()
+
+
 class _HostSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=HostState.choices)
     service = serializers.ChoiceField(
         choices=HostService.choices, help_text="What operators want of it. Cordoned and drained hosts get nothing new."
     )
+    restart = RestartStateSerializer(allow_null=True, required=False)
     quarantine = QuarantineSerializer(
         allow_null=True, help_text="Why it gets neither adapters nor requests; null if it does."
     )
@@ -152,6 +211,7 @@ class _HostSerializer(serializers.Serializer[Any]):
     tokens_per_second = serializers.FloatField()
     pool = PoolSerializer()
     page_bytes = serializers.IntegerField(help_text="One page over all layers.")
+    load_times = LoadTimeSerializer(many=True, required=False)
     adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the busiest first.")
     last_seen = serializers.DateTimeField(allow_null=True)
 

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
 from control_plane.errors import NotFoundError
-from control_plane.fleet.actions import set_service
+from control_plane.fleet.actions import restart_host, set_service
 from control_plane.fleet.base_model_actions import describe_host, set_base_model
 from control_plane.fleet.models import BaseModel, HostService
 from control_plane.http.serializers import ErrorResponseSerializer, validated
@@ -20,6 +20,7 @@ from control_plane.placements.host_serializers import (
     NewBaseModelSerializer,
     OperatorHostSerializer,
     PageMapQuerySerializer,
+    RestartSerializer,
     WantedServiceSerializer,
 )
 from control_plane.placements.hosts import hosts_for, hosts_for_operator
@@ -82,6 +83,23 @@ class OperatorHostServiceView(OperatorView):
         body = validated(WantedServiceSerializer, request.data)
         host = set_service(actor=self.actor, name=host_name, service=HostService(body["service"]))
         return Response(WantedServiceSerializer({"service": host.service}).data)
+
+
+class OperatorHostRestartView(OperatorView):
+    http_method_names = ["post", "options"]
+
+    @extend_schema(
+        operation_id="restart_host",
+        request=RestartSerializer,
+        responses={202: RestartSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def post(self, request: Request, host_name: str) -> Response:
+        """Have a host's engine drain and end, to be started anew by what supervises it. `GET hosts` says how far it
+        is. Answers that were cut off go on at other hosts, or when it is back."""
+        body = validated(RestartSerializer, request.data)
+        host = restart_host(actor=self.actor, name=host_name, wait_s=body["wait_s"])
+        return Response(RestartSerializer({"wait_s": host.restart_wait_s}).data, status=202)
 
 
 class OperatorBaseModelView(OperatorView):

@@ -12,8 +12,9 @@ from django.db.models import Count
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
 from control_plane.fleet.host_status import POOL_FIELDS
-from control_plane.fleet.models import EngineHost
+from control_plane.fleet.models import EngineHost, HostState
 from control_plane.placements.actions import callable_here
+from control_plane.placements.cold_starts import cold_start_ms, load_rates
 from control_plane.placements.models import Placement
 from control_plane.tenants.models import Tenant
 
@@ -43,7 +44,7 @@ def host_json(
 ) -> dict[str, Any]:
     """The host's load as a whole, and of its adapters and tenants only the tenant's own: those in ``names``."""
     residents = [
-        {**resident, "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
+        {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
         for resident in _on(host, names)
     ]
     own = str(tenant.pk)
@@ -53,6 +54,10 @@ def host_json(
         "adapters": residents[:MOST_ADAPTERS],
         "adapters_total": len(residents),
     }
+
+
+def _resident(host: EngineHost, resident: Resident) -> Resident:
+    return {**resident, "cold_start_ms": cold_start_ms(host.last_status, resident["tier"], resident["bytes"])}
 
 
 def _share(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +105,9 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "address": host.address,
             "only_here": alone[host.pk],
             "base_digest": host.description.get("base_digest", ""),
-            "adapters": [{**resident, "used_by": owners[resident["digest"]]} for resident in shown[host.pk]],
+            "adapters": [
+                {**_resident(host, resident), "used_by": owners[resident["digest"]]} for resident in shown[host.pk]
+            ],
             "adapters_total": len(host.last_status.get("adapters", [])),
             "shares": _shares(host, tenants),
         }
@@ -124,6 +131,7 @@ def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
         "name": host.name,
         "state": host.state,
         "service": host.service,
+        "restart": _restart(host),
         "quarantine": reason.json() if reason else None,
         "boot_id": host.boot_id,
         "model": description.get("base_model", ""),
@@ -133,7 +141,23 @@ def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
         "tokens_per_second": status.get("tokens_per_second", 0.0),
         "pool": status.get("pool") or dict.fromkeys(POOL_FIELDS, 0),
         "page_bytes": description.get("page_bytes", 0),
+        "load_times": load_rates(status),
         "last_seen": host.last_seen.isoformat() if host.last_seen else None,
+    }
+
+
+def _restart(host: EngineHost) -> dict[str, Any] | None:
+    """How far a restart that operators asked for is; None if they did not, or it is done."""
+    if not host.restarts:
+        return None
+    if host.state == HostState.OFFLINE:
+        phase = "starting"
+    else:
+        phase = "ending" if host.last_status.get("restarting") else "asked"
+    return {
+        "phase": phase,
+        "asked_at": host.restart_asked_at and host.restart_asked_at.isoformat(),
+        "wait_s": host.restart_wait_s,
     }
 
 

@@ -19,6 +19,7 @@ class Placement(Claimable):
     phase = models.CharField(max_length=16, choices=StagingPhase.choices, default=StagingPhase.QUEUED)
     bytes_done = models.PositiveBigIntegerField(default=0)
     bytes_total = models.PositiveBigIntegerField(default=0)
+    bytes_per_second = models.PositiveBigIntegerField(default=0, db_default=0, help_text="0 = not moving.")
     pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with phase failed.")
     attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")

@@ -44,7 +44,17 @@ def _phases(placements: QuerySet[Placement]) -> dict[str, int]:
 
 def _row(placement: Placement) -> dict[str, Any]:
     version = placement.version
-    columns = ("phase", "bytes_done", "bytes_total", "attempts", "failures", "next_attempt_at", "error", "updated_at")
+    columns = (
+        "phase",
+        "bytes_done",
+        "bytes_total",
+        "bytes_per_second",
+        "attempts",
+        "failures",
+        "next_attempt_at",
+        "error",
+        "updated_at",
+    )
     return {
         "id": placement.pk,
         "tenant": version.tenant.slug,
@@ -53,7 +63,15 @@ def _row(placement: Placement) -> dict[str, Any]:
         "host": placement.host.name,
         "waits_for": waits_for(placement, placement.host, timezone.now()),
         **{name: getattr(placement, name) for name in columns},
+        "remaining_s": remaining_s(placement),
     }
+
+
+def remaining_s(placement: Placement) -> float | None:
+    """Until its bytes are there, at the rate of now; None while it does not move."""
+    if not placement.bytes_per_second or placement.phase not in (StagingPhase.DOWNLOADING, StagingPhase.LOADING):
+        return None
+    return max(0, placement.bytes_total - placement.bytes_done) / placement.bytes_per_second
 
 
 def waits_for(placement: Placement, host: EngineHost, now: datetime) -> str | None:

@@ -40,6 +40,8 @@ class StagingRowSerializer(serializers.Serializer[Any]):
     )
     bytes_done = serializers.IntegerField()
     bytes_total = serializers.IntegerField()
+    bytes_per_second = serializers.IntegerField(help_text="0 = not moving.")
+    remaining_s = serializers.FloatField(allow_null=True, help_text="At that rate; null = not moving.")
     attempts = serializers.IntegerField(help_text="Since it was queued.")
     failures = serializers.IntegerField(help_text="In a row, each after all attempts.")
     next_attempt_at = serializers.DateTimeField(allow_null=True)

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 
 from celery import shared_task
+from django.utils import timezone
 
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
@@ -189,12 +190,28 @@ def apply_service(host_name: str) -> None:
     note_drained(host, drained=drain)
 
 
+@shared_task(name="fleet.apply_restart")
+def apply_restart(host_name: str) -> None:
+    """Have an engine end and be started anew, if an operator still waits for that. The reconciler does it again."""
+    host = EngineHost.objects.get(name=host_name)
+    if not host.restarts or host.restart_asked_at is None:
+        return
+    waited = (timezone.now() - host.restart_asked_at).total_seconds()
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited))
+    except HostError as failure:
+        logger.warning("host %s could not be told to restart: %s", host.name, failure)
+
+
 def apply_services() -> None:
     """Hosts that started anew since they were told, or were away when they should have been."""
     for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
         told = bool(host.boot_id) and host.drained_boot_id == host.boot_id
         if told != (host.service == HostService.DRAINED):
             enqueue("fleet.apply_service", host.name)
+        if host.restarts and not host.last_status.get("restarting"):
+            enqueue("fleet.apply_restart", host.name)
 
 
 @shared_task(name="fleet.reconcile")

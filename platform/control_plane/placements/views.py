@@ -1,4 +1,4 @@
-"""Staging a version again, over HTTP."""
+"""Where a version is, and staging it again, over HTTP."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.views import TenantView
 from control_plane.adapters import queries
 from control_plane.adapters.serializers import VersionSerializer
 from control_plane.adapters.views import VersionView
 from control_plane.http.serializers import ErrorResponseSerializer
 from control_plane.placements import actions
+from control_plane.placements.cold_starts import tiers_of
+from control_plane.placements.host_serializers import VersionTierSerializer
 from control_plane.tenants.roles import Capability
 
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
@@ -33,3 +36,16 @@ class RestageView(VersionView):
         version = queries.get_version(self.principal.tenant, name, number)
         actions.restage_version(acting=self.principal, version=version)
         return self.show(name, number, status=202)
+
+
+class TiersView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW}
+
+    @extend_schema(
+        operation_id="read_version_tiers",
+        responses={200: VersionTierSerializer(many=True), 404: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """On which tier of each host the version is, and how long a request would wait for it from each."""
+        return Response(tiers_of(queries.get_version(self.principal.tenant, name, number)))

@@ -21,6 +21,7 @@ class GapMeter:
         self.engine, self.order = engine, engine.core.queue.foreground
         self.spans: dict[tuple[str, str], tuple[float, float]] = {}
         self.widest = 0.0
+        self.widest_share = 0.0  # of the bound that is reported
         self.liability = 0.0  # U: what one tenant's requests in a batch may still cost it, per weight
         self._before: dict[str, float] = {}
 
@@ -49,6 +50,7 @@ class GapMeter:
         low, high = self.spans.get((one, other), (gap, gap))
         self.spans[one, other] = low, high = min(low, gap), max(high, gap)
         self.widest = max(self.widest, high - low)
+        self.widest_share = max(self.widest_share, (high - low) / self.order.gap_bound(a, b))
 
 
 @pytest.mark.parametrize("batch", [*range(2), *(pytest.param(batch, marks=pytest.mark.long) for batch in range(2, 20))])
@@ -70,6 +72,7 @@ def test_the_service_gap_between_backlogged_tenants_stays_within_twice_the_batch
             meter.look()
         slack = engine.config.fair_slack * 2.0 * engine.core.allocator.total * 16
         assert meter.widest <= 2 * (meter.liability + slack) + 1e-6
+        assert meter.widest_share <= 1
         preemptions += sum(e.usage.preemptions for e in engine.ended)
         hits += sum(e.usage.cached_prompt_tokens for e in engine.ended)
     assert preemptions, "the traces must reach pre-emption"

@@ -60,8 +60,27 @@ def test_shares_owed_and_received() -> None:
     while engine.clock.now < 30.0:
         engine.step()
         report = stats.report(0, 100)
+    gap = report.gap
+    assert gap is not None
+    assert {gap.ahead, gap.behind} == {"one", "three"}
+    assert 0 <= gap.gap < gap.bound
     shares = {share.tenant: share for share in report.tenants}
     assert (shares["one"].owed, shares["three"].owed) == (0.25, 0.75)
     assert shares["one"].received == pytest.approx(0.25, abs=0.02)
     assert shares["three"].received == pytest.approx(0.75, abs=0.02)
     assert shares["one"].waiting > 0 and shares["one"].reason
+
+
+def test_a_gap_is_between_two_that_could_run() -> None:
+    engine = SimulatedEngine(machine(), max_running=1)
+    stats = SchedulerStats(engine.core.scheduler, engine.clock)
+    for number in range(3):
+        engine.submit(request(f"one{number}", "one", output=50))
+    engine.step()
+    assert stats.report(0, 100).gap is None, "one alone has no gap"
+    engine.submit(request("other", "other"))
+    engine.submit(request("third", "third"))
+    for _ in range(10):
+        engine.step()
+    gap = stats.report(0, 100).gap
+    assert gap is not None and gap.ahead == "one" and gap.gap > 0

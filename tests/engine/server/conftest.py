@@ -19,6 +19,7 @@ from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import TargetShapes
+from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
@@ -37,7 +38,7 @@ from lora_engine.request import (
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
-from lora_engine.scheduling.scheduler_stats import QueueReport, Reason, TenantShare, WaitingRequest
+from lora_engine.scheduling.scheduler_stats import QueueReport, Reason, ServiceGap, TenantShare, WaitingRequest
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
@@ -133,7 +134,7 @@ class LetterEngine:
 
     def queue_report(self) -> QueueReport:
         share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota")
-        return QueueReport((share,), 7, Accuracy(12, 0.04, 0.11))
+        return QueueReport((share,), 7, Accuracy(12, 0.04, 0.11), ServiceGap(3.0, 8.0, "acme", "other"))
 
     def merge_report(self) -> MergeReport:
         return MergeReport("sha256:merged", 3, 90)
@@ -147,6 +148,8 @@ class LetterEngine:
     def page_map(self) -> PageMap:
         owners = (PageOwner(PageKind.FREE), PageOwner(PageKind.KV, "acme", "", 1.5))
         return PageMap(owners, (1, 0), (3, 97))
+
+    device_load_time = LoadTime(4, 0.001, 1e-9)
 
     def weight_norms(self, layer: int) -> list[float]:
         return [4.0, 4.0, 4.0, 4.0]

@@ -44,8 +44,11 @@ async def test_adapters_in_one_batch_and_from_disk_after_a_restart(model, tmp_pa
         async with client.session() as session:
             before = await texts(session, digests)
         assert len(set(before)) > 8
-        tiers = {adapter.digest: adapter.tier for adapter in (await client.status()).adapters}
+        status = await client.status()
+        tiers = {adapter.digest: adapter.tier for adapter in status.adapters}
         assert tiers == dict.fromkeys(digests[1:], pb.AdapterResidency.DEVICE)
+        times = status.load_times
+        assert [times.download.loads, times.from_disk.loads, times.to_device.loads] == [3, 3, 3]
         process.signal(signal.SIGKILL)
         process.wait()
     async with running(model, tmp_path) as (process, client):
@@ -134,6 +137,31 @@ async def test_the_drain_deadline_aborts(model, tmp_path):
         assert await asyncio.to_thread(process.wait) == 0
     async with running(model, tmp_path) as (process, client):
         assert len(await client.pull()) == 8
+
+
+async def test_a_restart_waits_for_what_runs_as_long_as_it_may_and_says_so_with_its_status(model, tmp_path):
+    async with running(model, tmp_path) as (process, client), client.session() as session:
+        boot_id = (await client.wait_ready()).boot_id
+        request = await session.submit(text_request("p", max_tokens=400, n=32, ignore_eos=True))
+        await request.first_delta.wait()
+        assert not (await client.stub.Restart(pb.RestartRequest(boot_id="an earlier process"))).restarts
+        assert not (await client.status()).draining
+        reply = await client.stub.Restart(pb.RestartRequest(boot_id=boot_id, wait_ms=600_000))
+        assert (reply.restarts, reply.running > 0) == (True, True)
+        await client.stub.Drain(pb.DrainRequest(undo=True))
+        status = await client.status()
+        assert (status.restarting, status.draining) == (True, True)
+        assert (await session.run(text_request("p"))).error.code == "draining"
+        assert not request.done.is_set()
+        await client.stub.Restart(pb.RestartRequest(boot_id=boot_id, wait_ms=0))  # the last word holds
+        await asyncio.wait_for(request.done.wait(), 30)
+        assert await asyncio.to_thread(process.wait) == 75
+    async with running(model, tmp_path) as (process, client):
+        description = await client.wait_ready()
+        assert description.boot_id != boot_id
+        assert [record.request_id for record in await client.pull()] == [request.usage.request_id]
+        reply = await client.stub.Restart(pb.RestartRequest(boot_id=description.boot_id, wait_ms=600_000))
+        assert await asyncio.to_thread(process.wait) == 75  # nothing runs: at once
 
 
 async def test_a_second_instance_says_so(model, tmp_path):

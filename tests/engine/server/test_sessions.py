@@ -357,6 +357,10 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     assert (share.tenant, share.waiting, share.reason) == ("acme", 3, "own_quota")
     assert (share.owed, share.received) == (0.5, 0.25)
     assert status.refused_early == 7 and status.forecast.requests == 12
+    gap = status.service_gap
+    assert (gap.gap, gap.bound, gap.ahead, gap.behind) == (3.0, 8.0, "acme", "other")
+    times = status.load_times
+    assert (times.to_device.loads, times.to_device.seconds_per_byte, times.from_disk.loads) == (4, 1e-9, 0)
     host.metrics.status = status
     text = host.metrics.text()
     assert 'lora_engine_tenant_owed{tenant="acme"} 0.5' in text

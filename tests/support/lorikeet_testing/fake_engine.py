@@ -139,6 +139,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.aborts: list[str] = []
         self.stage_calls: list[pb.StageAdapterRequest] = []
         self.probe_calls: list[str] = []
+        self.restarts: list[pb.RestartRequest] = []
         self.steps_sent = 0
         self.sessions = 0
         self._server: grpc.aio.Server | None = None
@@ -259,6 +260,14 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
         self.draining = not request.undo
         return pb.DrainReply(running=len(self.running), waiting=len(self.waiting))
+
+    async def Restart(self, request: pb.RestartRequest, context: Any) -> pb.RestartReply:
+        await self._check_token(context)
+        restarts = request.boot_id == self.boot_id
+        if restarts:
+            self.restarts.append(request)
+            self.draining = True
+        return pb.RestartReply(restarts=restarts, running=len(self.running), waiting=len(self.waiting))
 
     async def MapPages(self, request: pb.MapPagesRequest, context: Any) -> pb.PageMap:
         await self._check_token(context)

@@ -25,6 +25,7 @@ import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
 import { EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
+import { Tiers } from "./tiers";
 import { Traffic } from "./traffic";
 import { AdapterState } from "./version-status";
 
@@ -224,6 +225,7 @@ function Sections({ version }: { version: Version }) {
         <BaseConfirmation version={version} className="mb-4" />
         <Staging version={version} />
       </section>
+      <Tiers version={version} />
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Effect</h3>
         <EffectView effect={version.effect} state={version.state} />

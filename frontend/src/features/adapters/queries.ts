@@ -43,6 +43,13 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
     refetchInterval: ({ state }) => (moving(state.data) ? 4000 : false),
   });
 
+export const tiersQuery = (tenant: string, name: string, number: number) =>
+  queryOptions({
+    queryKey: ["t", tenant, "adapters", name, "versions", number, "tiers"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers", { params: { path: { tenant, name, number } } })),
+    refetchInterval: 10_000,
+  });
+
 const MOST_MODELS = 50;
 
 /** The base model and the first adapters that can be called, of those with `search` in their name or description. */

@@ -4,7 +4,7 @@ import { Status, type Tone } from "@/components/badge";
 
 const TONES: Record<Host["state"], Tone> = { online: "green", draining: "amber", offline: "danger", unknown: "neutral" };
 
-type Shown = Pick<Host, "state" | "service" | "quarantine" | "running">;
+type Shown = Pick<Host, "state" | "service" | "quarantine" | "running" | "restart">;
 
 /** Whether requests and adapters go there. */
 export const isUsed = (host: Shown) => host.state === "online" && host.service === "serving" && !host.quarantine;
@@ -12,6 +12,7 @@ export const isUsed = (host: Shown) => host.state === "online" && host.service =
 /** Its state; one in quarantine answers, but is not used. */
 export function HostStatus({ host }: { host: Shown }) {
   const up = host.state === "online" || host.state === "draining";
+  if (host.restart) return <Status tone="amber" label="restarting" live={up} />;
   if (host.quarantine && up) return <Status tone="amber" label="quarantine" />;
   if (host.service !== "serving" && up) return <Status tone="amber" label={host.service} live={host.running > 0} />;
   return <Status tone={TONES[host.state]} label={host.state} live={host.running > 0} />;

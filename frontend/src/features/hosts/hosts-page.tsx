@@ -2,9 +2,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Suspense } from "react";
 import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
-import type { Host, ResidentAdapter } from "@/api/types";
+import type { Host } from "@/api/types";
 import { Page } from "@/app/page";
-import { Badge, type Tone } from "@/components/badge";
+import { Badge } from "@/components/badge";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
@@ -13,11 +13,13 @@ import { useTenant } from "@/features/session/queries";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { lazyPart } from "@/lib/lazy-part";
+import { coldStart, loadRates } from "./cold-start";
 import { HostTraffic } from "./host-traffic";
 import { HostStatus, QuarantineNotice } from "./host-status";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 import { Shares } from "./shares";
+import { TIERS } from "./tiers";
 
 const PageMapSection = lazyPart(() => import("./page-map"), "PageMapSection");
 
@@ -84,7 +86,7 @@ function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTim
         </div>
       )}
       <HostTraffic host={host.name} range={range} />
-      <Residents adapters={host.adapters} />
+      <Residents host={host} />
       {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
     </Card>
   );
@@ -101,14 +103,9 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
   );
 }
 
-const TIERS: Record<string, { label: string; tone: Tone }> = {
-  device: { label: "Device", tone: "green" },
-  host: { label: "Host memory", tone: "blue" },
-  disk: { label: "Disk", tone: "neutral" },
-};
 const TIER_ORDER = Object.keys(TIERS);
 
-function Residents({ adapters }: { adapters: ResidentAdapter[] }) {
+function Residents({ host: { adapters, load_times: times = [] } }: { host: Host }) {
   if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
   const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name));
   return (
@@ -121,6 +118,7 @@ function Residents({ adapters }: { adapters: ResidentAdapter[] }) {
             <Th>Tier</Th>
             <Th className="text-right">Rank</Th>
             <Th className="text-right">Size</Th>
+            <Th className="text-right">Cold start</Th>
             <Th className="text-right">Running</Th>
           </tr>
         </thead>
@@ -132,15 +130,19 @@ function Residents({ adapters }: { adapters: ResidentAdapter[] }) {
                 <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
               </Td>
               <Td>
-                <Badge tone={TIERS[adapter.tier]?.tone}>{TIERS[adapter.tier]?.label ?? adapter.tier}</Badge>
+                <Badge tone={TIERS[adapter.tier].tone}>{TIERS[adapter.tier].label}</Badge>
               </Td>
               <Td className="tnum text-right">{adapter.rank}</Td>
               <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
+              <Td className="tnum text-right">{coldStart(adapter.cold_start_ms)}</Td>
               <Td className="tnum text-right">{adapter.running}</Td>
             </Tr>
           ))}
         </tbody>
       </Table>
+      <p className="px-4 py-2.5 text-xs text-ink-3">
+        Cold start: what a request would wait for its adapter, beside the queue. {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has loaded none yet."}
+      </p>
     </div>
   );
 }

@@ -17,10 +17,11 @@ import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { Shares, tenantRows } from "@/features/hosts/shares";
-import { bytes, fullTime, number, percent, plural } from "@/lib/format";
+import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { HostLoad } from "./host-load";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
+import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
 import { PHASES, type StagingSearch } from "./search";
 
 const PageMapSection = lazyPart(() => import("@/features/hosts/page-map"), "PageMapSection");
@@ -83,6 +84,10 @@ interface Change {
 function Hosts() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const [change, setChange] = useState<Change | null>(null);
+  const [restarted, setRestarted] = useState<string | null>(null);
+  const restarting = data?.find(({ name }) => name === restarted);
+  const beside = (name: string) => (data ?? []).filter((one) => one.name !== name);
+  useSayBack(data);
   return (
     <Card aria-label="Hosts">
       <CardHeader title="Hosts" note="A cordoned host gets nothing new. A drained one can be stopped when nothing runs or waits there." />
@@ -92,16 +97,23 @@ function Hosts() {
       {data && data.length > 0 && (
         <ul className="divide-y">
           {data.map((host) => (
-            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} />
+            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} />
           ))}
         </ul>
       )}
-      {change && <ConfirmService {...change} others={(data ?? []).filter((one) => one.name !== change.host.name)} onClose={() => setChange(null)} />}
+      {change && <ConfirmService {...change} others={beside(change.host.name)} onClose={() => setChange(null)} />}
+      {restarting && <RestartDialog host={restarting} others={beside(restarting.name)} onClose={() => setRestarted(null)} />}
     </Card>
   );
 }
 
-function HostRow({ host, onChange }: { host: OperatorHost; onChange: (service: HostService) => void }) {
+interface HostRowProps {
+  host: OperatorHost;
+  onChange: (service: HostService) => void;
+  onRestart: () => void;
+}
+
+function HostRow({ host, onChange, onRestart }: HostRowProps) {
   const idle = host.running + host.waiting === 0;
   return (
     <li className="flex flex-wrap items-center gap-x-4 gap-y-2 px-4 py-2.5 text-sm" aria-label={`Host ${host.name}`}>
@@ -125,12 +137,18 @@ function HostRow({ host, onChange }: { host: OperatorHost; onChange: (service: H
             Cordon
           </Button>
         )}
+        {(host.state === "online" || host.state === "draining") && (
+          <Button size="sm" onClick={onRestart}>
+            Restart
+          </Button>
+        )}
         {host.service !== "drained" && (
           <Button size="sm" variant="danger" onClick={() => onChange("drained")}>
             Drain
           </Button>
         )}
       </span>
+      <RestartProgress host={host} />
     </li>
   );
 }
@@ -238,6 +256,8 @@ function waiting(row: StagingRow) {
   return row.phase === "ready" ? null : "A worker has it in hand.";
 }
 
+const speed = ({ bytes_per_second, remaining_s }: StagingRow) => (remaining_s === null ? "" : ` at ${rate(bytes_per_second)}, ${eta(remaining_s)}`);
+
 function Row({ row }: { row: StagingRow }) {
   const retry = useRetryStaging();
   const again = () => retry.mutate(row.id, { onSuccess: () => toast.good("It is tried now"), onError: toast.bad });
@@ -255,7 +275,7 @@ function Row({ row }: { row: StagingRow }) {
           </span>
         </p>
         <p className="text-xs text-ink-3">
-          {row.bytes_total > 0 && `${bytes(row.bytes_done)} of ${bytes(row.bytes_total)} (${percent(row.bytes_done, row.bytes_total)}). `}
+          {row.bytes_total > 0 && `${bytes(row.bytes_done)} of ${bytes(row.bytes_total)} (${percent(row.bytes_done, row.bytes_total)})${speed(row)}. `}
           {row.attempts > 0 && `${plural(row.attempts, "attempt")}. `}
           {row.failures > 0 && `${plural(row.failures, "failure")} in a row. `}
           {waiting(row)}

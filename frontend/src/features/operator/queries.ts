@@ -33,7 +33,8 @@ export const baseModelQuery = queryOptions({
 export const allHostsQuery = queryOptions({
   queryKey: ["operator", "hosts"],
   queryFn: () => unwrap(api.GET("/api/operator/hosts")),
-  refetchInterval: 10_000,
+  // A restart is followed closely: its steps take seconds.
+  refetchInterval: ({ state }) => (state.data?.some(({ restart }) => restart) ? 1000 : 10_000),
 });
 
 export function useSetBaseModel() {
@@ -126,6 +127,15 @@ export function useSetHostService() {
     mutationFn: ({ host, service }: { host: string; service: HostService }) =>
       unwrap(api.PUT("/api/operator/hosts/{host_name}/service", { params: { path: { host_name: host } }, body: { service } })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
+  });
+}
+
+export function useRestartHost() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ host, wait_s }: { host: string; wait_s: number }) =>
+      unwrap(api.POST("/api/operator/hosts/{host_name}/restart", { params: { path: { host_name: host } }, body: { wait_s } })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "hosts"] }),
   });
 }
 

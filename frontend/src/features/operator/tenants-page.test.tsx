@@ -2,6 +2,7 @@ import { screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { OperatorHost, StagingRow, TenantDetail, TenantRow } from "@/api/types";
+import { current as toasts } from "@/components/toast";
 import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
@@ -27,7 +28,7 @@ const host: OperatorHost = {
   base_digest: "sha256:aa", only_here: 5, address: "gpu1:7000",
 }; // prettier-ignore
 const staging: StagingRow = {
-  id: "p1", tenant: "globex", adapter: "support", version: 3, host: "gpu1", phase: "failed", waits_for: "retry", bytes_done: 0, bytes_total: 100, attempts: 5, failures: 2,
+  id: "p1", tenant: "globex", adapter: "support", version: 3, host: "gpu1", phase: "failed", waits_for: "retry", bytes_done: 0, bytes_total: 100, bytes_per_second: 0, remaining_s: null, attempts: 5, failures: 2,
   next_attempt_at: "2026-05-04T11:00:00Z", error: { code: "disk_full", message: "The disk of gpu1 is full.", fix: "Make room there." }, updated_at: "2026-05-04T10:00:00Z",
 }; // prettier-ignore
 const phases = { queued: 0, downloading: 0, verifying: 0, loading: 0, ready: 8, failed: 1 };
@@ -140,6 +141,36 @@ describe("hosts and staging for operators", () => {
     expect(dialog).toHaveTextContent("every new request will be refused with 503");
     await user.click(within(dialog).getByRole("button", { name: "Drain" }));
     await waitFor(() => expect(sent).toEqual([["PUT /api/operator/hosts/gpu1/service", { service: "drained" }]]));
+  });
+
+  it("restarts a host after saying what that means, follows it, and says when it is back", async () => {
+    let restart: OperatorHost["restart"] = null;
+    server.use(
+      http.get("/api/operator/hosts", () => HttpResponse.json([{ ...host, running: restart ? 1 : 2, restart }])),
+      http.post("/api/operator/hosts/gpu1/restart", async (call) => {
+        restart = { phase: "ending", asked_at: new Date().toISOString(), wait_s: 60 };
+        return note({ wait_s: 60 }, 202)(call);
+      }),
+    );
+    const { user } = openConsole("/t/acme/operator/hosts");
+    await user.click(await screen.findByRole("button", { name: "Restart" }));
+    const dialog = await screen.findByRole("alertdialog");
+    expect(dialog).toHaveTextContent("every new request will be refused with 503 until it is back");
+    await user.selectOptions(within(dialog).getByLabelText("Wait for requests there (2 now)"), "60");
+    await user.click(within(dialog).getByRole("button", { name: "Restart" }));
+    expect(await screen.findByText(/1 request may still end, for 1 min 0 s at most/)).toBeInTheDocument();
+    expect(sent).toEqual([["POST /api/operator/hosts/gpu1/restart", { wait_s: 60 }]]);
+    restart = { ...restart!, phase: "starting" };
+    expect(await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 })).toBeInTheDocument();
+    restart = null;
+    await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"), { timeout: 3000 });
+  });
+
+  it("tells the rate and the remaining time of what is on its way", async () => {
+    const moving: StagingRow = { ...staging, phase: "downloading", error: null, bytes_done: 25_000_000, bytes_total: 100_000_000, bytes_per_second: 5_000_000, remaining_s: 15 };
+    server.use(http.get("/api/operator/staging", () => HttpResponse.json({ results: [moving], total: 1, phases })));
+    openConsole("/t/acme/operator/hosts");
+    expect(await screen.findByText(/25.0 MB of 100 MB \(25%\) at 5.00 MB\/s, 15 s left/)).toBeInTheDocument();
   });
 
   it("says why a staging failed, and tries it now", async () => {

@@ -33,6 +33,10 @@ class Fair:
         self.accounts = Accounts(lambda: TenantQueue(context.on_device, context.clock, config.starvation_s))
         self._slack = config.fair_slack * config.output_price * context.pool_tokens
         self._default_cap = config.tenant_max_running
+        longest = min(config.max_context or context.pool_tokens, context.pool_tokens)
+        dearest = 1.0 + config.adapter_price * config.max_lora_rank
+        most = max(config.input_price * longest, config.output_price * context.pool_tokens) * dearest
+        self._gap_bound = 2 * (most + self._slack)
         self._running: dict[Sequence, Bill] = {}
         self._backlogs = Backlogs(self.prices)
         self._waiting: dict[Sequence, int] = {}  # how many must leave its tenant's queue before it, on arrival
@@ -118,6 +122,13 @@ class Fair:
     def ahead_of(self, sequence: Sequence) -> Backlog:
         account = self.accounts.open(sequence.request.tenant)
         return self._backlogs.ahead(account, self.place(sequence) if sequence in self else len(account.waiting))
+
+    def gap_bound(self, one: Account, other: Account) -> float:
+        """What the gap in service per weight of two tenants stays below while both wait and could run.
+
+        The paper's ``2 max(input price x longest prompt, output price x pool)``, and the slack.
+        """
+        return self._gap_bound / min(one.weight, other.weight)
 
     def place(self, sequence: Sequence) -> int:
         """About how many of its tenant's waiting sequences go before this one."""

@@ -1,0 +1,62 @@
+import { useQuery } from "@tanstack/react-query";
+import { asApiError } from "@/api/errors";
+import type { Version } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { coldStart } from "@/features/hosts/cold-start";
+import { TIERS } from "@/features/hosts/tiers";
+import { useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { tiersQuery } from "./queries";
+
+const PLACES = ["device", "host", "disk", "store"] as const;
+
+/** Where a ready version is on each host now, and what a first request would wait there from each tier. */
+export function Tiers({ version }: { version: Version }) {
+  const { data, error, refetch } = useQuery({ ...tiersQuery(useTenant(), version.adapter, version.number), enabled: version.state === "ready" });
+  if (version.state !== "ready") return null;
+  return (
+    <section className="border-t pt-4">
+      <h3 className="px-4 text-sm font-semibold">Cold start</h3>
+      <p className="mt-1 mb-2 px-4 text-xs text-ink-3">
+        What a request would wait for the adapter, beside the queue: predicted from the time that loads have taken on each host since its engine started.
+      </p>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-16" />}
+      {data?.length === 0 && <p className="px-4 pb-4 text-sm text-ink-3">No host serves this version now.</p>}
+      {data && data.length > 0 && (
+        <Table label="Cold start by tier">
+          <thead>
+            <tr>
+              <Th>Host</Th>
+              <Th>Now</Th>
+              {PLACES.map((place) => (
+                <Th key={place} className="text-right">
+                  {TIERS[place].from}
+                </Th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {data.map(({ host, tier, by_tier }) => (
+              <Tr key={host}>
+                <Td className="max-w-48 truncate font-medium" title={host}>
+                  {host}
+                </Td>
+                <Td>
+                  <Badge tone={TIERS[tier].tone}>{TIERS[tier].label}</Badge>
+                </Td>
+                {PLACES.map((place) => (
+                  <Td key={place} className={cn("tnum text-right", place === tier ? "font-medium" : "text-ink-3")}>
+                    {coldStart(by_tier[place])}
+                  </Td>
+                ))}
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,48 @@
+"""How long it takes to bring adapters one tier nearer to the device, by what that has taken."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+_KEPT = 0.95  # of what was known, with every load
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTime:
+    """``fixed_s + bytes * seconds_per_byte``; ``loads`` since the start, 0 = not known."""
+
+    loads: int = 0
+    fixed_s: float = 0.0
+    seconds_per_byte: float = 0.0
+
+
+class LoadTimes:
+    """Least squares over loads, which forgets slowly and so follows the machine. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loads = 0
+        self._weight = self._bytes = self._seconds = self._bytes_squared = self._product = 0.0
+
+    def add(self, num_bytes: int, seconds: float) -> None:
+        with self._lock:
+            self._loads += 1
+            self._weight = self._weight * _KEPT + 1
+            self._bytes = self._bytes * _KEPT + num_bytes
+            self._seconds = self._seconds * _KEPT + seconds
+            self._bytes_squared = self._bytes_squared * _KEPT + num_bytes**2
+            self._product = self._product * _KEPT + num_bytes * seconds
+
+    @property
+    def now(self) -> LoadTime:
+        with self._lock:
+            if not self._loads or not self._bytes:
+                return LoadTime()
+            mean_bytes, mean_s = self._bytes / self._weight, self._seconds / self._weight
+            spread = self._bytes_squared / self._weight - mean_bytes**2
+            per_byte = self._seconds / self._bytes  # of loads of one size nothing tells what of it is fixed
+            if spread > 1e-4 * mean_bytes**2:
+                slope = (self._product / self._weight - mean_bytes * mean_s) / spread
+                per_byte = min(max(slope, 0.0), per_byte)  # neither part is ever negative
+            return LoadTime(self._loads, mean_s - per_byte * mean_bytes, per_byte)

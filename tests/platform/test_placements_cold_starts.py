@@ -1,0 +1,62 @@
+"""What a request would wait for its adapter is told by tier, from what loads took; each tenant of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lorikeet_testing.seed import add_version
+
+from control_plane.fleet.host_status import status_json
+from control_plane.fleet.models import EngineHost
+from control_plane.tenants.roles import Role
+from lora_engine.wire import engine_pb2 as pb
+
+pytestmark = pytest.mark.django_db
+
+MB = 1_000_000
+
+
+def status(digest: str, *, download: int) -> pb.HostStatus:
+    return pb.HostStatus(
+        adapters=[pb.AdapterResidency(digest=digest, tier=pb.AdapterResidency.DISK, bytes=20 * MB, rank=8)],
+        load_times=pb.LoadTimes(
+            to_device=pb.LoadTime(loads=3, fixed_s=0.001, seconds_per_byte=1e-9),
+            from_disk=pb.LoadTime(loads=2, fixed_s=0.002, seconds_per_byte=1e-8),
+            download=pb.LoadTime(loads=download, fixed_s=0.1, seconds_per_byte=1e-7),
+        ),
+    )
+
+
+def tiers(acme: Any, version: Any) -> Any:
+    answer = acme.client(Role.VIEWER).get(acme.path(f"adapters/{version.adapter.name}/versions/{version.number}/tiers"))
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def test_each_tier_adds_its_load(acme: Any, host: EngineHost) -> None:
+    version = add_version(acme.tenant, "support")
+    EngineHost.objects.update(last_status=status_json(status(version.digest, download=1)))
+    (found,) = tiers(acme, version)
+    assert (found["host"], found["tier"], found["cold_start_ms"]) == (host.name, "disk", 223.0)
+    assert found["by_tier"] == {"device": 0.0, "host": 21.0, "disk": 223.0, "store": 2323.0}
+    (shown,) = acme.client(Role.VIEWER).get(acme.path("hosts")).json()
+    assert shown["adapters"][0]["cold_start_ms"] == 223.0
+    assert shown["load_times"][1] == {"step": "from_disk", "loads": 2, "fixed_ms": 2.0, "bytes_per_second": 100 * MB}
+
+
+def test_what_was_never_measured_is_not_made_up(acme: Any, host: EngineHost) -> None:
+    version = add_version(acme.tenant, "support")
+    EngineHost.objects.update(last_status=status_json(status("sha256:another", download=0)))
+    (found,) = tiers(acme, version)
+    assert (found["tier"], found["cold_start_ms"], found["by_tier"]["store"]) == ("store", None, None)
+    assert found["by_tier"]["disk"] is not None
+    EngineHost.objects.update(last_status={})  # of an engine that tells no load times
+    (found,) = tiers(acme, version)
+    assert found["by_tier"] == {"device": 0.0, "host": None, "disk": None, "store": None}
+
+
+def test_anothers_version_is_not_found(acme: Any, globex: Any, host: EngineHost) -> None:
+    foreign = add_version(globex.tenant, "secret")
+    path = acme.path(f"adapters/{foreign.adapter.name}/versions/1/tiers")
+    assert acme.client(Role.VIEWER).get(path).status_code == 404

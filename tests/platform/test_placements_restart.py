@@ -1,0 +1,119 @@
+"""An operator has a host's engine end and be started anew: told, shown step by step, audited, and never done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
+from lorikeet_testing.platform_fixtures import Queue
+from rest_framework.test import APIClient
+
+from control_plane.access.actor import SYSTEM
+from control_plane.accounts.actions import set_operator
+from control_plane.audit.models import AuditEvent
+from control_plane.config import current
+from control_plane.fleet import actions
+from control_plane.fleet.blocking_client import engine_calls
+from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
+from control_plane.fleet.models import EngineHost
+from control_plane.placements import tasks
+from control_plane.tenants.roles import Role
+
+pytestmark = pytest.mark.django_db
+
+HOSTS = "/api/operator/hosts"
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
+    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
+    yield thread
+    thread.close()
+
+
+@pytest.fixture
+def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
+    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": thread.engine.address}})
+    actions.sync_hosts(configured_endpoints())
+    booted(thread.engine)
+    return thread.engine
+
+
+@pytest.fixture
+def operator(globex: Any) -> APIClient:
+    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
+    client: APIClient = globex.client(Role.VIEWER)
+    return client
+
+
+def booted(engine: FakeEngine) -> None:
+    with engine_calls(HostEndpoint("local", engine.address)) as calls:
+        actions.record_boot("local", calls.describe())
+
+
+def restart(operator: APIClient, host: str = "local", **body: Any) -> Any:
+    return operator.post(f"{HOSTS}/{host}/restart", body, format="json")
+
+
+def shown(operator: APIClient) -> Any:
+    (host,) = operator.get(HOSTS).json()
+    return host["restart"]
+
+
+def heartbeat(restarting: bool) -> None:
+    EngineHost.objects.update(last_status={"restarting": restarting})
+
+
+def test_each_step_is_shown_until_it_is_back(
+    operator: APIClient, engine: FakeEngine, thread: FakeEngineThread, queue: Queue, committing: Any
+) -> None:
+    assert shown(operator) is None
+    before = engine.boot_id
+    with committing():
+        answer = restart(operator, wait_s=60)
+    assert (answer.status_code, answer.json()) == (202, {"wait_s": 60})
+    (asked,) = [call for call in queue.calls if call[0] == "fleet.apply_restart"]
+    assert (shown(operator)["phase"], shown(operator)["wait_s"]) == ("asked", 60)
+    row = AuditEvent.objects.get(action="host.restart")
+    assert (row.detail["wait_s"], row.tenant) == (60, None)
+    tasks.apply_restart(*asked[1])
+    (told,) = engine.restarts
+    assert told.boot_id == before and 50_000 < told.wait_ms <= 60_000
+    heartbeat(restarting=True)
+    assert shown(operator)["phase"] == "ending"
+    thread.stop()
+    actions.record_offline("local")
+    assert shown(operator)["phase"] == "starting"
+    thread.start()
+    booted(engine)
+    assert engine.boot_id != before
+    assert shown(operator) is None
+    tasks.apply_restart("local")  # the task comes once more
+    assert len(engine.restarts) == 1
+
+
+def test_an_engine_that_was_not_told_is_told_by_the_reconciler(
+    operator: APIClient, engine: FakeEngine, queue: Queue, committing: Any
+) -> None:
+    restart(operator, wait_s=0)
+    with committing():
+        tasks.apply_services()
+    assert ("fleet.apply_restart", ("local",)) in [(name, tuple(given)) for name, given in queue.calls]
+    queue.calls.clear()
+    heartbeat(restarting=True)
+    with committing():
+        tasks.apply_services()
+    assert queue.calls == []
+
+
+def test_who_cannot_be_restarted(operator: APIClient, engine: FakeEngine, globex: Any) -> None:
+    assert restart(operator, "nope").json()["error"]["code"] == "host_not_found"
+    assert restart(operator, wait_s=-1).status_code == 400
+    actions.record_offline("local")
+    answer = restart(operator)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "host_offline")
+    assert not AuditEvent.objects.filter(action="host.restart").exists()
+    assert globex.client(Role.OWNER).post(f"{HOSTS}/local/restart", {}, format="json").status_code == 403
