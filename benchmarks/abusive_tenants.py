@@ -60,6 +60,8 @@ from scripts.test_services import services  # noqa: E402
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 1.0
 WARM_UP_S = 3.0
 WORKERS = [("system", 2), ("validation", 3), ("staging", 4), ("webhooks,mail", 8), ("exports,maintenance", 3)]
+WORKERS_SHARE = 6
+"""As `nice` among sessions: a quarter of the others' weight, as `cpu_shares: 256` in docker-compose.yml."""
 SWITCH_S = 0.0005
 """The chat's thread and the upload's share an interpreter here, whose 5 ms would be in their times."""
 PAUSE_S = 0.5
@@ -89,14 +91,21 @@ class Abuser:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
-    def send(self, head: str, piece: bytes, times: int, outcome: str) -> None:
-        """Send `head`, then `piece` so many times or until the server has enough of it."""
+    def send(self, head: str, piece: bytes, times: int, outcome: str, *, upgrades: bool = False) -> None:
+        """Send `head`, then `piece` so many times or until the server has enough of it.
+
+        upgrades: frames that come before the handshake's answer are none, and are refused for that.
+        """
         try:
             with self.connect() as connection:
                 connection.sendall(head.encode())
+                if upgrades:
+                    self.answers[f"handshake {connection.recv(4096)[9:12].decode(errors='replace') or 'closed'}"] += 1
                 for _ in range(times):
                     connection.sendall(piece)
-                self.answers[f"{outcome} {connection.recv(4096)[9:12].decode(errors='replace') or 'closed'}"] += 1
+                answer = connection.recv(4096)
+                status = "answered" if upgrades and answer else answer[9:12].decode(errors="replace") or "closed"
+                self.answers[f"{outcome} {status}"] += 1
         except OSError as error:
             self.answers[f"{outcome} {type(error).__name__}"] += 1
 
@@ -139,9 +148,9 @@ def frames(abuser: Abuser, index: int) -> None:
     if index < 20:
         ids = {f"{number:x}": 0 for number in range(60_000)}
         message = json.dumps({"type": "resume", "session": "x.y", "after": ids}).encode()
-        abuser.send(f"{head}Authorization: Bearer {abuser.key}\r\n\r\n", frame(message), 20, "socket")
+        abuser.send(f"{head}Authorization: Bearer {abuser.key}\r\n\r\n", frame(message), 20, "socket", upgrades=True)
     else:
-        abuser.send(f"{head}\r\n", frame(b"x" * (1 << 20)), 20, "socket")
+        abuser.send(f"{head}\r\n", frame(b"x" * (1 << 20)), 20, "socket", upgrades=True)
 
 
 def frame(payload: bytes) -> bytes:
@@ -193,8 +202,13 @@ def abuse(kind: str, url: str, access: TenantAccess) -> None:
 def take_lowest_priority() -> None:
     """Of a session of its own: Linux shares the processor among sessions first, and only then by `nice`."""
     os.nice(19)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("19")
+    share_among_sessions(os.getpid(), 19)
+
+
+def share_among_sessions(process: int, nice: int) -> None:
+    """Of the session that the process leads."""
+    with contextlib.suppress(OSError):  # kernels without autogroups
+        Path(f"/proc/{process}/autogroup").write_text(str(nice))
 
 
 # -- the tenant that behaves --------------------------------------------------------
@@ -286,7 +300,10 @@ def serve_engine(address: str) -> None:
 
 @contextlib.contextmanager
 def workers(web: WebProcess) -> Iterator[None]:
-    """The processes beside the web process that docker-compose.yml has."""
+    """The processes beside the web process that docker-compose.yml has, each with its share of the processor there.
+
+    Linux shares it among sessions as among containers, before it looks at the `nice` of processes.
+    """
     celery = [sys.executable, "-m", "celery", "--app", "control_plane.celery"]
     commands = [
         [*celery, "worker", "--queues", names, "--pool", "threads", "--concurrency", str(slots), "--loglevel", "ERROR"]
@@ -295,7 +312,10 @@ def workers(web: WebProcess) -> Iterator[None]:
     commands.append([*celery, "beat", "--schedule", str(web.var / "beat"), "--pidfile", "", "--loglevel", "ERROR"])
     commands.append([sys.executable, str(ROOT / "manage.py"), "watch_fleet"])
     with (web.var / "workers.log").open("ab") as log:
-        running = [subprocess.Popen(command, env=web.env, cwd=ROOT, stdout=log, stderr=log) for command in commands]
+        options: dict[str, Any] = {"env": web.env, "cwd": ROOT, "stdout": log, "stderr": log}
+        running = [subprocess.Popen(command, start_new_session=True, **options) for command in commands]
+    for process in running[: len(WORKERS)]:
+        share_among_sessions(process.pid, WORKERS_SHARE)
     try:
         yield
     finally:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from control_plane.processor import ask_for_short_slices
+
 GRACEFUL_S = 20
 SPARE_FILES = 256
 """Descriptors that connections leave for the database, Redis, engines and files."""
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
     sys.setswitchinterval(SWITCH_S)
+    ask_for_short_slices()
     server = make_server(options)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again after it has stopped
         server.run()

@@ -233,7 +233,9 @@ class WebProcess:
                 self.process = ForkedProcess(command, env=self.env, folder=ROOT, log=log)
             else:  # a benchmark measures a process that shares nothing
                 command = [sys.executable, "-m", *command]
-                self.process = subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log)
+                self.process = subprocess.Popen(
+                    command, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                )
         eventually(self._answers, START_S, what=f"the web process: {self.output()}")
 
     def _answers(self) -> bool:

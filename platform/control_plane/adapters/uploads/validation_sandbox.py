@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from control_plane.processor import wait_for_others
+
 NICE = 5
 """While it starts, ahead of need; an upload's own is added."""
 
@@ -41,6 +43,7 @@ def main() -> None:
 def lower_priority(nice: int) -> None:
     """This process is the only one of its session, and Linux shares the processor among sessions first."""
     lowered = os.nice(nice)
+    wait_for_others()
     with contextlib.suppress(OSError):  # without autogroups, `nice` alone counts
         Path("/proc/self/autogroup").write_text(str(lowered))
 
