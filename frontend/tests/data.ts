@@ -168,3 +168,5 @@ export const upload: Upload = {
   created_by: "ada@example.org",
   updated_at: AT,
 };
+
+export const noBudgets = { currency: "EUR", granted: { day: null, month: null }, own: { day: null, month: null }, keys: [] };

@@ -7,6 +7,8 @@ const tenant = "/api/tenants/acme";
 /** A tenant with one ready adapter; tests replace the answers they are about. */
 export const server = setupServer(
   http.get("/api/session", () => HttpResponse.json(data.session)),
+  http.get(`${tenant}/budgets`, () => HttpResponse.json(data.noBudgets)),
+  http.get("/api/operator/tenants/:slug/budgets", () => HttpResponse.json(data.noBudgets)),
   http.get("/api/sessions", () => HttpResponse.json([])),
   http.post(`${tenant}/socket-ticket`, () => HttpResponse.json({ ticket: "once", expires_in: 30 }, { status: 201 })),
   http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),

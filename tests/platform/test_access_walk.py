@@ -163,6 +163,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
+    f"PUT {_T}keys/<uuid:key_id>/budgets": lambda world: {},
+    f"PUT {_T}budgets": lambda world: {},
     f"POST {_T}batches": lambda world: {
         "endpoint": "/v1/chat/completions",
         "key": str(world["key_id"]),
@@ -198,6 +200,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
         "storage_per_gb_month": 1,
     },
     "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
+    "PUT api/operator/tenants/<slug:tenant>/budgets": lambda world: {},
     "PUT api/operator/tenants/<slug:tenant>/weight": lambda world: {"weight": 2},
     "POST api/operator/tenants": lambda world: {"slug": "new", "name": "New", "owner": "owner@new.example"},
     "PATCH api/operator/tenants/<slug:tenant>": lambda world: {"name": "Renamed"},

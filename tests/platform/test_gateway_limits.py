@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -315,3 +317,96 @@ def test_a_cordoned_host_finishes_what_runs_and_gets_nothing_new(
     assert console.http.put(service, json={"service": "serving"}).status_code == 200
     eventually(lambda: not engine.draining, what="an engine that goes on")
     assert eventually(lambda: _served(client), what="an answer")
+
+
+# -- budgets in money ------------------------------------------------------------------
+
+MICRO = 1_000_000
+"""A price of one millionth for each token."""
+
+
+@pytest.fixture(scope="module")
+def priced(console: Console) -> Console:
+    day = {"effective_on": datetime.now(UTC).date().isoformat(), "currency": "EUR", "storage_per_gb_month": 0}
+    per_million = {"input_per_million": MICRO, "cached_input_per_million": MICRO, "output_per_million": 2 * MICRO}
+    assert console.http.post("/api/operator/prices", json={**day, **per_million}).status_code == 201
+    return console
+
+
+def key_with(console: Console, amount: int, **more: Any) -> tuple[str, str]:
+    """Its secret and id."""
+    made = console.http.post("/api/tenants/acme/keys", json={"name": f"{amount}"}).json()
+    body = {"month": {"amount_micros": amount, **more}}
+    answer = console.http.put(f"/api/tenants/acme/keys/{made['id']}/budgets", json=body)
+    assert answer.status_code == 200, answer.text
+    return made["secret"], made["id"]
+
+
+def spent(console: Console, key_id: str) -> int:
+    shown = console.http.get("/api/tenants/acme/budgets").json()["keys"]
+    return next(int(each["month"]["spent_micros"]) for each in shown if each["id"] == key_id)
+
+
+def cost_of(answer: Any) -> int:
+    return int(answer.usage.prompt_tokens + 2 * answer.usage.completion_tokens)
+
+
+def test_a_refusal_names_the_budget(web: WebProcess, priced: Console) -> None:
+    secret, key_id = key_with(priced, 300)
+    client = OpenAI(base_url=f"{web.url}/v1", api_key=secret)
+    cost = cost_of(client.chat.completions.create(**say("say hi", max_tokens=100)))
+    eventually(lambda: spent(priced, key_id) == cost, what="the ledger to have the request")
+    with pytest.raises(openai.APIStatusError) as caught:  # 402 is not tried again by the client itself
+        client.chat.completions.create(**say("say hi", max_tokens=200))
+    body = caught.value.body
+    assert isinstance(body, dict)
+    assert (caught.value.status_code, body["code"], body["type"]) == (402, "budget_exceeded", "invalid_request_error")
+    assert (body["scope"], body["span"], body["currency"]) == ("key", "month", "EUR")
+    assert (body["allowed_micros"], body["used_micros"]) == (300, cost)
+    assert "EUR 0.000300" in body["message"]
+    assert spent(priced, key_id) == cost
+    client.chat.completions.create(**say("say hi", max_tokens=100))
+
+
+def test_one_that_warns_refuses_nothing(web: WebProcess, priced: Console) -> None:
+    secret, key_id = key_with(priced, 3, at_limit="warn")
+    client = client_of(web, secret)
+    cost = sum(cost_of(client.chat.completions.create(**say("say hi", max_tokens=100))) for _ in range(2))
+    eventually(lambda: spent(priced, key_id) == cost, what="both in the ledger")
+
+
+def test_it_holds_with_requests_at_once(web: WebProcess, priced: Console) -> None:
+    secret, key_id = key_with(priced, 500)
+    headers = {"Authorization": f"Bearer {secret}"}
+
+    def ask(_: int) -> httpx.Response:
+        # It uses all that it may: 40 tokens for 80.
+        body = say("words 40", max_tokens=40)
+        return httpx.post(f"{web.url}/v1/chat/completions", json=body, headers=headers, trust_env=False, timeout=60)
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(ask, range(24)))
+    assert {answer.status_code for answer in answers} == {200, 402}
+    usages = [answer.json()["usage"] for answer in answers if answer.status_code == 200]
+    cost = sum(usage["prompt_tokens"] + 2 * usage["completion_tokens"] for usage in usages)
+    eventually(lambda: spent(priced, key_id) == cost, what="the ledger to have all that was served")
+    assert 300 <= cost <= 500
+
+
+def test_a_refusal_of_another_limit_gives_the_money_back(web: WebProcess, priced: Console) -> None:
+    secret, key_id = key_with(priced, 300)
+    priced.http.put(f"/api/tenants/acme/keys/{key_id}/limits", json={"requests_per_minute": 1})
+    client = client_of(web, secret)
+    served = [_serves(client) for _ in range(2)]
+    priced.http.put(f"/api/tenants/acme/keys/{key_id}/limits", json={})
+    eventually(lambda: _serves(client), what="the limit's end")
+    assert served == [True, False]
+    assert _serves(client), "each sets 200 of 300 aside: nothing is held any more"
+
+
+def _serves(client: OpenAI) -> bool:
+    try:
+        client.chat.completions.create(**say("say hi", max_tokens=100))
+    except openai.RateLimitError:
+        return False
+    return True

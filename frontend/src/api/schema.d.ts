@@ -322,6 +322,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/tenants/{tenant}/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What a tenant may spend and has spent. */
+        get: operations["read_granted_budgets"];
+        /** @description Set what a tenant may spend; a budget that is left out is lifted. */
+        put: operations["grant_budgets"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/tenants/{tenant}/invitations": {
         parameters: {
             query?: never;
@@ -897,6 +915,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What the tenant and its keys may spend in a day and month, and what they have spent. */
+        get: operations["read_budgets"];
+        /** @description Set the tenant's own budgets, which the operator's bound; one that is left out is lifted. */
+        put: operations["set_budgets"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/export-schedules": {
         parameters: {
             query?: never;
@@ -1174,6 +1210,23 @@ export interface paths {
         head?: never;
         /** @description Change a key's name, scopes or expiry. Its secret stays. */
         patch: operations["change_key"];
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/keys/{key_id}/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Set the budgets of a key; one that is left out is lifted. */
+        put: operations["set_key_budgets"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/tenants/{tenant}/keys/{key_id}/limits": {
@@ -2162,6 +2215,12 @@ export interface components {
             tool_calls?: components["schemas"]["AnsweredToolCall"][] | null;
         };
         /**
+         * @description * `warn` - Warn
+         *     * `refuse` - Refuse
+         * @enum {string}
+         */
+        AtLimitEnum: "warn" | "refuse";
+        /**
          * @description Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
          *     failed count as measured and as not met.
          */
@@ -2320,6 +2379,62 @@ export interface components {
          * @enum {string}
          */
         BatchState: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
+        BudgetReport: {
+            /** @description Null: there are no prices, so no budget can be set. */
+            currency: string | null;
+            /** @description By the operator. */
+            granted: components["schemas"]["BudgetStates"];
+            /** @description Keys that have one. */
+            keys: components["schemas"]["KeyBudgets"][];
+            /** @description By the tenant itself; all hold. */
+            own: components["schemas"]["BudgetStates"];
+        };
+        BudgetRequest: {
+            /** @description Per cent of the amount at which webhooks and the console tell. */
+            alerts?: number[];
+            /**
+             * Format: int64
+             * @description Millionths of the currency of the price list.
+             */
+            amount_micros: number;
+            /**
+             * @description refuse: 402 `budget_exceeded`; warn: only tell.
+             *
+             *     * `warn` - Warn
+             *     * `refuse` - Refuse By default refuse.
+             */
+            at_limit?: components["schemas"]["AtLimitEnum"];
+        };
+        /** @description One that is left out or null is lifted. */
+        BudgetsRequest: {
+            day?: components["schemas"]["BudgetRequest"] | null;
+            month?: components["schemas"]["BudgetRequest"] | null;
+        };
+        BudgetState: {
+            /** @description Per cent of the amount at which webhooks and the console tell. */
+            alerts?: number[];
+            /**
+             * Format: int64
+             * @description Millionths of the currency of the price list.
+             */
+            amount_micros: number;
+            /**
+             * @description refuse: 402 `budget_exceeded`; warn: only tell.
+             *
+             *     * `warn` - Warn
+             *     * `refuse` - Refuse
+             * @default refuse
+             */
+            at_limit: components["schemas"]["AtLimitEnum"];
+            /** @description The highest threshold that is passed, in per cent. */
+            reached: number | null;
+            /** @description By the ledger; what runs is not in it. */
+            spent_micros: number;
+        };
+        BudgetStates: {
+            day: components["schemas"]["BudgetState"] | null;
+            month: components["schemas"]["BudgetState"] | null;
+        };
         BurnRate: {
             measured: number;
             missed: number | null;
@@ -2368,6 +2483,7 @@ export interface components {
          *     * `adapters.write` - Write Adapters
          *     * `keys.write` - Write Keys
          *     * `members.write` - Write Members
+         *     * `budgets.write` - Write Budgets
          *     * `tenant.write` - Write Tenant
          *     * `webhooks.write` - Write Webhooks
          *     * `exports.write` - Write Exports
@@ -2378,7 +2494,7 @@ export interface components {
          *     * `operate` - Operate
          * @enum {string}
          */
-        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "transcripts.read" | "transcripts.write" | "member" | "operate";
+        Capability: "view" | "infer" | "adapters.write" | "keys.write" | "members.write" | "budgets.write" | "tenant.write" | "webhooks.write" | "exports.write" | "audit.read" | "transcripts.read" | "transcripts.write" | "member" | "operate";
         ChangePasswordRequest: {
             current_password: string;
             password: string;
@@ -2880,11 +2996,12 @@ export interface components {
          *     * `adapter.archived` - Adapter Archived
          *     * `quota.warning` - Quota Warning
          *     * `quota.exhausted` - Quota Exhausted
+         *     * `budget.alert` - Budget Alert
          *     * `export.ready` - Export Ready
          *     * `test` - Test
          * @enum {string}
          */
-        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "canary.failed" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "export.ready" | "test";
+        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "canary.failed" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "budget.alert" | "export.ready" | "test";
         Export: {
             bytes: number;
             /** Format: date-time */
@@ -3102,6 +3219,14 @@ export interface components {
         };
         InvitationTokenRequest: {
             token: string;
+        };
+        KeyBudgets: {
+            day: components["schemas"]["BudgetState"] | null;
+            /** Format: uuid */
+            id: string;
+            month: components["schemas"]["BudgetState"] | null;
+            name: string;
+            prefix: string;
         };
         /** @description Of one key. The tenant's limits hold besides. */
         KeyLimits: {
@@ -6033,6 +6158,96 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    read_granted_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetReport"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    grant_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["BudgetsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     invite_to_tenant: {
         parameters: {
             query?: never;
@@ -7884,6 +8099,89 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    read_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetReport"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    set_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["BudgetsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     list_export_schedules: {
         parameters: {
             query?: never;
@@ -8783,6 +9081,63 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    set_key_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["BudgetsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -5,6 +5,10 @@ type Schemas = components["schemas"];
 
 export type Session = Schemas["Session"];
 export type Device = Schemas["Device"];
+export type BudgetReport = Schemas["BudgetReport"];
+export type BudgetsRequest = Schemas["BudgetsRequest"];
+export type BudgetState = Schemas["BudgetState"];
+export type BudgetStates = Schemas["BudgetStates"];
 export type Capability = Schemas["Capability"];
 export type Problem = Schemas["Problem"];
 export type ValidationReport = Schemas["ValidationReport"];

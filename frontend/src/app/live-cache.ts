@@ -14,6 +14,7 @@ const APPLY: Record<string, Apply> = {
   "usage.tick": applyUsage,
   "tenant.updated": (client) => void client.invalidateQueries({ queryKey: ["session"] }),
   "limits.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
+  "budgets.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "budgets"] }),
   "recording.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "recording"] }),
   "refusals.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "refusals"] }),
   "slo.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),

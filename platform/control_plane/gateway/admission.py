@@ -11,6 +11,7 @@ from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
 from control_plane.placements.actions import callable_here
 from control_plane.placements.models import Placement
+from control_plane.quotas.budgets import CallerBudgets, caller_budgets
 from control_plane.quotas.queries import PrincipalLimits, limits_of
 from control_plane.slo.queries import Targets, targets_of
 from control_plane.tenants.roles import Capability
@@ -25,6 +26,7 @@ class Admission:
     hosts: tuple[str, ...]
     base_digest: str
     limits: PrincipalLimits
+    budgets: CallerBudgets
     targets: Targets
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
@@ -70,7 +72,9 @@ def admit(principal: Principal, model: str) -> Admission:
     canary_hosts = _ready_hosts(canary.model, base) if canary else ()
     limits = limits_of(principal.tenant, principal.api_key)
     digest = base.digest if base else ""
-    return Admission(principal, resolved, hosts, digest, limits, targets_of(principal.tenant), canary, canary_hosts)
+    budgets = caller_budgets(principal.tenant, principal.api_key)
+    targets = targets_of(principal.tenant)
+    return Admission(principal, resolved, hosts, digest, limits, budgets, targets, canary, canary_hosts)
 
 
 def _ready_hosts(resolved: ResolvedModel, base: ServedBase | None) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ LOOK_S = 2.0
 MOST_BATCHES = 4
 """In one process."""
 LONGEST_PAUSE_S = 60.0
-PASSING = (429, 503, 507)
+PASSING = (402, 429, 503, 507)
 """What a line that is answered so waits for: limits, and hosts or servers behind this one that are full or away."""
 Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {

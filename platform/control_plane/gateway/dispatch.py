@@ -26,7 +26,7 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
-from control_plane.quotas.reservations import Reservation
+from control_plane.quotas.reservations import Held
 from control_plane.usage import request_ids
 from control_plane.usage.actions import Ended
 from control_plane.usage.counters import Counts
@@ -90,11 +90,11 @@ class Dispatch:
         admission: Admission,
         context: RequestContext,
         submit: pb.Submit,
-        reservation: Reservation | None,
+        held: Held,
     ) -> None:
         self.usage: pb.UsageRecord | None = None
         self._runtime, self._admission, self._context = runtime, admission, context
-        self._submit, self._reservation = submit, reservation
+        self._submit, self._held = submit, held
         self._attempts: list[HostAttempt] = []
         self._so_far = AnswerSoFar(submit)
         self._first_output_at = 0.0
@@ -214,7 +214,7 @@ class Dispatch:
         submit.echo_token_ids = True  # another host may have to go on after them
         if goes_on:
             self._so_far.continue_in(submit)
-        self._runtime.expect(engine_id, attempt, self._reservation)
+        self._runtime.expect(engine_id, attempt, self._held)
         coalescing = None if self._context.streamed else WHOLE
         name = self._admission.model.display_name
         try:
@@ -312,7 +312,7 @@ class Dispatch:
     def _abandon(self, attempt: HostAttempt) -> None:
         attempt.close()
         self._runtime.usage.abandon(attempt.host, attempt.engine_id, reported=attempt.report is not None)
-        self._runtime.reservations.ended(attempt.engine_id, 0)
+        self._runtime.ended(attempt.engine_id, 0, 0)
 
     # -- what becomes of it ----------------------------------------------------------
 
@@ -322,13 +322,13 @@ class Dispatch:
         if self._settled or attempt is not self._now:
             if report is not None:
                 self._runtime.usage.acknowledge(attempt.host, attempt.engine_id)
-            self._runtime.reservations.ended(attempt.engine_id, 0)
+            self._runtime.ended(attempt.engine_id, 0, 0)
         elif report is not None:
             if self._stopping or report.usage.outcome == Outcome.FINISHED:
                 self._settle_as_reported(report)
         elif self._stopping and self._runtime.closing:
             self._settled = True  # the host aborts it when this session ends; its journal tells the ledger
-            self._runtime.reservations.ended(attempt.engine_id, None)
+            self._runtime.ended(attempt.engine_id, None, None)
         elif self._stopping or self._runtime.closing:
             self._fail(errors.disconnected(attempt.host))
 
@@ -389,4 +389,8 @@ class Dispatch:
             context.keep(Settled(current.host, current.engine_id, ended, reported))
         else:
             self._runtime.usage.put(current.host, current.engine_id, ended, reported=reported)
-        self._runtime.reservations.ended(current.engine_id, counts.prompt_tokens + counts.completion_tokens)
+        prompt, cached, completion = counts.prompt_tokens, counts.cached_prompt_tokens, counts.completion_tokens
+        cost = self._admission.budgets.nanos(
+            prompt=prompt, cached=cached, completion=completion, batch=context.keep is not None
+        )
+        self._runtime.ended(current.engine_id, prompt + completion, cost)

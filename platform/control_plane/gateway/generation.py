@@ -14,11 +14,20 @@ from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.constraint_checks import AskedConstraint, tool_schemas
 from control_plane.gateway.dispatch import Dispatch
-from control_plane.gateway.limits import bound_output, choices_of, rate_headers, refused, tokens_of
+from control_plane.gateway.limits import (
+    bound_output,
+    choices_of,
+    output_tokens,
+    over_budget,
+    prompt_tokens,
+    rate_headers,
+    refused,
+)
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
-from control_plane.quotas.reservations import LimitExceededError, Reservation
+from control_plane.quotas.budgets import counter_of
+from control_plane.quotas.reservations import Held, LimitExceededError, Reservation
 from control_plane.usage import request_ids
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
@@ -46,7 +55,7 @@ class Generation:
         self.request_id = request_id
         self.created = int(time.time())
         self._choices = request.choices
-        self.reservation: Reservation | None = None
+        self.held = Held()
         self._streams: list[OutputStream] = []
         self._dispatches: list[Dispatch] = []
 
@@ -73,8 +82,8 @@ class Generation:
     @property
     def headers(self) -> Mapping[str, str]:
         """What is left of the caller's limits."""
-        reservation = self.reservation
-        return rate_headers(reservation.ask.scopes, reservation.readings) if reservation else {}
+        limits = self.held.limits
+        return rate_headers(limits.ask.scopes, limits.readings) if limits else {}
 
     def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
         """`stream` is the dispatch, or what records it."""
@@ -147,14 +156,14 @@ async def begin(
     for schema in tool_schemas(submits):
         await runtime.constraint_checks.check(schema, str(principal.tenant.pk))
     bound_output(submits, admission.limits)
-    generation.reservation = await reserve(runtime, admission, request_id, submits)
+    generation.held = await reserve(runtime, admission, request_id, submits, batch=batch)
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (
                 request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
             )
             dispatch = Dispatch(
-                runtime, admission, context, _addressed(submit, admission, background=batch), generation.reservation
+                runtime, admission, context, _addressed(submit, admission, background=batch), generation.held
             )
             await dispatch.begin()
             stream: OutputStream = dispatch
@@ -165,21 +174,47 @@ async def begin(
         generation.retract()
         raise
     finally:
-        if generation.reservation is not None:
-            runtime.reservations.sent(generation.reservation)
+        runtime.sent(generation.held)
     return generation
 
 
 async def reserve(
+    runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit], *, batch: bool = False
+) -> Held:
+    """Set aside what it may use and cost: both or nothing. Raises ``ApiError`` if a limit or a budget refuses it."""
+    budgets = await _reserve_money(runtime, admission, request_id, submits, batch=batch)
+    try:
+        return Held(await _reserve_tokens(runtime, admission, request_id, submits), budgets)
+    except BaseException:
+        runtime.sent(Held(budgets=budgets))  # nothing of it runs: it costs nothing
+        raise
+
+
+async def _reserve_money(
+    runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit], *, batch: bool
+) -> Reservation | None:
+    budgets, tenant = admission.budgets, admission.principal.tenant
+    if not budgets.counted or not submits:
+        return None
+    most = budgets.most_nanos(prompt=prompt_tokens(submits), completion=output_tokens(submits), batch=batch)
+    try:
+        return await runtime.budgets.reserve(request_id, counter_of(tenant.pk), budgets.scopes, most)
+    except LimitExceededError as error:
+        assert budgets.price is not None  # else nothing is counted
+        raise over_budget(error, budgets.price.currency) from None
+
+
+async def _reserve_tokens(
     runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit]
 ) -> Reservation | None:
     principal = admission.principal
     scopes = admission.limits.scopes(principal.api_key.pk if principal.api_key else None)
     if not scopes:
         return None
+    tokens = prompt_tokens(submits) + output_tokens(submits)
     try:
         return await runtime.reservations.reserve(
-            request_id, str(principal.tenant.pk), scopes, tokens_of(submits), choices_of(submits)
+            request_id, str(principal.tenant.pk), scopes, tokens, choices_of(submits)
         )
     except LimitExceededError as error:
         raise refused(error) from None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.limits.values import Counted
+from control_plane.quotas.budgets import NANOS_A_MICRO
 from control_plane.quotas.limiter_interface import OverLimit, Reading, Scope
 from control_plane.quotas.queries import OF_TENANT, PrincipalLimits
 from control_plane.quotas.reservations import LimitExceededError
@@ -43,13 +44,18 @@ def bound_output(submits: Iterable[pb.Submit], limits: PrincipalLimits) -> None:
             submit.sampling.max_tokens = submit.sampling.max_tokens or allowed
 
 
-def tokens_of(submits: Iterable[pb.Submit]) -> int:
-    """What a request may come to use: an estimate of its prompts, and all the output it allows.
+def prompt_tokens(submits: Iterable[pb.Submit]) -> int:
+    """An estimate of a request's prompts.
 
     Only the engine has the tokeniser. A byte-level one makes about one token of four bytes of prose; where it makes
     more, the difference is charged when the request ends.
     """
-    return sum(_prompt_tokens(submit) + _output_tokens(submit) for submit in submits)
+    return sum(_prompt_tokens(submit) for submit in submits)
+
+
+def output_tokens(submits: Iterable[pb.Submit]) -> int:
+    """All the output that a request allows."""
+    return sum(_output_tokens(submit) for submit in submits)
 
 
 def choices_of(submits: Iterable[pb.Submit]) -> int:
@@ -124,6 +130,36 @@ def refused(error: LimitExceededError) -> ApiError:
         headers={"retry-after-ms": str(refusal.wait_ms), **rate_headers(error.scopes, error.readings)},
         details=details,
     )
+
+
+def over_budget(error: LimitExceededError, currency: str) -> ApiError:
+    """402: clients do not try it again by themselves, as it would not help before the day or month ends."""
+    refusal = error.refusal
+    whose, scope = ("this tenant", "tenant") if refusal.scope.name == OF_TENANT else ("this API key", "key")
+    span = "day" if refusal.limit == Counted.TOKENS_PER_DAY else "month"
+    allowed, used, requested = (nanos // NANOS_A_MICRO for nanos in (refusal.allowed, refusal.used, refusal.requested))
+    return ApiError(
+        402,
+        "budget_exceeded",
+        f"The budget of {whose} for the {span} (UTC), {_amount(allowed, currency)}, does not hold this request: "
+        f"{_amount(used, currency)} is spent or set aside, and it may cost {_amount(requested, currency)}.",
+        f"A new {span} begins in {duration(refusal.wait_ms)}. Before that: set a smaller max_tokens, or have an "
+        "admin of the tenant, or the operator, raise the budget.",
+        retry_after_s=refusal.wait_ms / 1000,
+        details={
+            "scope": scope,
+            "span": span,
+            "currency": currency,
+            "allowed_micros": allowed,
+            "used_micros": used,
+            "requested_micros": requested,
+        },
+    )
+
+
+def _amount(micros: int, currency: str) -> str:
+    """To the cent, and to the millionth below one."""
+    return f"{currency} {micros / 1e6:.2f}" if micros >= 10_000 else f"{currency} {micros / 1e6:.6f}"
 
 
 def _passes_soon(refusal: OverLimit) -> bool:

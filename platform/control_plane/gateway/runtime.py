@@ -21,8 +21,9 @@ from control_plane.gateway.recording.transcripts import TranscriptWriter
 from control_plane.gateway.recording.usage import UsageWriter
 from control_plane.gateway.sockets.resume_relay import ResumeRelay
 from control_plane.gateway.sockets.session import Sessions
+from control_plane.quotas.budgets import money_spent
 from control_plane.quotas.limiter_factory import make_limiter
-from control_plane.quotas.reservations import Reservation, Reservations
+from control_plane.quotas.reservations import Held, Reservations
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Runtime:
         self.constraint_checks = ConstraintChecks()
         self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
+        self.budgets = Reservations(make_limiter(), fail_open=settings.quota_fail_open, by_ledger=money_spent)
         self.fleet = Fleet(
             configured_endpoints(),
             policy=make_policy(settings.routing_policy),
@@ -64,19 +66,34 @@ class Runtime:
         self.refusals.start()
         self.transcripts.start()
         self.reservations.start()
+        self.budgets.start()
         self.fleet.start()
         self.resume_relay.start()
 
-    def expect(self, engine_id: str, attempt: EngineAttempt, reservation: Reservation | None) -> None:
+    def expect(self, engine_id: str, attempt: EngineAttempt, held: Held) -> None:
         """An engine request is about to be sent."""
         self._attempts[engine_id] = attempt
-        if reservation is not None:
-            self.reservations.expect(engine_id, reservation)
+        if held.limits is not None:
+            self.reservations.expect(engine_id, held.limits)
+        if held.budgets is not None:
+            self.budgets.expect(engine_id, held.budgets)
+
+    def sent(self, held: Held) -> None:
+        """No further engine request of it will come."""
+        if held.limits is not None:
+            self.reservations.sent(held.limits)
+        if held.budgets is not None:
+            self.budgets.sent(held.budgets)
+
+    def ended(self, engine_id: str, tokens: int | None, nanos: int | None) -> None:
+        """It is over, and what it used and cost; None if only the host's journal will tell."""
+        self.reservations.ended(engine_id, tokens)
+        self.budgets.ended(engine_id, nanos)
 
     def unsent(self, engine_id: str) -> None:
         """It reached no host."""
         self._attempts.pop(engine_id, None)
-        self.reservations.ended(engine_id, 0)
+        self.ended(engine_id, 0, 0)
 
     def _finished(self, host: str, finished: pb.Finished) -> None:
         if attempt := self._attempts.pop(finished.request_id, None):
@@ -102,7 +119,7 @@ class Runtime:
         self._lost([*self._attempts])
         await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
         await _within(1.0, self.fleet.close())
-        await _within(2.0, self.reservations.close(), self.idempotency.close())
+        await _within(2.0, self.reservations.close(), self.budgets.close(), self.idempotency.close())
 
 
 async def _within(seconds: float, *steps: Coroutine[Any, Any, None]) -> None:

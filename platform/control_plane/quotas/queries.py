@@ -54,21 +54,21 @@ def spending(tenant_id: UUID | str, scopes: Sequence[str], period: BudgetPeriod)
     """
     first, day = EPOCH + timedelta(days=period.month), period.date
     while True:
-        mark = _mark()
+        mark = ledger_mark()
         sums = _spent(tenant_id, scopes, first, day, mark)
-        if _mark() == mark:  # else the aggregator passed between two of the queries, and rows were read twice
+        if ledger_mark() == mark:  # else the aggregator passed between two of the queries, and rows were read twice
             return sums
 
 
-def _mark() -> int:
+def ledger_mark() -> int:
     return Watermark.objects.values_list("event_id", flat=True).first() or 0
 
 
 def _spent(tenant_id: UUID | str, scopes: Sequence[str], first: date, day: date, mark: int) -> list[Spent]:
     keys = [UUID(scope) for scope in scopes if scope != OF_TENANT]
-    today, tomorrow = _midnight(day), _midnight(day + timedelta(days=1))
+    today, tomorrow = midnight(day), midnight(day + timedelta(days=1))
     fresh = UsageEvent.objects.filter(
-        tenant_id=tenant_id, id__gt=mark, created_at__gte=_midnight(first), created_at__lt=tomorrow
+        tenant_id=tenant_id, id__gt=mark, created_at__gte=midnight(first), created_at__lt=tomorrow
     )
     spent: defaultdict[str, Counter[str]] = defaultdict(Counter)
     if keys:
@@ -84,7 +84,7 @@ def _spent(tenant_id: UUID | str, scopes: Sequence[str], first: date, day: date,
     return [Spent(scope, spent[scope]["day"], spent[scope]["month"]) for scope in scopes]
 
 
-def _midnight(day: date) -> datetime:
+def midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 

@@ -12,8 +12,11 @@ from collections import defaultdict
 from django.db.models import Q
 
 from control_plane.limits.models import LimitSet
+from control_plane.quotas.budget_alerts import tell
+from control_plane.quotas.budgets import OF_USABLE_KEYS, counter_of, currency, money_spent, scope_of
 from control_plane.quotas.limiter_factory import with_limiter
 from control_plane.quotas.limiter_interface import BudgetPeriod, Limiter, LimiterUnavailableError, Spent, period_of
+from control_plane.quotas.models import Budget
 from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.events import publish_quota
@@ -23,14 +26,34 @@ logger = logging.getLogger(__name__)
 
 def reconcile() -> int:
     """Over every tenant with a budget. Returns how many scopes were read."""
-    period, read = period_of(time.time_ns() // 1_000_000), 0
+    period = period_of(time.time_ns() // 1_000_000)
+    return _reconcile_tokens(period) + _reconcile_money(period)
+
+
+def _reconcile_tokens(period: BudgetPeriod) -> int:
+    read = 0
     for tenant, sets in _budgeted().items():
         spent = spending(tenant.pk, [_scope(row) for row in sets], period)
         read += len(spent)
-        _lift(tenant, period, spent)
+        _lift(tenant, str(tenant.pk), period, spent)
         for row, each in zip(sets, spent, strict=True):
             if row.api_key_id is None:
                 _tell(tenant, row, each, period)
+    return read
+
+
+def _reconcile_money(period: BudgetPeriod) -> int:
+    by_tenant: defaultdict[Tenant, list[Budget]] = defaultdict(list)
+    for row in Budget.objects.filter(OF_USABLE_KEYS).select_related("tenant", "api_key").order_by("id"):
+        by_tenant[row.tenant].append(row)
+    of, read = currency() if by_tenant else None, 0
+    for tenant, budgets in by_tenant.items():
+        counter = counter_of(tenant.pk)
+        spent = {each.scope: each for each in money_spent(counter, sorted({scope_of(row) for row in budgets}), period)}
+        read += len(spent)
+        _lift(tenant, counter, period, list(spent.values()))
+        for row in budgets:
+            tell(row, spent[scope_of(row)], period, of)
     return read
 
 
@@ -46,9 +69,9 @@ def _scope(row: LimitSet) -> str:
     return OF_TENANT if row.api_key_id is None else row.api_key_id.hex
 
 
-def _lift(tenant: Tenant, period: BudgetPeriod, spent: list[Spent]) -> None:
+def _lift(tenant: Tenant, counter: str, period: BudgetPeriod, spent: list[Spent]) -> None:
     async def lift(limiter: Limiter) -> None:
-        await limiter.raise_to(str(tenant.pk), period, spent)
+        await limiter.raise_to(counter, period, spent)
 
     try:
         with_limiter(lift)

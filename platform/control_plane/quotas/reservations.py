@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from control_plane.db import run_db
@@ -17,12 +17,14 @@ from control_plane.errors import LorikeetError
 from control_plane.quotas.limiter_interface import (
     LEASE_MS,
     Ask,
+    BudgetPeriod,
     Decision,
     Limiter,
     LimiterUnavailableError,
     OverLimit,
     Reading,
     Scope,
+    Spent,
     UnknownSpendingError,
 )
 from control_plane.quotas.queries import spending
@@ -66,9 +68,21 @@ class Reservation:
     all_sent: bool = False
 
 
+@dataclass(frozen=True)
+class Held:
+    """What one client's request holds: of limits, and of budgets. None where nothing limits it."""
+
+    limits: Reservation | None = None
+    budgets: Reservation | None = None
+
+
+SpentByLedger = Callable[[str, list[str], BudgetPeriod], list[Spent]]
+
+
 class Reservations:
-    def __init__(self, limiter: Limiter, *, fail_open: bool) -> None:
-        self._limiter, self._fail_open = limiter, fail_open
+    def __init__(self, limiter: Limiter, *, fail_open: bool, by_ledger: SpentByLedger = spending) -> None:
+        """`by_ledger` says what the counters are told when they know nothing of a period."""
+        self._limiter, self._fail_open, self._by_ledger = limiter, fail_open, by_ledger
         self._open: dict[str, Reservation] = {}
         self._by_request: dict[str, Reservation] = {}
         self._settling: set[asyncio.Task[None]] = set()
@@ -113,7 +127,7 @@ class Reservations:
             return await self._limiter.reserve(ask)
         except UnknownSpendingError as unknown:
             names = [scope.name for scope in ask.scopes]
-            spent = await run_db(spending, ask.tenant, names, unknown.period)
+            spent = await run_db(self._by_ledger, ask.tenant, names, unknown.period)
             await self._limiter.raise_to(ask.tenant, unknown.period, spent)
         try:
             return await self._limiter.reserve(ask)

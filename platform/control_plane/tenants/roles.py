@@ -18,6 +18,7 @@ class Capability(models.TextChoices):
     WRITE_ADAPTERS = "adapters.write"
     WRITE_KEYS = "keys.write"
     WRITE_MEMBERS = "members.write"
+    WRITE_BUDGETS = "budgets.write"
     WRITE_TENANT = "tenant.write"
     WRITE_WEBHOOKS = "webhooks.write"
     WRITE_EXPORTS = "exports.write"
@@ -37,6 +38,7 @@ _DEVELOPER = _VIEWER | {
 }
 _ADMIN = _DEVELOPER | {
     Capability.WRITE_MEMBERS,
+    Capability.WRITE_BUDGETS,
     Capability.WRITE_WEBHOOKS,
     Capability.READ_AUDIT,
     Capability.READ_TRANSCRIPTS,

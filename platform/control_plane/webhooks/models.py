@@ -23,6 +23,7 @@ class EventType(models.TextChoices):
     ADAPTER_ARCHIVED = "adapter.archived"
     QUOTA_WARNING = "quota.warning"
     QUOTA_EXHAUSTED = "quota.exhausted"
+    BUDGET_ALERT = "budget.alert"
     EXPORT_READY = "export.ready"
     TEST = "test"
 

@@ -11,6 +11,7 @@ import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
+import { BudgetsCard, KeyBudgets, useMayBudget } from "@/features/budgets/budgets-card";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { short } from "@/lib/format";
 import { EditKeyLimits, EditTenantLimits } from "./edit-limits";
@@ -41,6 +42,7 @@ export function LimitsPage() {
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={() => void refetch()} />}
         {data && <TenantLimits tenant={data.tenant} />}
+        {data && <BudgetsCard />}
         {data && <KeyLimitsCard keys={data.keys} total={data.keyCount} search={search} show={show} />}
       </div>
     </Page>
@@ -94,7 +96,9 @@ interface KeyLimitsProps {
 
 function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
   const [editing, setEditing] = useState<KeyUsageAgainstLimits | null>(null);
+  const [budgeting, setBudgeting] = useState<KeyUsageAgainstLimits | null>(null);
   const may = useCan("keys.write");
+  const mayBudget = useMayBudget();
   return (
     <Card>
       <CardHeader title="By key" note="Set by members; the tenant's limits hold besides" />
@@ -141,6 +145,11 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
                 ))}
                 <Td className="tnum text-right">{key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}</Td>
                 <Td className="text-right">
+                  {mayBudget && (
+                    <Button size="sm" variant="ghost" aria-label={`Budget of ${key.name}`} onClick={() => setBudgeting(key)}>
+                      Budget
+                    </Button>
+                  )}
                   {may && (
                     <Button size="sm" variant="ghost" aria-label={`Edit limits of ${key.name}`} onClick={() => setEditing(key)}>
                       Edit
@@ -153,6 +162,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
         </Table>
       )}
       <Pager label="Pages of keys" page={search.page ?? 0} size={LIMITS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
+      {budgeting && <KeyBudgets id={budgeting.id} name={budgeting.name} onClose={() => setBudgeting(null)} />}
       {editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}
     </Card>
   );

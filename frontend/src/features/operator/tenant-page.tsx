@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { Role, TenantDetail, TenantLimits } from "@/api/types";
+import type { BudgetReport, BudgetState, Role, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
@@ -16,6 +16,7 @@ import { SearchInput } from "@/components/search-input";
 import { Secret } from "@/components/secret";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
+import { grantedBudgetsQuery } from "@/features/budgets/queries";
 import { roleInfo } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
 import { bytes, money, number, plural, short } from "@/lib/format";
@@ -26,6 +27,7 @@ import { TenantStateBadge } from "./tenants-page";
 
 // Forms bring their own libraries.
 const EditTenantLimits = lazyPart(() => import("@/features/limits/edit-limits"), "EditTenantLimits");
+const EditGrantedBudgets = lazyPart(() => import("@/features/budgets/edit-budgets"), "EditGrantedBudgets");
 const EditObjectives = lazyPart(() => import("@/features/slo/edit-slo"), "EditObjectives");
 
 const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
@@ -100,8 +102,9 @@ function Cost({ slug }: { slug: string }) {
 
 /** What operators decide about a tenant: its share, its limits, its objectives. Prices are everybody's. */
 function Decisions({ tenant }: { tenant: TenantDetail }) {
-  const [editing, setEditing] = useState<"weight" | "limits" | "objectives" | null>(null);
+  const [editing, setEditing] = useState<"weight" | "limits" | "budgets" | "objectives" | null>(null);
   const limits = useQuery(grantedLimitsQuery(tenant.slug));
+  const budgets = useQuery(grantedBudgetsQuery(tenant.slug));
   const { objectives: setObjectives } = useTenantActions(tenant.slug);
   const own = useTenant();
   const close = () => setEditing(null);
@@ -118,6 +121,9 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
         <Decision label="Limits" onEdit={fixed || !limits.data ? undefined : () => setEditing("limits")}>
           {limits.error ? <span className="text-danger-text">{limits.error.message}</span> : limits.data ? granted(limits.data) : "…"}
         </Decision>
+        <Decision label="Budgets" onEdit={fixed || !budgets.data?.currency ? undefined : () => setEditing("budgets")}>
+          {budgets.error ? <span className="text-danger-text">{budgets.error.message}</span> : budgets.data ? budgeted(budgets.data) : "…"}
+        </Decision>
         <Decision label="Objectives" onEdit={fixed ? undefined : () => setEditing("objectives")}>
           {objectives ? `${objectives}, for ${Number(((target ?? 0.99) * 100).toFixed(3))}% of requests` : "None"}
         </Decision>
@@ -131,6 +137,9 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
       {editing === "weight" && <EditWeight tenant={tenant} onClose={close} />}
       <Suspense>
         {editing === "limits" && limits.data && <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />}
+        {editing === "budgets" && budgets.data?.currency && (
+          <EditGrantedBudgets tenant={tenant.slug} currency={budgets.data.currency} budgets={budgets.data.granted} onClose={close} />
+        )}
         {editing === "objectives" && (
           <EditObjectives slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }} set={setObjectives} onClose={close} />
         )}
@@ -166,6 +175,12 @@ const LABELS: [keyof TenantLimits, string][] = [
   ["storage_bytes", "stored"],
   ["max_rank", "highest rank"],
 ];
+
+function budgeted({ granted: { day, month }, currency }: BudgetReport): string {
+  if (currency === null) return "None; budgets need a price list";
+  const of = (budget: BudgetState | null, span: string) => budget && `${money(budget.amount_micros, currency)} a ${span} (${money(budget.spent_micros, currency)} spent)`;
+  return [of(day, "day"), of(month, "month")].filter(Boolean).join(", ") || "None";
+}
 
 function granted(limits: TenantLimits): string {
   const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${(name === "storage_bytes" ? bytes : short)(Number(limits[name]))} ${label}`);

@@ -11,6 +11,7 @@ import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Snippets } from "@/components/snippets";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
+import { BudgetNotice } from "@/features/budgets/budget-notice";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { PoolBar } from "@/features/hosts/page-pool";
 import { RequestTable } from "@/features/requests/request-table";
@@ -66,6 +67,7 @@ function Loading() {
 function Content({ overview }: { overview: Overview }) {
   return (
     <div className="grid gap-5">
+      <BudgetNotice />
       <Figures overview={overview} />
       {overview.requests_24h === 0 && overview.recent_requests.length === 0 && <FirstSteps overview={overview} />}
       <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1.75fr)_minmax(0,1fr)]">

@@ -22,6 +22,7 @@ const EVENTS: [type: EventType, meaning: string][] = [
   ["adapter.archived", "An adapter was archived"],
   ["quota.warning", "80% of a quota are used"],
   ["quota.exhausted", "A quota is used up"],
+  ["budget.alert", "A budget passed one of its thresholds"],
   ["export.ready", "An export can be downloaded"],
 ];
 

@@ -138,9 +138,7 @@ async def _counted(request: HttpRequest, model: str) -> Admission:
     admission = await runtime().admission_cache.admission(caller_of(request), model)
     request_id = request_ids.make(admission.principal, ApiEndpoint.COMPLETIONS, streamed=False)
     set_request_id(request_id)
-    reservation = await reserve(runtime(), admission, request_id, [])
-    if reservation is not None:
-        runtime().reservations.sent(reservation)  # nothing runs: it is settled at once
+    runtime().sent(await reserve(runtime(), admission, request_id, []))  # nothing runs: it is settled at once
     return admission
 
 

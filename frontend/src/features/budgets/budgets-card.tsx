@@ -1,0 +1,90 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { BudgetReport } from "@/api/types";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { useCan, useTenant } from "@/features/session/queries";
+import { money, percent } from "@/lib/format";
+import { EditKeyBudgets, EditOwnBudgets } from "./edit-budgets";
+import { budgetsQuery } from "./queries";
+import { allBudgets, SPAN_LABELS, type ShownBudget } from "./spans";
+
+const NONE = { day: null, month: null };
+
+/** Whether the person may set budgets here, and there are prices to count by. */
+export function useMayBudget(): boolean {
+  const { data } = useQuery(budgetsQuery(useTenant()));
+  return useCan("budgets.write") && data?.currency != null;
+}
+
+/** What the tenant and its keys may spend, and have spent. */
+export function BudgetsCard() {
+  const { data, error, refetch } = useQuery(budgetsQuery(useTenant()));
+  const [editing, setEditing] = useState(false);
+  const edit = useMayBudget() && (
+    <Button size="sm" onClick={() => setEditing(true)} data-testid="budgets-edit">
+      Edit the tenant’s
+    </Button>
+  );
+  return (
+    <Card>
+      <CardHeader title="Budgets" note="In money, by the price list; those of keys are set below" actions={edit} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {data && <Budgets report={data} />}
+      {data?.currency != null && editing && <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />}
+    </Card>
+  );
+}
+
+/** The dialog for one key. */
+export function KeyBudgets({ id, name, onClose }: { id: string; name: string; onClose: () => void }) {
+  const { data } = useQuery(budgetsQuery(useTenant()));
+  if (data?.currency == null) return null;
+  return <EditKeyBudgets id={id} name={name} currency={data.currency} budgets={data.keys.find((key) => key.id === id) ?? NONE} onClose={onClose} />;
+}
+
+function Budgets({ report }: { report: BudgetReport }) {
+  const shown = allBudgets(report);
+  if (report.currency === null) return <p className="px-4 py-4 text-sm text-ink-3">The operator has published no prices, so there is nothing to count against a budget.</p>;
+  if (shown.length === 0) return <p className="px-4 py-4 text-sm text-ink-3">No budget is set: what is spent is told afterwards, under Usage.</p>;
+  return (
+    <ul className="divide-y" aria-label="Budgets" data-testid="budgets">
+      {shown.map((each) => (
+        <BudgetRow key={each.id} {...each} currency={report.currency} />
+      ))}
+    </ul>
+  );
+}
+
+function BudgetRow({ whose, span, budget, currency }: ShownBudget & { currency: string | null }) {
+  const { spent_micros: spent, amount_micros: amount, at_limit: atLimit } = budget;
+  const full = spent >= amount;
+  return (
+    <li className="grid items-center gap-x-6 gap-y-1.5 px-4 py-3 text-sm sm:grid-cols-[minmax(0,1fr)_minmax(0,16rem)]">
+      <div className="min-w-0">
+        <p className="font-medium break-words" dir="auto">
+          {whose}
+        </p>
+        <p className={full ? "text-xs text-danger-text" : "text-xs text-ink-3"}>{consequence(full, atLimit)}</p>
+      </div>
+      <div className="grid gap-1.5">
+        <p className="tnum flex flex-wrap justify-between gap-x-3">
+          <span>
+            {money(spent, currency)} <span className="text-ink-3">of {money(amount, currency)}</span>
+          </span>
+          <span className="text-ink-3">{SPAN_LABELS[span]}</span>
+        </p>
+        <Progress label={`${whose}, ${SPAN_LABELS[span].toLowerCase()}: ${percent(spent, amount)} spent`} value={spent} max={amount} tone={budget.reached !== null && budget.reached >= 80 ? "danger" : "accent"} />
+      </div>
+    </li>
+  );
+}
+
+function consequence(full: boolean, atLimit: "warn" | "refuse"): string {
+  if (atLimit === "warn") return full ? "spent: only told, requests go on" : "only tells when it is spent";
+  return full ? "spent: further requests are refused" : "refuses requests that do not fit";
+}

@@ -1,0 +1,121 @@
+import { zodResolver } from "@hookform/resolvers/zod";
+import type { UseMutationResult } from "@tanstack/react-query";
+import { useForm } from "react-hook-form";
+import { asApiError } from "@/api/errors";
+import type { BudgetReport, BudgetsRequest, BudgetStates } from "@/api/types";
+import { Button } from "@/components/button";
+import { Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { z } from "@/lib/zod";
+import { useGrantBudgets, useSetBudgets } from "./queries";
+import { type BudgetSpan, SPANS } from "./spans";
+
+const AMOUNT = z.string().check(z.regex(/^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/, "An amount like 25 or 0.50, or nothing for no budget."));
+const ALERTS = z.string().check(z.regex(/^\s*(\d{1,3}\s*%?\s*(,\s*\d{1,3}\s*%?\s*){0,7})?$/, "Per cents like 50, 80, 100."));
+const SCHEMA = z.object({ day: AMOUNT, month: AMOUNT, day_limit: z.string(), month_limit: z.string(), day_alerts: ALERTS, month_alerts: ALERTS });
+type Form = z.infer<typeof SCHEMA>;
+
+const LABELS: Record<BudgetSpan, [label: string, hint: string]> = {
+  day: ["Per day", "From midnight UTC."],
+  month: ["Per month", "From the first, UTC."],
+};
+
+interface Props {
+  whose: string;
+  currency: string;
+  budgets: BudgetStates;
+  set: UseMutationResult<BudgetReport, Error, BudgetsRequest>;
+  onClose: () => void;
+}
+
+export function EditOwnBudgets(props: Omit<Props, "set" | "whose">) {
+  return <EditBudgets {...props} whose="this tenant" set={useSetBudgets(useTenant())} />;
+}
+
+export function EditKeyBudgets({ id, name, ...props }: Omit<Props, "set" | "whose"> & { id: string; name: string }) {
+  return <EditBudgets {...props} whose={name} set={useSetBudgets(useTenant(), id)} />;
+}
+
+/** For operators of the installation. */
+export function EditGrantedBudgets({ tenant, ...props }: Omit<Props, "set" | "whose"> & { tenant: string }) {
+  return <EditBudgets {...props} whose={tenant} set={useGrantBudgets(tenant)} />;
+}
+
+function defaults(budgets: BudgetStates): Form {
+  const of = (span: BudgetSpan) => budgets[span];
+  const amount = (span: BudgetSpan) => (of(span) ? String((of(span)?.amount_micros ?? 0) / 1e6) : "");
+  const alerts = (span: BudgetSpan) => (of(span)?.alerts ?? [50, 80, 100]).join(", ");
+  return {
+    day: amount("day"),
+    month: amount("month"),
+    day_limit: of("day")?.at_limit ?? "refuse",
+    month_limit: of("month")?.at_limit ?? "refuse",
+    day_alerts: alerts("day"),
+    month_alerts: alerts("month"),
+  };
+}
+
+function asked(form: Form, span: BudgetSpan): BudgetsRequest["day"] {
+  const micros = Math.round(Number(form[span].trim().replace(",", ".")) * 1e6);
+  if (micros <= 0) return null;
+  const alerts = form[`${span}_alerts`].split(",").map((each) => Number(each.replace("%", "").trim())).filter((each) => each > 0);
+  return { amount_micros: micros, at_limit: form[`${span}_limit`] === "warn" ? "warn" : "refuse", alerts };
+}
+
+function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
+  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: defaults(budgets) });
+  const { errors } = form.formState;
+  const submit = form.handleSubmit((values) =>
+    set.mutate(
+      { day: asked(values, "day"), month: asked(values, "month") },
+      {
+        onSuccess: () => {
+          toast.good(`Set the budgets of ${whose}`);
+          onClose();
+        },
+      },
+    ),
+  );
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Budgets of ${whose}`}
+      description="An empty amount is no budget. What a request may cost at most is set aside while it runs. In force within two seconds."
+    >
+      <form onSubmit={submit} noValidate className="grid gap-5">
+        {set.error && <ErrorNotice error={asApiError(set.error)} />}
+        {SPANS.map((span) => (
+          <fieldset key={span} className="grid gap-3 sm:grid-cols-2">
+            <legend className="sr-only">{LABELS[span][0]}</legend>
+            <Field label={`${LABELS[span][0]}, ${currency}`} hint={LABELS[span][1]} error={errors[span]?.message}>
+              {(control) => <Input {...control} {...form.register(span)} inputMode="decimal" autoComplete="off" placeholder="no budget" data-testid={`budget-${span}`} />}
+            </Field>
+            <Field label="When it is spent">
+              {(control) => (
+                <Select {...control} {...form.register(`${span}_limit`)} aria-label={`When it is spent, ${LABELS[span][0].toLowerCase()}`}>
+                  <option value="refuse">Refuse requests (402)</option>
+                  <option value="warn">Only tell</option>
+                </Select>
+              )}
+            </Field>
+            <div className="sm:col-span-2">
+              <Field label="Tell at, % of it" hint="By webhook (budget.alert) and in the console, once each." error={errors[`${span}_alerts`]?.message}>
+                {(control) => <Input {...control} {...form.register(`${span}_alerts`)} aria-label={`Tell at, ${LABELS[span][0].toLowerCase()}`} autoComplete="off" placeholder="never" />}
+              </Field>
+            </div>
+          </fieldset>
+        ))}
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={set.isPending} data-testid="budgets-save">
+            Save
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
