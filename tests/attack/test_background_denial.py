@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +34,7 @@ from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
-from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads import validation_child, validation_job
 from control_plane.adapters.uploads.resumable import begin_resumable
 from control_plane.celery import app
 from control_plane.fleet.models import EngineHost, HostState
@@ -194,24 +197,67 @@ def test_workers_that_are_processes_give_way_to_requests() -> None:
     assert worker.stdout.split() == [str(os.nice(0))] * 2, worker.stderr
 
 
-@pytest.mark.usefixtures("queue")
-def test_a_child_is_ready_before_the_upload(
-    acme: Any, host: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its start was most of an upload's time. Each checks one upload, and ends with its worker if none comes."""
-    monkeypatch.setattr(validation_job, "_ready", {})
-    send(acme, committing)
-    validation_job.prepare_child()
-    (child,) = validation_job._ready.values()
-    monkeypatch.setattr(validation_job, "_start_child", None)
-    with committing():
-        assert validation_job.validate_next()
-    assert Upload.objects.get().state == UploadState.ACCEPTED
-    assert child.returncode == 0 and not validation_job._ready
-    monkeypatch.undo()
-    spare = validation_job._start_child()
-    assert spare.communicate("", timeout=60) == ("", "")
-    assert spare.returncode == 0
+def ask(**what: Any) -> Any:
+    """A child's answer to a request of files that are not there."""
+    limits = {"max_rank": 8, "max_bytes": 1 << 20}
+    request = {"files": {}, "sha256": {}, "into": "/nonexistent", "geometry": {}, "limits": limits}
+    request |= {"cpu_s": 5, "memory_bytes": 1 << 30, "nice": 0, **what}
+    return validation_child.start_child().ask(json.dumps(request), 60)
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def waiting_check() -> tuple[validation_child.Child, int]:
+    """One that has begun, and waits for its request; and its process."""
+    child = validation_child.start_child()
+    assert validation_child._forker is not None
+    (keeper,) = eventually(lambda: children(validation_child._forker.process.pid))
+    (checking,) = eventually(lambda: children(keeper))
+    return child, checking
+
+
+def test_to_start_a_check_costs_a_fork() -> None:
+    """To start Python and load what checks need, 150 ms of a processor, was most of what a small upload takes."""
+    child, checking = waiting_check()
+    eventually(lambda: os.getsid(checking) == checking)
+    user, system = Path(f"/proc/{checking}/stat").read_text().rpartition(")")[2].split()[11:13]
+    assert int(user) + int(system) < 0.08 * os.sysconf("SC_CLK_TCK")
+    child.kill()
+    with pytest.raises(validation_child.CheckCancelledError):
+        child.ask("{}", 60)
+
+
+def test_how_a_check_ends_is_told() -> None:
+    """And the next one knows nothing of it."""
+    crashed = ask(files=None)
+    assert (crashed.returncode, crashed.stdout) == (1, "") and "Traceback" in crashed.stderr
+    assert ask().returncode == 0
+
+
+def test_a_check_ends_when_nobody_waits_for_it() -> None:
+    """Its worker was killed, or gave it up."""
+    child, checking = waiting_check()
+    child._connection.close()
+    eventually(lambda: not Path(f"/proc/{checking}").exists())
+
+
+def test_what_is_forked_ends_with_its_worker() -> None:
+    """Killed too."""
+    code = "from control_plane.adapters.uploads import validation_child as made; import os, signal; made.prepare(); "
+    code += "print(made._forker.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    worker = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    eventually(lambda: not Path(f"/proc/{int(worker.stdout)}").exists())
+
+
+def test_another_is_started_for_one_that_ended() -> None:
+    validation_child.prepare()
+    forker = validation_child._forker
+    assert forker is not None
+    forker.process.kill()
+    forker.process.wait()
+    assert ask().returncode == 0
 
 
 @pytest.mark.usefixtures("queue")
@@ -672,20 +718,20 @@ def test_a_worker_is_told_that_its_claim_is_gone(acme: Any, host: Any) -> None:
 def test_the_child_of_a_lost_claim_is_killed(acme: Any, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two children on one upload would cost twice the memory, and one of them for nothing."""
     received(acme)
-    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
-    def start_child() -> subprocess.Popen[str]:
-        child = subprocess.Popen(sleeper, text=True, **pipes)
+    def start_child() -> validation_child.Child:
+        ours, _theirs.value = socket.socketpair()  # it never answers
         Upload.objects.update(claim=None, claimed_until=None)  # another worker took it
-        return child
+        return validation_child.Child(ours)
 
-    monkeypatch.setattr(validation_job, "_start_child", start_child)
-    monkeypatch.setattr(validation_job, "_ready", {})
+    _theirs = SimpleNamespace(value=None)
+    monkeypatch.setattr(validation_job, "start_child", start_child)
     began = time.monotonic()
     with pytest.raises(validation_job.ValidationCancelledError):
         validation_job.validate_next()
     assert time.monotonic() - began < 30
+    assert select.select([_theirs.value], [], [], 0)[0]  # its keeper sees that nobody waits
+    _theirs.value.close()
 
 
 def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any, host: Any, monkeypatch: Any) -> None:

@@ -5,7 +5,7 @@ from celery import shared_task
 from control_plane.adapters import archiving
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.uploads import actions as uploads
-from control_plane.adapters.uploads import resumable, validation_job
+from control_plane.adapters.uploads import resumable, validation_child, validation_job
 from control_plane.writes import enqueue
 
 
@@ -13,9 +13,9 @@ from control_plane.writes import enqueue
 def validate_next() -> None:
     """Decide one upload, then ask for the next slot. One that is cut off by the worker's orderly end stays undecided,
     for the next worker."""
+    validation_child.prepare()
     if validation_job.validate_next():
         enqueue("adapters.validate_next")
-        validation_job.prepare_child()
 
 
 @shared_task(name="adapters.tend_uploads")

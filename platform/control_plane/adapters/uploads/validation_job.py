@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from control_plane.adapters.models import Upload
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase
 from control_plane.jobs import claims
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 # Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
 # one that has many. Beyond what every child has (`validation_sandbox.NICE`).
 NICE, FURTHER_NICE = 0, 10
-CHILD = "control_plane.adapters.uploads.validation_sandbox"
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,7 @@ class ValidationCancelledError(RuntimeError):
     """The process stops: the upload stays undecided and is taken up again after the next start."""
 
 
-_children: dict[int, subprocess.Popen[str]] = {}  # by the thread that waits for it
-_ready: dict[int, subprocess.Popen[str]] = {}  # by the thread whose next one it is
-_cancelled: set[int] = set()
+_children: dict[int, Child] = {}  # by the thread that waits for it
 _busy: set[int] = set()  # threads that decide an upload
 _stopped: set[int] = set()  # of these, those that are to stop fetching
 
@@ -164,57 +161,18 @@ def _cancel(thread: int) -> None:
         _stopped.add(thread)
     child = _children.get(thread)
     if child is not None:
-        _cancelled.add(child.pid)
         child.kill()
-
-
-def prepare_child() -> None:
-    """Start the child of this thread's next upload, which takes longer than most checks. It ends with this process."""
-    thread = threading.get_ident()
-    if thread not in _ready:
-        _ready[thread] = _start_child()
-
-
-def _child() -> subprocess.Popen[str]:
-    """The one that is ready, or a new one."""
-    child = _ready.pop(threading.get_ident(), None)
-    return child if child is not None and child.poll() is None else _start_child()
 
 
 def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
     db.release_connections()
-    with _child() as child:
-        _children[threading.get_ident()] = child
-        try:
-            stdout, stderr = child.communicate(request, timeout=wall_s)
-        except BaseException:
-            child.kill()
-            raise
-        finally:
-            del _children[threading.get_ident()]
-    if child.pid in _cancelled:
-        _cancelled.discard(child.pid)
-        raise ValidationCancelledError
-    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
-
-
-def _start_child() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        # -P keeps the working directory off the path; the environment carries no secrets to the child.
-        [sys.executable, "-P", "-m", CHILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "OPENBLAS_NUM_THREADS": "1",
-            "LC_ALL": "C.UTF-8",
-        },
-        # A Ctrl-C in the terminal is for the web process, which then ends this one in order.
-        start_new_session=True,
-    )
+    child = _children[threading.get_ident()] = start_child()
+    try:
+        return child.ask(request, wall_s)
+    except CheckCancelledError:
+        raise ValidationCancelledError from None
+    finally:
+        del _children[threading.get_ident()]
 
 
 def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:

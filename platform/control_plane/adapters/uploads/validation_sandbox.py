@@ -1,9 +1,11 @@
 """The child process that opens uploaded files: `python -m control_plane.adapters.uploads.validation_sandbox`.
 
-Reads one JSON request from standard input and writes one JSON answer to standard output. It has no Django, no
-database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes meet nothing. It is
-started before there is an upload, and checks one.
+It has no Django, no database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes
+meet nothing. The process that is started loads what checks need, and is forked for each socket that comes over its
+standard input; so each check begins as if it were the first. A keeper between the two tells how the check ended, and
+kills it when nobody waits for its answer any more.
 
+A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
 Request: `{files: {name: path}, sha256: {name: hex}, into, geometry, limits, cpu_s, memory_bytes}`.
 Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`; `{"disk": errno}` if
 the disk refused, which says nothing of the files.
@@ -14,30 +16,89 @@ import errno
 import json
 import os
 import resource
+import select
 import shutil
+import signal
+import socket
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from control_plane.processor import wait_for_others
 
 NICE = 5
-"""While it starts, ahead of need; an upload's own is added."""
+"""Of every check; an upload's own is added."""
+STDERR_BYTES = 4000
+"""The last ones, which are told."""
 
 
 def main() -> None:
+    """Until the worker that started this ends."""
     lower_priority(NICE)
     # Before the limits: while OpenBLAS loads, it asks for ever for memory that it does not get.
     import_module("lora_engine.peft_format")
-    text = sys.stdin.read()
-    if not text:
-        return  # its worker ended before there was an upload for it
-    request = json.loads(text)
-    if request["nice"]:
-        lower_priority(request["nice"])
-    limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
-    json.dump(validate(request), sys.stdout)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers leave nothing behind
+    with socket.socket(fileno=sys.stdin.fileno()) as control:
+        while True:
+            _, files, _, _ = socket.recv_fds(control, 1, 1)
+            if not files:
+                return
+            with socket.socket(fileno=files[0]) as job:
+                if not os.fork():
+                    try:
+                        keep(job)
+                    finally:
+                        os._exit(0)
+
+
+def keep(job: socket.socket) -> None:
+    """Fork what checks, and tell how it ended. It is killed when the other side of the socket is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    errors, into = os.pipe()
+    child = os.fork()
+    if not child:
+        check(job, into)
+    os.close(into)
+    waiting, said = select.poll(), b""
+    waiting.register(errors, select.POLLIN)
+    waiting.register(job, 0)  # a hang-up is told unasked
+    while True:
+        ready = {file for file, _ in waiting.poll()}
+        piece = os.read(errors, STDERR_BYTES) if errors in ready else b""
+        said = (said + piece)[-STDERR_BYTES:]
+        if job.fileno() in ready or not piece:  # nobody waits for it; or it has ended, which closes its errors
+            break
+    os.kill(child, signal.SIGKILL)  # unless it has ended
+    returncode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    ending = {"returncode": returncode, "stderr": said.decode(errors="replace")}
+    with contextlib.suppress(OSError):
+        job.sendall(b"\0" + json.dumps(ending).encode())
+
+
+def check(job: socket.socket, errors: int) -> NoReturn:
+    """One request, with the socket for standard input and output."""
+    returncode = 1
+    try:
+        os.setsid()
+        for file, standard in ((job.fileno(), 0), (job.fileno(), 1), (errors, 2)):
+            os.dup2(file, standard)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        lower_priority(0)  # of the new session
+        if text := open(0, closefd=False).readline():  # noqa: SIM115
+            request = json.loads(text)
+            lower_priority(request["nice"])
+            limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
+            with open(1, "w", closefd=False) as answer:
+                json.dump(validate(request), answer)
+        returncode = 0
+    except MemoryError:
+        os.write(2, b"MemoryError")
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(returncode)
 
 
 def lower_priority(nice: int) -> None:
