@@ -5,7 +5,8 @@ A batch whose own graph is not captured runs in the nearest that covers it (`gra
 A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
 the block table, and the tiles that say which rows use which adapter. Loading or evicting an
 adapter changes the tables the tiles point into, never a graph. Steps with a prompt chunk
-run without a graph, since their kernels are long enough to hide their launches.
+run without a graph, since their kernels are long enough to hide their launches; and steps in which an adapter has an
+embedding or a head of its own (`model/ends.py`), which are rare.
 """
 
 from __future__ import annotations
@@ -222,7 +223,8 @@ class GraphRunner(Runner):
         self.receive_tokens(rows)
 
     def _fits_graph(self, chunk: Chunk) -> bool:
-        return chunk.tokens == 1 and chunk.samples and self._decodes(chunk)
+        slot = chunk.sequence.slot
+        return chunk.tokens == 1 and chunk.samples and self._decodes(chunk) and (slot is None or not slot.has_ends)
 
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """All that a graph of this shape reads in this step, page-locked."""

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from .device_copies import to_device
+from .model.batch import EndSpan
+from .model.ends import clipped, spans_of
 from .model.transformer import Transformer
 from .request import Embedding, PromptLogprobs
 from .scheduling.sequence import Chunk, Sequence
@@ -63,7 +65,8 @@ class PromptReads:
         if self._scored:
             targets = self._tensor([target for part in self._scored for target in _targets(part)])
             most = max(part.sequence.request.prompt_logprobs or 0 for part in self._scored)
-            self._scores = _score(model, hidden[: self._num_scored], targets, most).to_host()
+            heads = spans_of((p.sequence.head, p.stop - p.start) for p in self._scored)
+            self._scores = _score(model, hidden[: self._num_scored], targets, most, heads).to_host()
         if self._pooled:
             lengths = self._tensor([part.stop - part.start for part in self._pooled])
             self._vectors = self._pool(hidden[self._num_scored :], lengths)
@@ -139,12 +142,13 @@ class _Scores:
         )
 
 
-def _score(model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int) -> _Scores:
+def _score(model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int, heads: list[EndSpan]) -> _Scores:
     slices = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
-    parts = [
-        _score_slice(model.logits(rows), wanted, most)
-        for rows, wanted in zip(hidden.split(slices), targets.split(slices), strict=True)
-    ]
+    parts = []
+    for first in range(0, len(hidden), slices):
+        rows = hidden[first : first + slices]
+        logits = model.logits(rows, None, clipped(heads, first, first + len(rows)))
+        parts.append(_score_slice(logits, targets[first : first + slices], most))
     return _Scores(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from .adapters.device_tier import AdapterSlot
 from .model.batch import StepBatch
+from .model.ends import ABSENT, clipped
 from .prompt_reads import PromptReads
 from .runner import Logits, Runner
 from .sampling import Samples, SamplingRow
@@ -26,14 +27,13 @@ class RowRunner(Runner):
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         batch = self._batch(chunks, merged)
-        hidden = self._hidden(batch)
-        return Logits(self._logits([hidden[row] for row in batch.logit_rows.tolist()]))
+        return Logits(self._logits(self._hidden(batch), batch))
 
     def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
         batch = self._batch(chunks, merged)
         hidden = self._hidden(batch)
         prompts.take(torch.cat(hidden)[prompts.rows], self.model)
-        return Logits(self._logits([hidden[row] for row in batch.logit_rows.tolist()]))
+        return Logits(self._logits(hidden, batch))
 
     def _follow(self, batch: StepBatch) -> None:
         self._hidden(batch)
@@ -43,14 +43,17 @@ class RowRunner(Runner):
         keys."""
         plan = self.model.ops.plan
         return [
-            self.model.hidden(row.token_ids, None, plan(row, self.pool))
+            self.model.hidden(row.token_ids, None, plan(row, self.pool), None, row.embeddings)
             for row in single_rows(batch, self.pool.geometry.page_tokens)
         ]
 
-    def _logits(self, hidden: list[torch.Tensor]) -> torch.Tensor:
-        if not hidden:
-            return torch.empty(0, self.model.config.vocab_size, dtype=self.model.dtype, device=self.pool.data.device)
-        return torch.cat([self.model.logits(row) for row in hidden])
+    def _logits(self, hidden: list[torch.Tensor], batch: StepBatch) -> torch.Tensor:
+        vocab, rows = self.model.config.vocab_size, batch.logit_rows.tolist()
+        if not rows:
+            return torch.empty(0, vocab, dtype=self.model.dtype, device=self.pool.data.device)
+        logits = [self.model.logits(hidden[row], None, clipped(batch.heads, i, i + 1)) for i, row in enumerate(rows)]
+        width = max(one.shape[1] for one in logits)
+        return torch.cat([F.pad(one, (0, width - one.shape[1]), value=ABSENT) for one in logits])
 
     def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
         """Row by row as well: what noise is rounded to depends on its place in memory."""
@@ -93,5 +96,6 @@ def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
             seq_lens=batch.positions[one] + 1,
             prefill=[],
             lora=[replace(span, start=0, stop=1) for span in batch.lora if span.start <= row < span.stop],
+            embeddings=clipped(batch.embeddings, row, row + 1),
             logit_rows=torch.zeros(1, dtype=torch.int64, device=batch.positions.device),
         )

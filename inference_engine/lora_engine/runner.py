@@ -14,7 +14,8 @@ import torch
 
 from .adapters.device_tier import AdapterSlot
 from .memory import PagePool
-from .model.batch import LoraSpan, StepBatch
+from .model.batch import EndSpan, LoraSpan, StepBatch
+from .model.ends import spans_of
 from .model.transformer import Transformer
 from .prompt_reads import PromptReads
 from .request import Embedding, PromptLogprobs, TokenLogprob
@@ -200,9 +201,10 @@ class Runner:
         """``_forward`` for a step in which hidden states of prompts are read; ``rows`` of it sample."""
         batch = self._batch(chunks, merged)
         wanted = torch.cat((batch.logit_rows, prompts.rows))
-        hidden = self.model.hidden(batch.token_ids, wanted, self.model.ops.plan(batch, self.pool))
+        plan = self.model.ops.plan(batch, self.pool)
+        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
         prompts.take(hidden[rows:], self.model)
-        return Logits(self.model.logits(hidden[:rows]))
+        return Logits(self.model.logits(hidden[:rows], None, batch.heads))
 
     def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None) -> StepBatch:
         """The step's batch, which the other ranks learn of: once it was made, it has to be run."""
@@ -211,12 +213,17 @@ class Runner:
         spans = lora_spans(chunks, inputs.starts, merged)
         if self.mirror is not None:
             self.mirror.step(inputs, spans)
-        return inputs.batch(spans, self.last_tokens)
+        batch = inputs.batch(spans, self.last_tokens)
+        batch.embeddings = spans_of((chunk.sequence.embedding, chunk.tokens) for chunk in chunks)
+        batch.heads = spans_of((chunk.sequence.head, 1) for chunk in chunks if chunk.samples)
+        return batch
 
     @torch.inference_mode()
-    def follow(self, inputs: StepInputs, spans: list[LoraSpan]) -> None:
+    def follow(self, inputs: StepInputs, spans: list[LoraSpan], embeddings: list[EndSpan]) -> None:
         """On a rank that does not plan: run what rank 0 runs, and learn the tokens that it chose."""
-        self._follow(inputs.batch(spans, self.last_tokens))
+        batch = inputs.batch(spans, self.last_tokens)
+        batch.embeddings = embeddings
+        self._follow(batch)
         self.receive_tokens(len(inputs.logit_rows))
 
     def receive_tokens(self, rows: int) -> None:
@@ -225,7 +232,8 @@ class Runner:
             self.model.parallel.broadcast(self.last_tokens[:rows])
 
     def _follow(self, batch: StepBatch) -> None:
-        self.model.hidden(batch.token_ids, batch.logit_rows, self.model.ops.plan(batch, self.pool))
+        plan = self.model.ops.plan(batch, self.pool)
+        self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings)
 
 
 def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:

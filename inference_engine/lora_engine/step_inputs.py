@@ -30,7 +30,7 @@ class PrefillInputs:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """As ``StepBatch``, without its adapters."""
+    """As ``StepBatch``, without its adapters; heads are of rank 0 alone."""
 
     token_ids: Indices  # [tokens]; of those with a source, 0
     starts: Indices  # [chunks + 1] each chunk's first row
@@ -42,6 +42,7 @@ class StepInputs:
     prefill: tuple[PrefillInputs, ...]
     logit_rows: Indices  # [sequences that sample]
     merged: bool
+    embeddings: tuple[tuple[int, int, int], ...] = ()  # an adapter's generation and rows, if it has an embedding
 
     @classmethod
     def of(
@@ -79,6 +80,11 @@ class StepInputs:
             ),
             logit_rows=np.array([starts[i + 1] - 1 for i, c in enumerate(chunks) if c.samples], dtype=np.int64),
             merged=merged,
+            embeddings=tuple(
+                (chunk.sequence.slot.generation, int(starts[i]), int(starts[i + 1]))
+                for i, chunk in enumerate(chunks)
+                if chunk.sequence.slot is not None and chunk.sequence.slot.embedding is not None
+            ),
         )
 
     def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:

@@ -125,7 +125,7 @@ CASES = [
     case("extra tensor", lambda: with_tensors(add_one), "extra_tensor", "unexpected_tensor"),
     case("NaN", lambda: with_tensors(not_a_number), "not_finite"),
     case("DoRA", lambda: with_config(use_dora=True), "unsupported_feature"),
-    case("modules to save", lambda: with_config(modules_to_save=["lm_head"]), "unsupported_feature"),
+    case("modules to save", lambda: with_config(modules_to_save=["norm"]), "unsupported_feature"),
     case("pickle", lambda: {CONFIG: good()[CONFIG], "adapter_model.bin": pickle.dumps({"a": 1})}, "pickle_refused"),
     case("pickle in disguise", lambda: {**good(), WEIGHTS: pickle.dumps({"a": 1})}, "pickle_refused"),
     case("truncated", lambda: {**good(), WEIGHTS: good()[WEIGHTS][:-100]}, "invalid_safetensors"),

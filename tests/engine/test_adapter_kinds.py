@@ -128,10 +128,13 @@ KINDS = [
     AdapterKind('`bias="lora_only"`', plain(bias="lora_only"), "trains biases"),
     AdapterKind('`bias="all"`', plain(bias="all"), "trains biases"),
     AdapterKind("`lora_bias`", plain(lora_bias=True), "a bias on lora_B"),
-    AdapterKind("`modules_to_save`", plain(modules_to_save=["lm_head"]), "fully trained copies"),
-    AdapterKind("LoRA on `lm_head`", plain(target_modules=["q_proj", "lm_head"]), "targets lm_head"),
-    AdapterKind("LoRA on `embed_tokens`", plain(target_modules=["q_proj", "embed_tokens"]), "targets embed_tokens"),
-    AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2]), "trained token embeddings"),
+    AdapterKind("LoRA on `lm_head`", plain(target_modules=["q_proj", "lm_head"])),
+    AdapterKind("LoRA on `embed_tokens`", plain(target_modules=["q_proj", "embed_tokens"])),
+    AdapterKind(
+        "`modules_to_save` of `lm_head` and `embed_tokens`", plain(modules_to_save=["lm_head", "embed_tokens"])
+    ),
+    AdapterKind("`modules_to_save` of others", plain(modules_to_save=["norm"]), "fully trained copies of norm"),
+    AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2])),
     AdapterKind("aLoRA (`alora_invocation_tokens`)", plain(alora_invocation_tokens=[5, 6]), "aLoRA"),
     AdapterKind("LoHa", other_method(peft.LoHaConfig(target_modules=TARGETS, **CAUSAL)), "LOHA"),
     AdapterKind("IA³", other_method(peft.IA3Config(**CAUSAL)), "is IA3"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,7 +73,25 @@ class Case:
 
 def make_case(folder: Path, family: str) -> Case:
     reference = save_model(family, folder / "model", intermediate_size=152)
-    return Case(folder, {name: adapter_at(name, save_adapter(name, reference, folder / name)) for name in ADAPTERS})
+    adapters = {name: adapter_at(name, save_adapter(name, reference, folder / name)) for name in ADAPTERS}
+    return Case(folder, adapters | {"ends": adapter_at("ends", save_ends(reference, folder / "ends"))})
+
+
+def save_ends(model: Any, folder: Path) -> Path:
+    """LoRA on the head, and an embedding of its own."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "lm_head"], modules_to_save=["embed_tokens"],
+        init_lora_weights=False,
+    )  # fmt: skip
+    trained = get_peft_model(model, config)
+    for parameter in trained.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    trained.save_pretrained(str(folder))
+    trained.unload()
+    return folder
 
 
 def run_rank(rank: int, world: int, folder: Path, cases: list[Case]) -> None:

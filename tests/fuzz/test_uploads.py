@@ -21,8 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors
+import torch
 from hypothesis import strategies as st
 from lorikeet_testing.adapter_forms import ADAPTER as FORM_TENSORS
 from lorikeet_testing.adapter_forms import BINARY, FORMS, torch_bytes
@@ -31,6 +33,8 @@ from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.uploads.validation_sandbox import validate
+from lora_engine.adapters.ends import EndsPlanner, pack_ends
+from lora_engine.memory import PoolGeometry
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +89,10 @@ def loads(folder: Path) -> None:
     weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
     for module in report.manifest.modules:
         assert weights.tensor(module.a_name).shape[0] == weights.tensor(module.b_name).shape[1] == module.rank
+    ends = EndsPlanner(PoolGeometry(GEOMETRY.num_layers, 4, 2, 16), row=0)
+    if layout := ends.plan(report.manifest.ends):
+        pages = torch.empty(GEOMETRY.num_layers, -(-ends.row // 8), 8 * 32)
+        pack_ends(report.manifest.ends, layout, weights, pages, 32)
 
 
 # -- archives ---------------------------------------------------------------------------------------------------------
@@ -261,7 +269,8 @@ GOOD_PATTERNS = ["q_proj", "v_proj", r".*\.(q|v)_proj", ".*[qv]_proj", r"model\.
                  r"layers\.(0|1)\..*"]  # fmt: skip
 FIELDS = ["r", "lora_alpha", "target_modules", "exclude_modules", "rank_pattern", "alpha_pattern", "use_rslora", "bias",
           "layers_to_transform", "layers_pattern", "peft_type", "task_type", "use_dora", "init_lora_weights",
-          "base_model_name_or_path", "modules_to_save", "fan_in_fan_out", "anything"]  # fmt: skip
+          "base_model_name_or_path", "modules_to_save", "trainable_token_indices", "ensure_weight_tying",
+          "fan_in_fan_out", "anything"]  # fmt: skip
 
 
 @st.composite
@@ -315,6 +324,42 @@ def test_configs(folder: Path) -> None:
         return outcome
 
     fuzz("adapter config", configs(), run, vary=changed)
+
+
+ENDS = {
+    "model.embed_tokens.lora_embedding_A": (2, 32), "model.embed_tokens.lora_embedding_B": (64, 2),
+    "model.embed_tokens.weight": (32, 64), "model.embed_tokens.token_adapter.trainable_tokens_delta": (2, 64),
+    "lm_head.lora_A.weight": (2, 64), "lm_head.lora_B.weight": (32, 2), "lm_head.base_layer.weight": (32, 64),
+    "lm_head.token_adapter.trainable_tokens_delta": (2, 64), "lm_head.weight": (35, 64), "lm_head.bias": (32,),
+}  # fmt: skip
+NAMES_OF_ENDS = st.lists(st.sampled_from(["lm_head", "embed_tokens", "model.embed_tokens", "norm", "", "head"]))
+TOKENS = st.lists(st.integers(-1, 40), max_size=3)
+
+
+@st.composite
+def adapters_of_ends(draw: st.DrawFn) -> dict[str, bytes]:
+    """Some tensors of the embedding and the head, of shapes that may be wrong, and a config that may name them."""
+    names = draw(st.lists(st.sampled_from(sorted(ENDS)), unique=True, min_size=1))
+    shapes = {name: ENDS[name] for name in names}
+    if draw(st.booleans()):
+        shapes[draw(st.sampled_from(names))] = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 32, 64]), max_size=3)))
+    more = {f"base_model.model.{name}": np.ones(shape, np.float32) for name, shape in shapes.items()}
+    config = {
+        "target_modules": ["q_proj", "v_proj", *draw(NAMES_OF_ENDS)],
+        "modules_to_save": draw(NAMES_OF_ENDS | st.none()),
+        "trainable_token_indices": draw(
+            TOKENS | st.none() | st.dictionaries(st.sampled_from(["lm_head", "embed_tokens", ""]), TOKENS | SCALARS)
+        ),
+        "ensure_weight_tying": draw(st.booleans()),
+    }
+    return {
+        CONFIG_FILE: config_bytes(rank=2, **{"targets": (), **config}),
+        WEIGHTS_FILE: safetensors_bytes(tensors(rank=2) | more),
+    }
+
+
+def test_adapters_of_ends(folder: Path) -> None:
+    fuzz("adapter of ends", adapters_of_ends(), lambda files: decide(folder, files)[0], vary=changed_file)
 
 
 def same_meaning(folder: Path, sent: bytes, kept: bytes) -> None:

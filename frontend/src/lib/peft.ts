@@ -96,6 +96,15 @@ interface Rule {
 const error = (code: string, message: string, fix: string): Finding => ({ level: "error", code, message, fix });
 const filled = (value: unknown) => (Array.isArray(value) ? value.length > 0 : value !== null && value !== undefined && value !== false);
 
+const ENDS = ["embed_tokens", "lm_head"];
+const OF_AN_END = /(?:^|\.)(?:embed_tokens|lm_head)\./;
+
+function otherModules(config: AdapterConfig): string[] {
+  if (!filled(config.modules_to_save)) return [];
+  const names = Array.isArray(config.modules_to_save) ? config.modules_to_save.map(String) : [JSON.stringify(config.modules_to_save)];
+  return names.filter((name) => !ENDS.includes(name.split(".").at(-1) ?? ""));
+}
+
 const RULES: Rule[] = [
   {
     applies: (config) => config.peft_type !== "LORA",
@@ -119,9 +128,13 @@ const RULES: Rule[] = [
     finding: () => error("unsupported_lora_bias", "This adapter has LoRA biases.", "Train again with lora_bias=False."),
   },
   {
-    applies: (config) => filled(config.modules_to_save),
-    finding: () =>
-      error("unsupported_modules_to_save", "This adapter carries full copies of base modules (modules_to_save).", "Train again without modules_to_save."),
+    applies: (config) => otherModules(config).length > 0,
+    finding: (config) =>
+      error(
+        "unsupported_modules_to_save",
+        `This adapter carries full copies of ${otherModules(config).join(", ")} (modules_to_save).`,
+        "Train again without modules_to_save, or with embed_tokens and lm_head only.",
+      ),
   },
 ];
 
@@ -130,7 +143,7 @@ const unsupportedFeatures = (config: AdapterConfig) =>
 
 function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
   const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
-  const strange = header.tensors.filter((tensor) => !known.has(tensor.name) && !NOT_TEXT.test(tensor.name));
+  const strange = header.tensors.filter((tensor) => !known.has(tensor.name) && !NOT_TEXT.test(tensor.name) && !OF_AN_END.test(tensor.name));
   if (header.tensors.length === 0) {
     return [error("no_tensors", "The weights file holds no tensors.", "Save the adapter again after training and upload that file.")];
   }
@@ -139,7 +152,7 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
   return [
     error(
       "unexpected_tensor",
-      `${strange[0]?.name}${more} cannot be served: only LoRA on ${TARGETS.join(", ")} can.`,
+      `${strange[0]?.name}${more} cannot be served: only LoRA on ${TARGETS.join(", ")}, and changes of embed_tokens and lm_head, can.`,
       "Train with target_modules limited to those projections.",
     ),
   ];

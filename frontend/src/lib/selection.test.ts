@@ -72,12 +72,12 @@ describe("inspectSelection", () => {
     ["a broken config", [new File(["{"], "adapter_config.json"), new File([safetensors(pair())], "adapter_model.safetensors")], ["malformed_config"]],
     ["DoRA", adapterFiles({ use_dora: true }), ["unsupported_dora"]],
     ["biases", adapterFiles({ bias: "all" }), ["unsupported_bias"]],
-    ["saved modules", adapterFiles({ modules_to_save: ["lm_head"] }), ["unsupported_modules_to_save"]],
+    ["saved modules", adapterFiles({ modules_to_save: ["norm"] }), ["unsupported_modules_to_save"]],
     ["another method", adapterFiles({ peft_type: "IA3" }), ["unsupported_peft_type"]],
     ["a rank over the limit", adapterFiles({}, pair(300)), ["rank_too_large"]],
     ["half a pair", adapterFiles({}, pair().slice(0, 1)), ["missing_tensor"]],
     ["another base", adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }), ["different_base"]],
-    ["a foreign tensor", adapterFiles({}, [...pair(), { name: "lm_head.weight", shape: [2, 2] }]), ["unexpected_tensor"]],
+    ["a foreign tensor", adapterFiles({}, [...pair(), { name: "model.norm.weight", shape: [2, 2] }]), ["unexpected_tensor"]],
   ])("names the trouble with %s", async (_, files, expected) => {
     expect(await codes(files)).toEqual(expected);
   });

@@ -38,7 +38,8 @@ class DeviceTable:
             by_target = {slot.target: slot for slot in slots}
             for targets in TARGET_GROUPS:
                 _describe_group(targets, by_target, modules[layer], scales[layer])
-        self.tables.write(index, pages, torch.from_numpy(modules), torch.from_numpy(sign * scales))
+        of_modules = pages[: len(pages) - layout.end_pages]  # kernels read nothing else
+        self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales))
 
     def give_back(self, index: int) -> None:
         """The index may be used again."""

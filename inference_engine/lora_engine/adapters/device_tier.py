@@ -13,6 +13,7 @@ import torch
 from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocator, PagePool, RestoreCosts
 
 from .device_copies import Arrival, DeviceCopies, InlineCopies
+from .ends import AdapterEnd
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 from .load_times import LoadTimes
 
@@ -69,6 +70,9 @@ class AdapterSlot(Evictable):
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
         self.layout = packed.layout
         self.groups = target_groups(packed.layout)
+        ends = packed.layout.ends
+        self.embedding = AdapterEnd(ends.embedding, pool, pages) if ends and ends.embedding else None
+        self.head = AdapterEnd(ends.head, pool, pages) if ends and ends.head else None
         self._pool = pool
         self._offsets = group_offsets
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
@@ -83,11 +87,16 @@ class AdapterSlot(Evictable):
                 self._views[layer] = groups
         return groups[group]
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether it changes the embedding or the head."""
+        return self.embedding is not None or self.head is not None
+
     def close(self) -> None:
         """The pages are about to be given back: reading through this slot is an error from now on."""
         if self.refs:
             raise AssertionError(f"adapter {self.digest} is dropped while {self.refs} requests use it")
-        self._views = {}
+        self._views, self.embedding, self.head = {}, None, None
         self.layout = None  # type: ignore[assignment]
 
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:

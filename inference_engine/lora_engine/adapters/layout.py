@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 
+from .ends import EndsLayout, EndsPlanner, pack_ends
 from .host_memory import HostMemory, PageableMemory
+from .tensors import pool_rows_per_row, read_tensor
 
 # Targets that read the same input, and are therefore shrunk together.
 # A model that has the last name of a group as one module has none of the others.
@@ -52,10 +53,15 @@ class ModuleSlot:
 
 @dataclass(frozen=True, slots=True)
 class AdapterLayout:
-    """Per layer, the module slots in packing order; the same pages serve every layer."""
+    """Per layer, the module slots in packing order; the same pages serve every layer.
+
+    ``ends``, if there are any, begin on a page of their own: the last ``end_pages`` are only theirs.
+    """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
     num_pages: int
+    ends: EndsLayout | None = None
+    end_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,11 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
         slots, used = _plan_layer(modules, geometry.kv_dim, targets)
         layers.append(slots)
         max_pool_rows = max(max_pool_rows, used)
-    return AdapterLayout(tuple(layers), -(-max_pool_rows // geometry.rows_per_page))
+    module_pages = -(-max_pool_rows // geometry.rows_per_page)
+    planner = EndsPlanner(geometry, module_pages * geometry.rows_per_page)
+    ends = planner.plan(manifest.ends)
+    num_pages = -(-planner.row // geometry.rows_per_page)
+    return AdapterLayout(tuple(layers), num_pages, ends, num_pages - module_pages)
 
 
 def pack_adapter(
@@ -116,20 +126,18 @@ def pack_adapter(
     for layer, slots in enumerate(layout.layers):
         for slot in slots:
             module = names[layer, slot.target]
-            a, b = _tensor(weights, module.a_name), _tensor(weights, module.b_name).T
+            a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name).T
             for part, rank in zip(data if all_ranks else [data], ranks, strict=True):
                 pool_rows = part[layer].view(-1, geometry.kv_dim)
                 column = slot.target in COLUMN_PARALLEL
                 _write_rows(pool_rows, slot.a_row, a if column else _shard(a, rank, targets.world))
                 _write_rows(pool_rows, slot.b_row, _shard(b, rank, targets.world) if column else b)
+    if layout.ends is not None:
+        for part in data if all_ranks else [data]:  # every rank has both ends whole
+            pack_ends(manifest.ends, layout.ends, weights, part, geometry.kv_dim)
     if all_ranks:
         return PackedAdapter(digest, manifest.rank, layout, data[0], data)
     return PackedAdapter(digest, manifest.rank, layout, data)
-
-
-def pool_rows_per_row(features: int, kv_dim: int) -> int:
-    """Pool rows that one adapter row of ``features`` elements takes."""
-    return -(-features // kv_dim)
 
 
 def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
@@ -169,11 +177,3 @@ def _shard(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:
 def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
     count, features = rows.shape
     module_rows(pool_rows, pool_row, count, features).copy_(rows)
-
-
-def _tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
-    """A float32, float16 or bfloat16 tensor of the file."""
-    array = weights.tensor(name)
-    if array.dtype == np.uint16:  # how numpy carries bfloat16
-        return torch.from_numpy(array).view(torch.bfloat16)
-    return torch.from_numpy(array)

@@ -19,6 +19,7 @@ from lora_engine.peft_format import (
 )
 
 from .delta_norms import Norms, delta_norms
+from .ends import BaseEnds, against_base
 from .errors import StageError
 from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
@@ -53,8 +54,15 @@ class PoolPacker:
         targets: TargetShapes,
         dtype: torch.dtype,
         memory: HostMemory,
+        ends: BaseEnds | None = None,
+        pool_pages: int = 0,
     ) -> None:
-        """Rank 0 of several packs for all of them."""
+        """Rank 0 of several packs for all of them.
+
+        ``ends``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any number.
+        """
+        self._ends = ends
+        self._pool_pages = pool_pages
         self.limits = limits
         self._base = base
         self._geometry = geometry
@@ -68,7 +76,28 @@ class PoolPacker:
             first = report.problems[0]
             others = f" ({report.problem_count - 1} more problems)" if report.problem_count > 1 else ""
             raise StageError(first.code, first.message + others, first.fix)
-        return report.manifest
+        manifest = report.manifest
+        if manifest.ends and self._ends is not None:
+            manifest = self._against_base(folder, manifest, self._ends)
+        self._require_room(manifest)
+        return manifest
+
+    def _against_base(self, folder: Path, manifest: AdapterManifest, ends: BaseEnds) -> AdapterManifest:
+        try:
+            return against_base(manifest, SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits), ends)
+        except FormatError as error:  # it was right a moment ago, when it was inspected
+            raise StageError(error.code, error.message, error.fix) from None
+
+    def _require_room(self, manifest: AdapterManifest) -> None:
+        pages = plan_layout(manifest, self._geometry, self._targets).num_pages
+        if self._pool_pages and pages >= self._pool_pages - 1:
+            size, page = pages * self._geometry.page_bytes(self._dtype), self._geometry.page_bytes(self._dtype)
+            raise StageError(
+                "adapter_too_large_for_pool",
+                f"The adapter takes {size >> 20} MiB on the device, but this host's pool has "
+                f"{self._pool_pages * page >> 20} MiB, for all adapters and requests.",
+                "Train fewer whole matrices (modules_to_save) or a lower rank, or ask the operator for a larger pool.",
+            )
 
     def num_bytes(self, manifest: AdapterManifest) -> int:
         pages = plan_layout(manifest, self._geometry, self._targets).num_pages

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.ends import AdapterEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,14 @@ class LoraSpan:
     start: int
     stop: int
     sign: int = 1
+
+
+class EndSpan(NamedTuple):
+    """Rows ``[start, stop)`` have an adapter's own embedding or head."""
+
+    end: AdapterEnd
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +65,5 @@ class StepBatch:
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
     merged: bool = False  # run on the weights with an adapter merged in
+    embeddings: Sequence[EndSpan] = ()  # rows are tokens; in order
+    heads: Sequence[EndSpan] = ()  # rows are those of ``logit_rows``; in order

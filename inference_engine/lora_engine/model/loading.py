@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 
-from lora_engine.adapters.layout import TargetShapes, pool_rows_per_row
+from lora_engine.adapters.layout import TargetShapes
+from lora_engine.adapters.tensors import pool_rows_per_row
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.start_progress import StartProgress

@@ -32,6 +32,8 @@ class Reader(NamedTuple):
 class Ops(Protocol[Plan]):
     """The operations of one backend. A plan is what all layers of one step share."""
 
+    invariant: bool  # whether each row is bitwise the same in every batch
+
     def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
@@ -96,6 +98,8 @@ class TorchOps:
 
     Weights in FP8 are dequantised, activations never quantised.
     """
+
+    invariant = False
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape

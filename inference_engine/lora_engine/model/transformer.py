@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from lora_engine.memory.page_pool import PagePool
 
-from .batch import StepBatch
+from .batch import EndSpan, StepBatch
 from .config import ModelConfig
+from .ends import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel
@@ -48,7 +48,8 @@ class Transformer:
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
-        return self.run(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool))
+        hidden = self.hidden(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool), None, batch.embeddings)
+        return self.logits(hidden, None, batch.heads)
 
     def run(
         self,
@@ -66,10 +67,15 @@ class Transformer:
         return self.logits(self.hidden(token_ids, logit_rows, plan, layers), out)
 
     def hidden(
-        self, token_ids: torch.Tensor, rows: torch.Tensor | None, plan: Any, layers: Sequence[int] | None = None
+        self,
+        token_ids: torch.Tensor,
+        rows: torch.Tensor | None,
+        plan: Any,
+        layers: Sequence[int] | None = None,
+        embeddings: Sequence[EndSpan] = (),
     ) -> torch.Tensor:
         """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
-        residual = F.embedding(token_ids, self.weights.embedding)
+        residual = embed(token_ids, self.weights.embedding, embeddings, singly=self.ops.invariant)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
         delta = None
@@ -89,12 +95,20 @@ class Transformer:
             residual, delta = residual[rows], None if delta is None else delta[rows]
         return self.ops.add_norm(residual, delta, self.weights.final_norm)
 
-    def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Of hidden states after the last norm, ``[rows, vocab]``."""
+    def logits(
+        self, hidden: torch.Tensor, out: torch.Tensor | None = None, heads: Sequence[EndSpan] = ()
+    ) -> torch.Tensor:
+        """Of hidden states after the last norm, ``[rows, vocab]``; wider if an adapter in ``heads`` has more tokens."""
         logits, cap = self.ops.linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap
+        if heads:
+            logits = add_heads(logits, hidden, heads, singly=self.ops.invariant)
         if self.config.logit_scale != 1.0:
             logits.mul_(self.config.logit_scale)
-        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+        if cap:
+            logits.div_(cap).tanh_().mul_(cap)
+        if heads:
+            hide_absent(logits, self.config.vocab_size, heads)
+        return logits
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)

@@ -70,7 +70,7 @@ class TritonPlan:
 class TritonOps:
     """Kernels, and the workspaces they need."""
 
-    invariant = False  # whether each row is bitwise the same in every batch
+    invariant: bool = False  # whether each row is bitwise the same in every batch
 
     def __init__(
         self,

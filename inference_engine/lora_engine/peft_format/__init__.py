@@ -6,6 +6,7 @@ whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
 from .canonical import Form, is_weights, to_peft_form
+from .ends import EMBEDDING, HEAD, EndLora, ModelEnd
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
@@ -18,13 +19,17 @@ from .upload import UploadError, unpack_upload
 
 __all__ = [
     "CONFIG_FILE",
+    "EMBEDDING",
+    "HEAD",
     "TARGETS",
     "WEIGHTS_FILE",
     "AdapterLimits",
     "AdapterManifest",
     "BaseGeometry",
+    "EndLora",
     "Form",
     "FormatError",
+    "ModelEnd",
     "ModuleLora",
     "Problem",
     "SafetensorsFile",

@@ -25,11 +25,6 @@ _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "use_dora": ("DoRA", "Train with use_dora=False, or merge the adapter into the base and serve that model."),
     "lora_bias": ("a bias on lora_B", "Train with lora_bias=False."),
-    "modules_to_save": (
-        "fully trained copies of base modules",
-        "Train with modules_to_save=None; only LoRA weights can be served beside other adapters.",
-    ),
-    "trainable_token_indices": ("trained token embeddings", "Train with trainable_token_indices=None."),
     "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
     "alora_invocation_tokens": ("Activated LoRA (aLoRA)", "Train with alora_invocation_tokens=None."),
     "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
@@ -45,6 +40,8 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _KNOWN = frozenset(_UNSUPPORTED) | {
+    "modules_to_save",
+    "trainable_token_indices",
     "peft_type",
     "task_type",
     "auto_mapping",
@@ -125,6 +122,16 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
     for name, (what, fix) in _UNSUPPORTED.items():
         if raw.get(name):
             _refuse(findings, f"the adapter uses {what} ({name})", fix)
+    copies = raw.get("modules_to_save") or []
+    names = copies if isinstance(copies, list) else [copies]
+    ends = ("lm_head", "embed_tokens")
+    others = [str(name) for name in names if names is not copies or str(name).rsplit(".", 1)[-1] not in ends]
+    if others:
+        _refuse(
+            findings,
+            f"the adapter has fully trained copies of {printable(', '.join(others))} (modules_to_save)",
+            "Of whole modules only embed_tokens and lm_head can be served: train with modules_to_save=None or these.",
+        )
     bias = raw.get("bias", "none")
     if bias != "none":
         _refuse(findings, f'the adapter trains biases (bias="{printable(bias)}")', 'Train with bias="none".')
@@ -172,14 +179,6 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
     if layers_pattern and layers is None:
         reader.bad("layers_pattern", "needs layers_to_transform beside it", "Set both or neither.")
     return config if findings.count == before else None
-
-
-def untargetable_names(config: AdapterConfig) -> list[str]:
-    """Listed targets that exist in the base model but cannot carry a served LoRA: embeddings and the head."""
-    if isinstance(config.target_modules, str):
-        return []
-    last_parts = {name.rsplit(".", 1)[-1] for name in config.target_modules}
-    return sorted(last_parts & {"lm_head", "embed_tokens"})
 
 
 def number_of(value: Any) -> float | None:

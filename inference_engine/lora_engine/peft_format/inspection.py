@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from .adapter_config import (
     is_lora,
     load_raw_config,
     parse_config,
-    untargetable_names,
 )
+from .ends import EndsInspection, ModelEnd
 from .geometry import AdapterLimits, BaseGeometry, module_key
 from .identity import WEIGHTS_FILE
 from .modules import ModuleLora, ModuleResolver
 from .patterns import PatternError
-from .problems import Findings, FormatError, Problem, printable
+from .problems import GATHER_FIRST, Findings, FormatError, Problem, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
 
 _NAME = re.compile(
@@ -39,10 +39,6 @@ _NOT_STATE_DICT = "Save with model.save_pretrained(folder), not model.state_dict
 # Part of a foreign tensor name -> what it tells, what to do.
 _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
     ("lora_magnitude_vector", "belongs to DoRA", "Train with use_dora=False."),
-    ("lora_embedding_", "is LoRA on an embedding", "Train with target_modules of linear projections only."),
-    ("modules_to_save", "is a fully trained copy of a base module", "Train with modules_to_save=None."),
-    ("lm_head", "belongs to the output head", "Train without lm_head in target_modules and modules_to_save."),
-    ("embed_tokens", "belongs to the token embedding", "Train without embed_tokens."),
     (".base_layer.", "is a base weight", _SAVE_AGAIN),
     (".experts.", "belongs to a mixture-of-experts model", "Upload an adapter trained on this base model."),
     (".lora_A.default", "carries an adapter's name", _NOT_STATE_DICT),
@@ -65,6 +61,7 @@ class AdapterManifest:
     base_model_name: str
     modules: tuple[ModuleLora, ...]
     config: dict[str, Any]
+    ends: tuple[ModelEnd, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A summary for reports: ranks and scales by target, not module by module."""
@@ -158,6 +155,7 @@ class _Inspection:
         self._modules: dict[tuple[int, str], _Module] = {}
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits: list[str] = []  # what does not fit the base, in words
+        self._ends = EndsInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
         self._check("config", self._read_config)
@@ -199,12 +197,6 @@ class _Inspection:
         if self._raw is None:
             raise _SkippedError("not checked: the config cannot be read")
         check_features(self._raw, self._findings)
-        for name in untargetable_names(self._config) if self._config else ():
-            self._findings.add(
-                "unsupported_feature",
-                f"The adapter targets {name}; it cannot be served.",
-                f"Train with target_modules from {self._targets}.",
-            )
         return "plain LoRA"
 
     def _open_weights(self) -> str:
@@ -222,11 +214,13 @@ class _Inspection:
         before = self._findings.added
         for entry in self._need_weights().entries.values():
             self._collect(entry)
-        if not self._modules and self._findings.added == before:
+        if not self._modules and not self._ends and self._findings.added == before:
             self._findings.add("no_lora_tensors", f"{WEIGHTS_FILE} holds no LoRA tensors.", _SAVE_AGAIN)
         return f"{len(self._modules)} modules"
 
     def _collect(self, entry: TensorEntry) -> None:
+        if self._ends.collect(entry):
+            return
         match = _NAME.fullmatch(entry.name)
         if match is None or match[2] not in self._geometry.targets:
             self._foreign(entry.name)
@@ -244,9 +238,7 @@ class _Inspection:
             self._findings.add(
                 "empty_tensor",
                 f"layers.{layer}.{target}.lora_{side} holds no values.",
-                "DeepSpeed ZeRO-3 saves such files when it does not gather: set "
-                "stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py in the checkpoint and save the "
-                "adapter from its result.",
+                GATHER_FIRST,
                 entry.name,
             )
         elif len(entry.shape) != 2:
@@ -275,6 +267,7 @@ class _Inspection:
         self._need_weights()
         for module in self._modules.values():
             self._module_shapes(module)
+        self._ends.shapes()
         if len(self._misfits) > 1:
             self._lead_with_base(
                 f"{len(self._misfits)} tensors do not fit {self._geometry.name}", f" {self._misfits[0]}."
@@ -319,6 +312,7 @@ class _Inspection:
             raise _SkippedError("not checked: the config has problems")
         try:
             self._completeness(self._resolver)
+            self._ends.against_config(self._config, self._resolver)
             self._ask_config(self._resolver)
         except PatternError as error:
             raise FormatError(
@@ -344,12 +338,6 @@ class _Inspection:
         depth = 1 + max((layer for layer, _ in self._modules), default=self._geometry.num_layers)
         if missing == set(range(depth, self._geometry.num_layers)) and missing:
             self._lead_with_base(f"The adapter has {depth} layers, which does not fit {self._geometry.name}")
-        if isinstance(self._config.target_modules if self._config else (), str) and resolver.is_targeted("lm_head"):
-            self._findings.add(
-                "unsupported_feature",
-                "The target_modules pattern also matches lm_head; it cannot be served.",
-                f"Train with target_modules from {self._targets}.",
-            )
         layers = (self._config.layers if self._config else None) or frozenset()
         beyond = sorted(layer for layer in layers if layer >= self._geometry.num_layers)
         if beyond:
@@ -429,20 +417,26 @@ class _Inspection:
 
     def _finite(self) -> str:
         weights = self._need_weights()
+        for label, entry in self._used():
+            bad, first = count_not_finite(weights, entry)
+            if bad:
+                row, column = divmod(first, entry.shape[1])
+                self._findings.add(
+                    "not_finite",
+                    f"{label} holds {bad} NaN or infinite value{'s' if bad > 1 else ''}, "
+                    f"the first at row {row}, column {column}.",
+                    "Training diverged, or the dtype overflowed: train again with a lower learning rate, or "
+                    "save in bfloat16 or float32.",
+                    entry.name,
+                )
+        return "every weight is finite"
+
+    def _used(self) -> Iterator[tuple[str, TensorEntry]]:
+        """Every tensor that is loaded, and what to call it."""
         for module in self._modules.values():
             for side, entry in sorted(module.sides.items()):
-                bad, first = count_not_finite(weights, entry)
-                if bad:
-                    row, column = divmod(first, entry.shape[1])
-                    self._findings.add(
-                        "not_finite",
-                        f"{module.label}.lora_{side} holds {bad} NaN or infinite value{'s' if bad > 1 else ''}, "
-                        f"the first at row {row}, column {column}.",
-                        "Training diverged, or the dtype overflowed: train again with a lower learning rate, or "
-                        "save in bfloat16 or float32.",
-                        entry.name,
-                    )
-        return "every weight is finite"
+                yield f"{module.label}.lora_{side}", entry
+        yield from self._ends.entries()
 
     def _manifest(self) -> AdapterManifest:
         config, resolver, weights = self._config, self._resolver, self._weights
@@ -450,9 +444,11 @@ class _Inspection:
         modules = tuple(self._describe(self._modules[key], resolver) for key in sorted(self._modules))
         entries = weights.entries.values()
         dtypes = {_DTYPE_NAMES[entry.dtype] for entry in entries}
+        ends = self._ends.describe(resolver)
+        ranks = [module.rank for module in modules] + [end.lora.rank for end in ends if end.lora]
         return AdapterManifest(
-            rank=max(module.rank for module in modules),
-            targets=tuple(sorted({module.target for module in modules})),
+            rank=max(ranks, default=0),
+            targets=tuple(sorted({module.target for module in modules} | {end.target for end in ends})),
             dtype=dtypes.pop() if len(dtypes) == 1 else "mixed",
             num_tensors=len(weights.entries),
             num_parameters=sum(entry.num_elements for entry in entries),
@@ -460,6 +456,7 @@ class _Inspection:
             base_model_name=config.base_model_name,
             modules=modules,
             config=config.raw,
+            ends=ends,
         )
 
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:

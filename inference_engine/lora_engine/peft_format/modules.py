@@ -60,7 +60,10 @@ class ModuleResolver:
         return not self._targets.isdisjoint(tails(key)) and self._is_layer_chosen(key)
 
     def rank(self, layer: int, target: str) -> int:
-        pattern = self._ranks.first(module_key(layer, target, self._root))
+        return self.rank_of(module_key(layer, target, self._root))
+
+    def rank_of(self, key: str) -> int:
+        pattern = self._ranks.first(key)
         return self._config.rank if pattern is None else self._config.rank_pattern[pattern]
 
     def rank_patterns(self, layer: int, target: str) -> list[tuple[str, int]]:
@@ -68,7 +71,10 @@ class ModuleResolver:
         return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target, self._root))]
 
     def alpha(self, layer: int, target: str) -> float:
-        pattern = self._alphas.first(module_key(layer, target, self._root))
+        return self.alpha_of(module_key(layer, target, self._root))
+
+    def alpha_of(self, key: str) -> float:
+        pattern = self._alphas.first(key)
         return self._config.alpha if pattern is None else self._config.alpha_pattern[pattern]
 
     def scale(self, alpha: float, rank: int) -> float:

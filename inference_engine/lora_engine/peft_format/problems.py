@@ -9,6 +9,12 @@ from dataclasses import dataclass, replace
 MAX_NAME = 160
 
 
+GATHER_FIRST = (
+    "DeepSpeed ZeRO-3 saves such files when it does not gather: set stage3_gather_16bit_weights_on_model_save, or run "
+    "zero_to_fp32.py in the checkpoint and save the adapter from its result."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One finding. ``code`` is stable; ``tensor`` is the tensor's name in the file, where one is at fault."""

@@ -10,9 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .ends import EndLora, end_key
 from .geometry import module_key
 from .identity import CONFIG_FILE
 from .inspection import AdapterManifest
+from .modules import ModuleLora
 from .patterns import is_name
 
 
@@ -39,16 +41,26 @@ def _has_expressions(raw: dict[str, Any]) -> bool:
 
 
 def _resolved(manifest: AdapterManifest) -> dict[str, Any]:
-    raw, modules = manifest.config, {module_key(m.layer, m.target): m for m in manifest.modules}
+    raw = manifest.config
+    modules: dict[str, ModuleLora | EndLora] = {module_key(m.layer, m.target): m for m in manifest.modules}
+    modules |= {end_key(end.target): end.lora for end in manifest.ends if end.lora is not None}
     alphas = {_escaped(key): _number(m.alpha) for key, m in modules.items() if m.alpha != raw["lora_alpha"]}
-    return raw | {
-        "target_modules": list(modules),
-        "exclude_modules": None,
-        "layers_to_transform": None,
-        "layers_pattern": None,
-        "rank_pattern": {_escaped(key): m.rank for key, m in modules.items() if m.rank != raw["r"]},
-        "alpha_pattern": alphas,
-    }
+    own: dict[str, Any] = {}
+    if manifest.ends:
+        own["modules_to_save"] = [end.target for end in manifest.ends if end.alone]
+        own["trainable_token_indices"] = {e.target: list(e.tokens) for e in manifest.ends if e.tokens} or None
+    return (
+        raw
+        | own
+        | {
+            "target_modules": list(modules),
+            "exclude_modules": None,
+            "layers_to_transform": None,
+            "layers_pattern": None,
+            "rank_pattern": {_escaped(key): m.rank for key, m in modules.items() if m.rank != raw["r"]},
+            "alpha_pattern": alphas,
+        }
+    )
 
 
 def _escaped(key: str) -> str:

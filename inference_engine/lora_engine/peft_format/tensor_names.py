@@ -13,8 +13,12 @@ from dataclasses import dataclass
 PEFT_PREFIX = "base_model.model."
 # What wraps modules while they train and is no part of the model: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_ADAPTER_NAME = re.compile(r"(\.lora_[AB])\.([^.]+)(\.weight)", re.ASCII)
-_IN_LANGUAGE_MODEL = re.compile(r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.layers\..*)", re.ASCII)
+_ADAPTER_NAME = re.compile(r"(\.lora_[AB])\.([^.]+)(\.weight)|(\.lora_embedding_[AB])\.([^.]+)$", re.ASCII)
+_IN_LANGUAGE_MODEL = re.compile(
+    r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.(?:layers|embed_tokens)\..*)", re.ASCII
+)
+_OF_AN_END = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)\.", re.ASCII)
+_HEAD = re.compile(r"(?:[a-z]\w*\.)*?(?:language_model|text_model)\.(lm_head\..*)", re.ASCII)
 _VISION = re.compile(
     r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|"
     r"embed_vision|audio_tower|merger)\.",
@@ -36,22 +40,24 @@ class TensorName:
 
 def read_name(name: str) -> TensorName:
     """What a name stands for. One that is of no known form comes back as it is."""
-    if ".lora_" not in name:
+    if ".lora_" not in name and not _OF_AN_END.search(name):
         return TensorName(name)
     plain = _unwrapped(name)
     wrapped = plain != name
     adapter = _ADAPTER_NAME.search(plain)
     if adapter:
-        plain = _ADAPTER_NAME.sub(r"\1\3", plain, count=1)
+        plain = _ADAPTER_NAME.sub(lambda found: (found[1] or "") + (found[3] or "") + (found[4] or ""), plain, count=1)
     inner = plain
     while inner.startswith(PEFT_PREFIX):
         inner = inner.removeprefix(PEFT_PREFIX)
+    if head := _HEAD.fullmatch(inner):
+        inner = head[1]
     found = _IN_LANGUAGE_MODEL.fullmatch(inner)
     return TensorName(
         name=PEFT_PREFIX + (f"model{found[2]}" if found else inner),
         wrapped=wrapped,
         bare=not plain.startswith(PEFT_PREFIX),
-        adapter=adapter[2] if adapter else "",
+        adapter=adapter[2] or adapter[5] if adapter else "",
         root=found[1] if found else "model",
         is_vision=bool(_VISION.search(inner)),
     )

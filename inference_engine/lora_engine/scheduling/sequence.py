@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.ends import AdapterEnd
 from lora_engine.memory import PrefixKey
 from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
 from lora_engine.sampling import SamplingRow
@@ -177,6 +178,15 @@ class Sequence:
     def awaits_mask(self) -> bool:
         """Whether its next token cannot be chosen yet: all its tokens are known, but not what may come after them."""
         return self.masks is not None and not self.pending and not self.masks.ready
+
+    @property
+    def embedding(self) -> AdapterEnd | None:
+        """Its adapter's own, if it has one."""
+        return None if self.slot is None else self.slot.embedding
+
+    @property
+    def head(self) -> AdapterEnd | None:
+        return None if self.slot is None else self.slot.head
 
     @property
     def prefix_key(self) -> PrefixKey:

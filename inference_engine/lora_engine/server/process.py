@@ -16,6 +16,7 @@ import grpc.aio
 import torch
 
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.ends import BaseEnds
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.packing import PoolPacker
@@ -274,6 +275,8 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         loaded.targets,
         loaded.pool.data.dtype,
         memory,
+        BaseEnds(loaded.model.weights.embedding, loaded.model.weights.lm_head),
+        loaded.pool.num_pages,
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

@@ -23,10 +23,11 @@ from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
-from lora_engine.model.batch import LoraSpan
+from lora_engine.model.batch import EndSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.merging import MergedLayers
+from lora_engine.step_inputs import StepInputs
 from lora_engine.text import TokenizerError
 
 from . import group
@@ -124,8 +125,8 @@ class Follower:
     def _obey(self, command: Command) -> None:
         match command:
             case Step(inputs, spans):
-                self._await(span.generation for span in spans)
-                self._runner.follow(inputs, [self._span(span) for span in spans])
+                self._await([*(span.generation for span in spans), *(rows[0] for rows in inputs.embeddings)])
+                self._runner.follow(inputs, [self._span(span) for span in spans], self._embeddings(inputs))
             case Replay(shape, contents, rows, adapters):
                 self._await(adapters)
                 self._graphs().follow_replay(shape, contents, rows)
@@ -184,6 +185,10 @@ class Follower:
 
     def _span(self, span: SpanOf) -> LoraSpan:
         return LoraSpan(self._slots[span.generation], span.start, span.stop, span.sign)
+
+    def _embeddings(self, inputs: StepInputs) -> list[EndSpan]:
+        ends = ((self._slots[generation].embedding, start, stop) for generation, start, stop in inputs.embeddings)
+        return [EndSpan(end, start, stop) for end, start, stop in ends if end is not None]
 
     def _merged(self) -> MergedLayers:
         assert self._model.merged is not None, "rank 0 merges in a mode that does not"

@@ -12,6 +12,7 @@ ELSEWHERE = frozenset(
         "adapter_not_found",
         "adapter_not_resident",
         "adapter_too_large_for_host",
+        "adapter_too_large_for_pool",
         "artifact_not_found",
         "artifact_unavailable",
         "device_error",

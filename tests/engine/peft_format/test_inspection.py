@@ -141,17 +141,22 @@ def test_weights_that_were_saved_empty_are_named_as_such(tmp_path, geometry, ten
         ({"use_dora": True}, "unsupported_feature", "DoRA"),
         ({"bias": "all"}, "unsupported_feature", "bias"),
         ({"lora_bias": True}, "unsupported_feature", "lora_B"),
-        ({"modules_to_save": ["lm_head"]}, "unsupported_feature", "modules_to_save"),
+        ({"modules_to_save": ["norm"]}, "unsupported_feature", "modules_to_save"),
+        ({"modules_to_save": ["lm_head"]}, "missing_tensor", "modules_to_save"),
         ({"alora_invocation_tokens": [0]}, "unsupported_feature", "aLoRA"),
-        ({"trainable_token_indices": [1]}, "unsupported_feature", "token embeddings"),
+        ({"trainable_token_indices": [1]}, "missing_tensor", "trainable_token_indices"),
+        ({"trainable_token_indices": [1, 1]}, "invalid_config", "trainable_token_indices"),
+        ({"trainable_token_indices": {"norm": [1]}}, "invalid_config", "trainable_token_indices"),
+        ({"trainable_token_indices": [10**9]}, "invalid_config", "trainable_token_indices"),
+        ({"trainable_token_indices": 7}, "invalid_config", "trainable_token_indices"),
         ({"layer_replication": [[0, 2]]}, "unsupported_feature", "replicated"),
         ({"peft_type": "IA3"}, "unsupported_feature", "IA3"),
         ({"peft_type": ...}, "unsupported_feature", "peft_type"),
         ({"task_type": "SEQ_CLS"}, "unsupported_feature", "SEQ_CLS"),
         ({"init_lora_weights": "pissa_niter_4"}, "unsupported_feature", "pissa_niter_4"),
         ({"use_some_new_lora": True}, "unsupported_feature", "use_some_new_lora"),
-        ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "unsupported_feature", "lm_head"),
-        ({"target_modules": r".*(q_proj|v_proj|lm_head)"}, "unsupported_feature", "lm_head"),
+        ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "missing_tensor", "lm_head"),
+        ({"target_modules": r".*(q_proj|v_proj|lm_head)"}, "missing_tensor", "lm_head"),
         ({"target_modules": None}, "invalid_config", "target_modules"),
         ({"target_modules": 7}, "invalid_config", "target_modules"),
         ({"target_modules": r"(.*)\1_proj"}, "unsupported_pattern", "back references"),
@@ -192,7 +197,7 @@ def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
     bad[Q0_A][2, 3] = np.nan
     bad["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 16), np.float32)
     report = inspect_adapter(save(tmp_path, bad, use_dora=True), geometry)
-    assert codes(report) == {"unsupported_feature", "missing_tensor", "not_finite", "unexpected_tensor"}
+    assert codes(report) == {"unsupported_feature", "missing_tensor", "not_finite", "extra_tensor"}
     assert any("row 2, column 3" in problem.message for problem in report.problems)
 
 

@@ -164,11 +164,10 @@ def assert_same_without_patterns(folder, manifest, layers, family):
     [
         ({"use_dora": True}, "DoRA"),
         ({"lora_bias": True}, "lora_bias"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"modules_to_save": ["norm"]}, "modules_to_save"),
         ({"bias": "lora_only"}, "bias"),
-        ({"target_modules": ["q_proj", "embed_tokens"]}, "embed_tokens"),
-        ({"target_modules": ["q_proj", "lm_head"]}, "lm_head"),
-        ({"trainable_token_indices": [1, 2]}, "token embeddings"),
+        ({"target_modules": ["q_proj", "embed_tokens"], "use_dora": True}, "use_dora on embed_tokens"),
+        ({"target_modules": ["q_proj", "lm_head"], "lora_bias": True}, "lora_bias on lm_head"),
         ({"init_lora_weights": "pissa"}, "pissa"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from lora_engine.adapters.ends import BaseEnds, against_base
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.peft_format import (
@@ -262,6 +263,6 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     report = inspect_adapter(adapter.folder, geometry_of(engine), limits)
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
-    return pack_adapter(
-        adapter.digest, report.manifest, weights, engine.pool.geometry, engine.targets, engine.pool.data.dtype
-    )
+    base = engine.loaded.model.weights
+    manifest = against_base(report.manifest, weights, BaseEnds(base.embedding, base.lm_head))
+    return pack_adapter(adapter.digest, manifest, weights, engine.pool.geometry, engine.targets, engine.pool.data.dtype)

@@ -5,11 +5,12 @@ import { CodeBlock } from "@/components/code-block";
 const SERVED = [
   "LoRA and rsLoRA, any rank from 1 to 256",
   "Any of q, k, v, o, gate, up and down projections",
+  "LoRA on and copies of embed_tokens and lm_head, trained tokens",
   "rank_pattern, alpha_pattern, layers_to_transform",
   "float32, float16 and bfloat16",
   "Whole training folders, shards, adapter_model.bin, mlx-lm: converted",
 ];
-const REFUSED = ["DoRA, biases, modules_to_save", "Embeddings and the output head", "Merged models and GGUF files"];
+const REFUSED = ["DoRA, biases", "modules_to_save of anything else", "Merged models and GGUF files"];
 
 const SAVE = `model.save_pretrained(
     "my-adapter",

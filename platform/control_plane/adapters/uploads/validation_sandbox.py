@@ -153,7 +153,10 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
     notes += form.notes
-    report = inspect_adapter(folder, BaseGeometry(**request["geometry"]), limits, root=form.root)
+    base = BaseGeometry(**request["geometry"])
+    report = inspect_adapter(folder, base, limits, root=form.root)
+    if report.manifest is not None:
+        notes += [end.note(base.vocab_size) for end in report.manifest.ends]
     if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}

@@ -1,0 +1,316 @@
+"""The embedding and the head of an adapter, in pool pages behind its modules.
+
+A matrix of ``count`` rows is dealt over the layers, whose pages are equal: each has ``per_layer`` rows of it, from the
+same pool row on. Own rows of tokens replace the base's; their token ids lie in the pool as well, bit for bit. Rows that
+equal the base's are left out, so that a vocabulary with a few new tokens takes a few rows (``against_base``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from lora_engine.memory.page_pool import PagePool, PoolGeometry
+from lora_engine.peft_format import EMBEDDING, HEAD, AdapterManifest, ModelEnd, SafetensorsFile
+
+from .errors import StageError
+from .tensors import as_torch, pool_rows_per_row, read_tensor
+
+_COMPARED_BYTES = 8 << 20
+_ELEMENTS_PER_ID = 2  # of the pool, whatever their size
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where a matrix lies: ``per_layer`` of its rows in each layer, from pool row ``row`` on."""
+
+    row: int
+    count: int
+    features: int
+    per_layer: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """Rows ``[count, hidden]`` of these tokens; ``ids`` None: of tokens 0, 1, …"""
+
+    rows: Block
+    ids: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """``scale * B @ A``; both with ``rank`` rows, B transposed. The columns of one of them are tokens."""
+
+    a: Block
+    b: Block
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndLayout:
+    own: OwnRows | None
+    lora: LowRank | None
+    vocab: int  # of the adapter's model
+
+
+@dataclass(frozen=True, slots=True)
+class EndsLayout:
+    embedding: EndLayout | None
+    head: EndLayout | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseEnds:
+    """The base model's matrices, ``[vocab, hidden]``; the same tensor where they are tied."""
+
+    embedding: torch.Tensor
+    head: torch.Tensor
+
+    @property
+    def tied(self) -> bool:
+        return self.embedding is self.head
+
+
+def against_base(manifest: AdapterManifest, weights: SafetensorsFile, base: BaseEnds) -> AdapterManifest:
+    """With what the base decides: which saved rows differ from its own, and what a tied end has from the other.
+
+    Reads whole matrices. Raises ``StageError`` for what cannot be, ``FormatError``, ``OSError``.
+    """
+    if not manifest.ends:
+        return manifest
+    matrices = {EMBEDDING: base.embedding, HEAD: base.head}
+    ends = {
+        end.target: replace(end, kept=_differing(weights, end, matrices[end.target])) if end.saved else end
+        for end in manifest.ends
+    }
+    if base.tied:
+        _tie(ends, weights)
+    return replace(manifest, ends=tuple(end for end in ends.values() if _changes(end, len(base.embedding))))
+
+
+def _changes(end: ModelEnd, vocab: int) -> bool:
+    has_rows = bool(end.tokens) or (end.kept is not None and len(end.kept) > 0)
+    return has_rows or end.lora is not None or end.vocab != vocab
+
+
+def _tie(ends: dict[str, ModelEnd], weights: SafetensorsFile) -> None:
+    """What PEFT loads into the base's one matrix changes both ends, as do rows of tokens of the embedding."""
+    own = {target: end for target, end in ends.items() if end.saved and not end.alone}
+    if len(own) == 2 and not _equal(weights, own[EMBEDDING].saved, own[HEAD].saved):
+        raise StageError(
+            "untied_ends",
+            "The base model's embedding and head are one matrix, but the adapter has saved two different ones.",
+            'Train with modules_to_save=["embed_tokens", "lm_head"], which keeps them apart.',
+        )
+    for one, other in ((EMBEDDING, HEAD), (HEAD, EMBEDDING)):
+        end, there = ends.get(one), ends.get(other)
+        if end is None:
+            continue
+        there = there or ModelEnd(other, end.vocab, end.hidden)
+        if one in own and not there.saved:
+            there = replace(there, saved=end.saved, kept=end.kept, vocab=end.vocab)
+        if one == EMBEDDING and end.tokens and not there.tokens and not there.alone:
+            there = replace(there, tokens=end.tokens, tokens_name=end.tokens_name)
+        if there.saved or there.tokens or other in ends:
+            ends[other] = there
+
+
+def _differing(weights: SafetensorsFile, end: ModelEnd, base: torch.Tensor) -> np.ndarray:
+    """Rows of the saved matrix that are not, in the base's precision, the base's own; ascending."""
+    found = []
+    for start, rows in _row_blocks(weights, end.saved):
+        theirs = base[start : start + len(rows)]
+        mine = rows[: len(theirs)].to(base.device, base.dtype)
+        changed = (mine != theirs).any(dim=1).cpu().numpy()
+        found += [start + np.flatnonzero(changed), np.arange(start + len(theirs), start + len(rows))]
+    differing: np.ndarray = np.concatenate(found).astype(np.int64)
+    return differing
+
+
+def _equal(weights: SafetensorsFile, one: str, other: str) -> bool:
+    if weights.entries[one].shape != weights.entries[other].shape:
+        return False
+    blocks = zip(_row_blocks(weights, one), _row_blocks(weights, other), strict=True)
+    return all(torch.equal(a.float(), b.float()) for (_, a), (_, b) in blocks)
+
+
+def _row_blocks(weights: SafetensorsFile, name: str) -> Iterator[tuple[int, torch.Tensor]]:
+    """Whole rows of a matrix, a few at a time, and the first one's number."""
+    entry = weights.entries[name]
+    row_bytes = (entry.end - entry.start) // entry.shape[0]
+    start = 0
+    for block in weights.blocks(name, max(1, _COMPARED_BYTES // row_bytes) * row_bytes):
+        rows = as_torch(block.copy()).view(-1, entry.shape[1])
+        yield start, rows
+        start += len(rows)
+
+
+def own_tokens(end: ModelEnd) -> np.ndarray | None:
+    """Tokens with a row of their own, ascending; None: all."""
+    if end.saved and (end.kept is None or len(end.kept) == end.vocab):
+        return None
+    kept = end.kept if end.kept is not None else np.empty(0, np.int64)
+    tokens: np.ndarray = np.union1d(kept, np.array(end.tokens, dtype=np.int64))
+    return tokens
+
+
+class EndsPlanner:
+    """Lays the ends out, from pool row ``row`` of every layer on."""
+
+    def __init__(self, geometry: PoolGeometry, row: int) -> None:
+        self.row = row
+        self._geometry = geometry
+        self._known: dict[tuple[str, str], OwnRows] = {}
+
+    def plan(self, ends: tuple[ModelEnd, ...]) -> EndsLayout | None:
+        layouts = {end.target: EndLayout(self._own(end), self._lora(end), end.vocab) for end in ends}
+        return EndsLayout(layouts.get(EMBEDDING), layouts.get(HEAD)) if layouts else None
+
+    def _own(self, end: ModelEnd) -> OwnRows | None:
+        """Tied ends have the same rows, once."""
+        tokens = own_tokens(end)
+        count = end.vocab if tokens is None else len(tokens)
+        if not count:
+            return None
+        key = end.saved, end.tokens_name
+        if key not in self._known:
+            layers = self._geometry.num_layers
+            ids = None if tokens is None else self._block(layers, -(-count // layers) * _ELEMENTS_PER_ID)
+            self._known[key] = OwnRows(self._block(count, end.hidden), ids)
+        return self._known[key]
+
+    def _lora(self, end: ModelEnd) -> LowRank | None:
+        if end.lora is None:
+            return None
+        ins, outs = (end.vocab, end.hidden) if end.target == EMBEDDING else (end.hidden, end.vocab)
+        return LowRank(self._block(end.lora.rank, ins), self._block(end.lora.rank, outs), end.lora.scale)
+
+    def _block(self, count: int, features: int) -> Block:
+        block = Block(self.row, count, features, -(-count // self._geometry.num_layers))
+        self.row += block.per_layer * pool_rows_per_row(features, self._geometry.kv_dim)
+        return block
+
+
+def pack_ends(
+    ends: tuple[ModelEnd, ...], layout: EndsLayout, weights: SafetensorsFile, data: torch.Tensor, kv_dim: int
+) -> None:
+    """Write them into ``data``, the adapter's pages of every layer ``[layers, pages, page_elems]``."""
+    pool_rows = data.view(len(data), -1, kv_dim)
+    for end in ends:
+        place = layout.embedding if end.target == EMBEDDING else layout.head
+        assert place is not None
+        if place.own is not None:
+            _pack_own(end, place.own, weights, pool_rows)
+        if place.lora is not None and end.lora is not None:
+            _write(pool_rows, place.lora.a, 0, read_tensor(weights, end.lora.a_name))
+            _write(pool_rows, place.lora.b, 0, read_tensor(weights, end.lora.b_name).T)
+
+
+def _pack_own(end: ModelEnd, own: OwnRows, weights: SafetensorsFile, pool_rows: torch.Tensor) -> None:
+    tokens = own_tokens(end)
+    ids = np.arange(end.vocab) if tokens is None else tokens
+    if own.ids is not None:
+        padded = torch.zeros(own.ids.count * own.ids.features // _ELEMENTS_PER_ID, dtype=_id_type(pool_rows.dtype))
+        padded[: len(ids)] = torch.from_numpy(ids)
+        _write(pool_rows, own.ids, 0, padded.view(pool_rows.dtype).view(own.ids.count, -1))
+    if end.saved:
+        for start, rows in _row_blocks(weights, end.saved):
+            first, last = np.searchsorted(ids, (start, start + len(rows)))
+            _write(pool_rows, own.rows, int(first), rows[torch.from_numpy(ids[first:last] - start)])
+    if end.tokens:
+        rows = read_tensor(weights, end.tokens_name)
+        for place, row in zip(np.searchsorted(ids, end.tokens).tolist(), rows, strict=True):
+            _write(pool_rows, own.rows, place, row[None])
+
+
+def _write(pool_rows: torch.Tensor, block: Block, first: int, rows: torch.Tensor) -> None:
+    """The block's rows from ``first`` on; ``pool_rows [layers, pool rows, kv_dim]``."""
+    numbers = torch.arange(first, first + len(rows))
+    view = block_view(pool_rows, block)
+    view[numbers // block.per_layer, numbers % block.per_layer] = rows.to(view.dtype)
+
+
+def block_view(pool_rows: torch.Tensor, block: Block) -> torch.Tensor:
+    """``[layers, per_layer, features]`` of ``pool_rows [layers, pool rows, kv_dim]``; without a copy."""
+    per_row = pool_rows_per_row(block.features, pool_rows.shape[2])
+    rows = pool_rows[:, block.row : block.row + block.per_layer * per_row]
+    view: torch.Tensor = rows.unflatten(1, (block.per_layer, per_row)).flatten(2)[:, :, : block.features]
+    return view
+
+
+def _id_type(pool: torch.dtype) -> torch.dtype:
+    return torch.int64 if pool.itemsize == 4 else torch.int32
+
+
+class AdapterEnd:
+    """One end of an adapter in the pool: reads what its pages hold now."""
+
+    def __init__(self, layout: EndLayout, pool: PagePool, pages: list[int]) -> None:
+        self.vocab = layout.vocab
+        self._layout, self._pool, self._pages = layout, pool, pages
+        self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
+
+    def embed(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        """Make ``out [tokens, hidden]`` the adapter's embedding of ``ids [tokens]``; it holds the base's."""
+        own, lora = self._layout.own, self._layout.lora
+        if own is not None:
+            places, mine = self._places(own, ids)
+            rows = self._view(own.rows)[places // own.rows.per_layer, places % own.rows.per_layer]
+            out.copy_(torch.where(mine[:, None], rows, out))
+        if lora is not None:
+            shrunk = self._view(lora.a)[:, :, ids].flatten(0, 1)[: lora.a.count]
+            out.addmm_(shrunk.t(), self._rows(lora.b), alpha=lora.scale)
+
+    def add_to(self, logits: torch.Tensor, hidden: torch.Tensor) -> None:
+        """Make ``logits [rows, at least vocab]`` the adapter's, of ``hidden [rows, hidden]``; they hold the base's.
+
+        Beyond ``vocab`` they stay as they are.
+        """
+        own, lora = self._layout.own, self._layout.lora
+        if own is not None:
+            view = self._view(own.rows)
+            theirs = torch.bmm(hidden.expand(len(view), *hidden.shape), view.transpose(1, 2))
+            theirs = theirs.transpose(0, 1).flatten(1)[:, : own.rows.count]
+            if own.ids is None:
+                logits[:, : own.rows.count] = theirs
+            else:
+                logits.index_copy_(1, self._ids(own), theirs)
+        if lora is not None:
+            shrunk = torch.mm(hidden, self._rows(lora.a).t())
+            logits[:, : self.vocab].addmm_(shrunk, self._rows(lora.b), alpha=lora.scale)
+
+    def _places(self, own: OwnRows, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where the rows of ``ids`` are, and which of them are there."""
+        last = own.rows.count - 1
+        if own.ids is None:
+            return ids.clamp(max=last), ids <= last
+        there = self._ids(own)
+        places = torch.searchsorted(there, ids).clamp_(max=last)
+        return places, there[places] == ids
+
+    def _ids(self, own: OwnRows) -> torch.Tensor:
+        """``[count]`` int64, ascending."""
+        assert own.ids is not None
+        bits = self._view(own.ids).reshape(-1)
+        return bits.view(_id_type(bits.dtype))[: own.rows.count].long()
+
+    def _rows(self, block: Block) -> torch.Tensor:
+        """``[count, features]``, a copy: only for few rows."""
+        return self._view(block).flatten(0, 1)[: block.count]
+
+    def _view(self, block: Block) -> torch.Tensor:
+        """Of consecutive pages; of scattered ones a copy."""
+        data, kv_dim = self._pool.data, self._pool.geometry.kv_dim
+        if self._contiguous:
+            pages = data[:, self._pages[0] : self._pages[0] + len(self._pages)]
+            return block_view(pages.unflatten(2, (-1, kv_dim)).flatten(1, 2), block)
+        per_page = self._pool.geometry.rows_per_page
+        stop = block.row + block.per_layer * pool_rows_per_row(block.features, kv_dim)
+        first = block.row // per_page
+        index = torch.tensor(self._pages[first : -(-stop // per_page)], device=data.device)
+        gathered = data[:, index].unflatten(2, (-1, kv_dim)).flatten(1, 2)
+        return block_view(gathered, replace(block, row=block.row - first * per_page))

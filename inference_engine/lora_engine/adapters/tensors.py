@@ -1,0 +1,27 @@
+"""Tensors of an adapter's file as torch's, and rows of any length in rows of the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lora_engine.peft_format import SafetensorsFile
+
+
+def as_torch(array: npt.NDArray[Any]) -> torch.Tensor:
+    """Of ``SafetensorsFile``: float32, float16, or bfloat16, which numpy carries as uint16."""
+    if array.dtype == np.uint16:
+        return torch.from_numpy(array).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def read_tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
+    return as_torch(weights.tensor(name))
+
+
+def pool_rows_per_row(features: int, kv_dim: int) -> int:
+    """Pool rows that one adapter row of ``features`` elements takes."""
+    return -(-features // kv_dim)

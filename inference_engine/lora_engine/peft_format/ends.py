@@ -1,0 +1,344 @@
+"""The two ends of a model, the embedding of tokens and the head, as far as an adapter changes them.
+
+PEFT writes three things of an end, of which one adapter may have several: LoRA on it (``target_modules``), its whole
+matrix (``modules_to_save``, or the base's own, which it saves beside LoRA on an end and with a vocabulary of another
+size) and rows of some tokens (``trainable_token_indices``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .adapter_config import AdapterConfig
+from .geometry import AdapterLimits, BaseGeometry
+from .modules import ModuleResolver
+from .problems import GATHER_FIRST, Findings
+from .safetensors_file import TensorEntry
+
+EMBEDDING, HEAD = "embed_tokens", "lm_head"
+ENDS = (EMBEDDING, HEAD)
+_NAME = re.compile(r"base_model\.model\.(?:model\.(embed_tokens)|(lm_head))\.(.+)", re.ASCII)
+_A, _B, _SAVED, _TOKENS = "A", "B", "saved", "tokens"
+_PARTS = {
+    EMBEDDING: {"lora_embedding_A": _A, "lora_embedding_B": _B},
+    HEAD: {"lora_A.weight": _A, "lora_B.weight": _B},
+}
+_SHARED_PARTS = {
+    "weight": _SAVED,
+    "base_layer.weight": _SAVED,
+    "token_adapter.base_layer.weight": _SAVED,
+    "token_adapter.trainable_tokens_delta": _TOKENS,
+}
+# What PEFT writes of a copy beside it, where the vocabulary was resized.
+_DOUBLES = frozenset({"modules_to_save.weight", "original_module.weight"})
+MOST_NEW_TOKENS = 4096  # more than the base has: the logits of a whole batch become as wide
+_SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
+_WITH_THESE = "Upload the adapter_config.json that was saved together with these weights."
+
+
+@dataclass(frozen=True, slots=True)
+class EndLora:
+    """LoRA of an end: ``scale * B @ A``, ``[vocab, hidden]`` of the head, transposed of the embedding."""
+
+    rank: int
+    alpha: float
+    scale: float
+    a_name: str
+    b_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEnd:
+    """What an adapter changes of one end; tensors by their names in the file.
+
+    ``saved`` is the whole matrix, ``[vocab, hidden]``: of this end alone if it is ``alone``, else also of the other
+    one where the base model ties them. ``tokens`` are those that have a row of ``tokens_name``, in its order; it comes
+    after ``saved``. ``kept``, ascending, are rows of ``saved`` that differ from the base's; None: all may.
+    """
+
+    target: str
+    vocab: int
+    hidden: int
+    lora: EndLora | None = None
+    saved: str = ""
+    alone: bool = False
+    tokens: tuple[int, ...] = ()
+    tokens_name: str = ""
+    kept: npt.NDArray[np.int64] | None = None
+
+    def note(self, base_vocab: int) -> str:
+        """What of it is served, for people."""
+        parts = ["LoRA"] if self.lora else []
+        if self.saved:
+            parts.append("a whole matrix, of which rows that equal the base's take no room")
+        if self.tokens:
+            parts.append(f"rows of {len(self.tokens)} tokens")
+        note = f"{self.target} is changed: {', and '.join(parts)}"
+        more = self.vocab - base_vocab
+        if more > 0:
+            note += (
+                f"; its {more} tokens more than the base's can be generated, but they have no text here, end no "
+                "answer, and no prompt is read as them"
+            )
+        return note
+
+
+@dataclass(slots=True)
+class _End:
+    parts: dict[str, TensorEntry] = field(default_factory=dict)
+
+
+class EndsInspection:
+    """Collects tensors of the ends, and checks them. The steps are called in order, as those of ``_Inspection``."""
+
+    def __init__(
+        self,
+        geometry: BaseGeometry,
+        limits: AdapterLimits,
+        root: str,
+        findings: Findings,
+        misfit: Callable[[str, str, TensorEntry], None],
+    ) -> None:
+        """``misfit``: told of what does not fit the base model, in a code and words."""
+        self._geometry, self._limits, self._findings, self._misfit = geometry, limits, findings, misfit
+        self._keys = {target: end_key(target, root) for target in ENDS}
+        self._ends: dict[str, _End] = {}
+        self._by_config: dict[str, tuple[int, float]] = {}  # of ends with LoRA: rank, alpha
+        self._copies: frozenset[str] = frozenset()
+        self._tokens: dict[str, tuple[int, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def collect(self, entry: TensorEntry) -> bool:
+        """Whether the tensor is of an end."""
+        match = _NAME.fullmatch(entry.name)
+        if match is None:
+            return False
+        target = match[1] or match[2]
+        if match[3] in _DOUBLES:
+            return True
+        part = _PARTS[target].get(match[3]) or _SHARED_PARTS.get(match[3])
+        if part is None or part in self._of(target):
+            return False
+        label = f"{target}'s {_label(part)}"
+        if not entry.num_elements:
+            self._findings.add("empty_tensor", f"{label} holds no values.", GATHER_FIRST, entry.name)
+        elif len(entry.shape) != 2:
+            what = f"{label} is {list(entry.shape)} but must be a matrix."
+            self._findings.add("shape_mismatch", what, _SAVE_AGAIN, entry.name)
+        self._ends.setdefault(target, _End()).parts[part] = entry
+        return True
+
+    def shapes(self) -> None:
+        """One vocabulary, and the base's hidden size."""
+        if any(len(entry.shape) != 2 or not entry.num_elements for _label, entry in self.entries()):
+            self._ends = {}  # it is said already
+        hidden, sizes = self._geometry.hidden_size, set[int]()
+        for target, end in self._ends.items():
+            for part, entry in sorted(end.parts.items()):
+                inner, vocab = self._axes(target, part, entry)
+                if inner is not None and inner != hidden:
+                    what = f"{target}'s {_label(part)} is {list(entry.shape)} but {self._geometry.name} needs {hidden}"
+                    self._misfit("shape_mismatch", what, entry)
+                if vocab is not None:
+                    sizes.add(vocab)
+        if len(sizes) > 1:
+            self._findings.add(
+                "vocabulary_mismatch",
+                f"embed_tokens and lm_head have {' and '.join(map(str, sorted(sizes)))} tokens in this adapter.",
+                "Save the adapter again, with both ends of one size.",
+            )
+        elif sizes and max(sizes) > self._geometry.vocab_size + MOST_NEW_TOKENS:
+            self._findings.add(
+                "vocabulary_mismatch",
+                f"The adapter's vocabulary has {max(sizes)} tokens, that of {self._geometry.name} "
+                f"{self._geometry.vocab_size}; at most {MOST_NEW_TOKENS} more can be served.",
+                f"Upload an adapter trained on {self._geometry.name}, or one with fewer new tokens.",
+            )
+        elif sizes and sizes != {self._geometry.vocab_size} and not self._is_complete():
+            self._findings.add(
+                "vocabulary_mismatch",
+                f"The adapter's vocabulary has {sizes.pop()} tokens, that of {self._geometry.name} "
+                f"{self._geometry.vocab_size}, and the matrix of one end is not in the file.",
+                "Save both: model.save_pretrained(folder, save_embedding_layers=True).",
+            )
+
+    def _is_complete(self) -> bool:
+        return all(_SAVED in self._of(target) for target in ENDS)
+
+    def _axes(self, target: str, part: str, entry: TensorEntry) -> tuple[int | None, int | None]:
+        """Where a tensor has the hidden size and the number of tokens; None where it has not."""
+        rows, columns = entry.shape
+        if part == _SAVED:
+            return columns, rows
+        if part == _TOKENS:
+            return columns, None
+        embeds = target == EMBEDDING
+        if part == _A:
+            return (None, columns) if embeds else (columns, None)
+        return (rows, None) if embeds else (None, rows)
+
+    def against_config(self, config: AdapterConfig, resolver: ModuleResolver) -> None:
+        """Raises ``PatternError``."""
+        if self._ends and config.raw.get("alora_invocation_tokens"):
+            self._refuse("alora_invocation_tokens beside changes of embed_tokens or lm_head", "alora_invocation_tokens")
+        self._read_copies(config)
+        self._tokens = self._read_tokens(config.raw.get("trainable_token_indices"))
+        tied = config.raw.get("ensure_weight_tying") is True and self._is_targeted(config, resolver, EMBEDDING)
+        for target in ENDS:
+            targeted = self._is_targeted(config, resolver, target)
+            self._check_lora(target, targeted, tied and target == HEAD, config, resolver)
+            self._check_tokens(target)
+            if target in self._copies and _SAVED not in self._of(target):
+                self._missing(target, _SAVED, "modules_to_save")
+
+    def _is_targeted(self, config: AdapterConfig, resolver: ModuleResolver, target: str) -> bool:
+        return config.target_modules != "all-linear" and resolver.is_targeted(self._keys[target])
+
+    def _read_copies(self, config: AdapterConfig) -> None:
+        names = config.raw.get("modules_to_save") or []
+        names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+        self._copies = frozenset(target for target in ENDS if any(self._keys[target].endswith(n) for n in names))
+
+    def _read_tokens(self, value: Any) -> dict[str, tuple[int, ...]]:
+        by_end = value if isinstance(value, dict) else {EMBEDDING: value} if value else {}
+        found: dict[str, tuple[int, ...]] = {}
+        for key, tokens in by_end.items():
+            target = next((target for target in ENDS if key and self._keys[target].endswith(key)), "")
+            in_range = isinstance(tokens, list) and all(
+                type(token) is int and 0 <= token < self._vocab(target) for token in tokens
+            )
+            if not target or not in_range or len({*tokens}) < len(tokens):
+                self._findings.add(
+                    "invalid_config",
+                    "adapter_config.json: trainable_token_indices does not list tokens of the embedding or the head, "
+                    f"each once, from 0 to {self._vocab(target) - 1}.",
+                    _WITH_THESE,
+                )
+                return {}
+            found[target] = tuple(tokens)
+        return found
+
+    def _check_lora(
+        self, target: str, targeted: bool, may_be: bool, config: AdapterConfig, resolver: ModuleResolver
+    ) -> None:
+        parts, sides = self._of(target), (_A, _B)
+        for side in sides:
+            if targeted and side not in parts:
+                self._missing(target, side, "target_modules")
+            elif not targeted and not may_be and side in parts:
+                self._extra(target, side)
+        if not all(side in parts for side in sides):
+            return
+        for feature in ("use_dora", "lora_bias"):
+            if config.raw.get(feature):
+                self._refuse(f"{feature} on {target}", feature)
+        rank, alpha = resolver.rank_of(self._keys[target]), resolver.alpha_of(self._keys[target])
+        self._by_config[target] = rank, alpha
+        for side in sides:
+            entry = parts[side]
+            actual = entry.shape[0] if side == _A else entry.shape[1]
+            if actual != rank:
+                self._findings.add(
+                    "rank_mismatch",
+                    f"{target}'s {_label(side)} is {list(entry.shape)}, which is rank {actual}, but "
+                    f"adapter_config.json says rank {rank}.",
+                    _WITH_THESE,
+                    entry.name,
+                )
+            elif actual > self._limits.max_rank:
+                self._findings.add(
+                    "rank_too_high",
+                    f"{target} has rank {actual}; the limit is {self._limits.max_rank}.",
+                    f"Train with r={self._limits.max_rank} or less.",
+                    entry.name,
+                )
+
+    def _refuse(self, what: str, feature: str) -> None:
+        self._findings.add(
+            "unsupported_feature",
+            f"The adapter uses {what}; it cannot be served.",
+            f"Train with {feature} on linear projections only, or without it.",
+        )
+
+    def _check_tokens(self, target: str) -> None:
+        tokens, entry = self._tokens.get(target, ()), self._of(target).get(_TOKENS)
+        if tokens and entry is None:
+            self._missing(target, _TOKENS, "trainable_token_indices")
+        elif entry is not None and not tokens and self._tokens and target == HEAD:
+            return  # of a tied head: the embedding's rows again
+        elif entry is not None and entry.shape[0] != len(tokens):
+            self._findings.add(
+                "shape_mismatch",
+                f"{target} has rows for {entry.shape[0]} tokens, but trainable_token_indices lists {len(tokens)}.",
+                _WITH_THESE,
+                entry.name,
+            )
+
+    def _missing(self, target: str, part: str, setting: str) -> None:
+        self._findings.add(
+            "missing_tensor",
+            f"{target}'s {_label(part)} is missing, but adapter_config.json names it in {setting}.",
+            _SAVE_AGAIN,
+        )
+
+    def _extra(self, target: str, part: str) -> None:
+        self._findings.add(
+            "extra_tensor",
+            f"{target}'s {_label(part)} is in the file, but adapter_config.json does not target it.",
+            _WITH_THESE,
+            self._of(target)[part].name,
+        )
+
+    def entries(self) -> Iterator[tuple[str, TensorEntry]]:
+        """Every tensor that is used, and what to call it."""
+        for target, end in self._ends.items():
+            for part, entry in sorted(end.parts.items()):
+                yield f"{target}'s {_label(part)}", entry
+
+    def describe(self, resolver: ModuleResolver) -> tuple[ModelEnd, ...]:
+        """Of an adapter without findings."""
+        return tuple(self._describe(target, resolver) for target in ENDS if target in self._ends)
+
+    def _describe(self, target: str, resolver: ModuleResolver) -> ModelEnd:
+        parts, lora = self._of(target), None
+        if target in self._by_config:
+            rank, alpha = self._by_config[target]
+            lora = EndLora(rank, alpha, resolver.scale(alpha, rank), parts[_A].name, parts[_B].name)
+        tokens = self._tokens.get(target, ()) if _TOKENS in parts else ()
+        return ModelEnd(
+            target,
+            self._vocab(target),
+            self._geometry.hidden_size,
+            lora,
+            parts[_SAVED].name if _SAVED in parts else "",
+            target in self._copies,
+            tokens,
+            parts[_TOKENS].name if tokens else "",
+        )
+
+    def _vocab(self, target: str) -> int:
+        """Tokens of the adapter's model."""
+        for end in (target, *ENDS):
+            if _SAVED in self._of(end):
+                return self._of(end)[_SAVED].shape[0]
+        return self._geometry.vocab_size
+
+    def _of(self, target: str) -> dict[str, TensorEntry]:
+        return self._ends[target].parts if target in self._ends else {}
+
+
+def end_key(target: str, root: str = "model") -> str:
+    """The module's name inside the base model, as ``module_key``."""
+    return HEAD if target == HEAD else f"{root}.{target}"
+
+
+def _label(part: str) -> str:
+    return {_SAVED: "matrix", _TOKENS: "token rows"}.get(part, f"lora_{part}")
