@@ -6,17 +6,22 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
+from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
+from lora_engine.text import IncrementalDetokenizer
+
 from .prefill_budget import PrefillBudget
 from .queue_policies import QueuePolicy
-from .sequence import RequestState, Sequence
+from .sequence import RequestState, Sequence, Timeline
 from .step_cost import StepCost, Work
 
 _NEW = 0.05  # weight of the newest request in a tenant's estimate
 _NEW_LOAD = 0.2
 _ERRORS = 1024
+_NEWCOMER_TOKENS = 64
 
 
 @dataclass(slots=True)
@@ -156,6 +161,13 @@ class Forecast:
         step = self.cost.seconds(Work(decoding, 0, self._context))
         wait = steps * step + prompt * self.cost.prompt_token
         return max(wait, self.load_seconds(sequence) + step)
+
+    def seconds_for_newcomer(self, tenant: str) -> float:
+        """From now, for a request of one prompt token and no adapter that the tenant would send now."""
+        request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
+        state = RequestState(request, Timeline(0.0), RequestUsage("", tenant, ""))
+        no_text = cast(IncrementalDetokenizer, None)  # it is only asked where it would stand
+        return self.seconds_to_first_token(Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text))
 
     def load_seconds(self, sequence: Sequence) -> float:
         """Until the adapter is on the device, if its load began now."""

@@ -13,6 +13,7 @@ from .scheduler import Scheduler
 from .sequence import Outcome, Sequence
 
 _WINDOW_S = 10.0
+NOBODY = ""  # a tenant that has nothing in the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class TenantShare:
     owed: float
     received: float
     reason: str  # why its next request waits; "" if none does
+    first_token_s: float | None  # predicted, of one more request; None until step times are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,18 @@ class ServiceGap:
 
 
 @dataclass(frozen=True, slots=True)
+class Newcomer:
+    """When a request would have its first token that came now.
+
+    ``seconds`` for one prompt token and no adapter, of a tenant that has nothing in the engine; each further prompt
+    token adds ``prompt_token_s``.
+    """
+
+    seconds: float
+    prompt_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class QueueReport:
     """The queue in figures."""
 
@@ -74,6 +88,7 @@ class QueueReport:
     refused: int  # by the admission policy, since the start
     accuracy: Accuracy
     gap: ServiceGap | None = None  # while fewer than two tenants wait, there is none
+    newcomer: Newcomer | None = None  # until step times are known, there is none
 
 
 class SchedulerStats:
@@ -93,7 +108,7 @@ class SchedulerStats:
         weights = sum(a.weight for a in active)
         active.sort(key=lambda a: (-len(a.waiting), -a.running, a.number))
         shares = tuple(self._share(a, a.weight / weights, received.get(a.tenant, 0.0)) for a in active[:most])
-        return QueueReport(shares, refused, self._scheduler.forecast.accuracy, self._gap(active))
+        return QueueReport(shares, refused, self._scheduler.forecast.accuracy, self._gap(active), self._newcomer())
 
     def waiting(self, tenant: str, limit: int) -> list[WaitingRequest]:
         """Waiting requests, of one tenant unless it is ``""``, those that came first first."""
@@ -158,7 +173,16 @@ class SchedulerStats:
             owed,
             received,
             self.reason(account.waiting.first()).code if waits else "",
+            self._first_token(account.tenant),
         )
+
+    def _newcomer(self) -> Newcomer | None:
+        seconds = self._first_token(NOBODY)
+        return None if seconds is None else Newcomer(seconds, self._scheduler.forecast.cost.prompt_token)
+
+    def _first_token(self, tenant: str) -> float | None:
+        forecast = self._scheduler.forecast
+        return forecast.seconds_for_newcomer(tenant) if forecast.cost.calibrated else None
 
     def _received(self, accounts: Iterable[Account]) -> dict[str, float]:
         """Shares of the service since the earlier of two marks, which move on every ``_WINDOW_S`` seconds."""

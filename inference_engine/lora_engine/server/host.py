@@ -47,6 +47,7 @@ from .translation import (
     generation_request,
     is_compiled,
     load_time_message,
+    newcomer_message,
     page_map_message,
     prompt_description,
     prompt_size,
@@ -491,6 +492,7 @@ class EngineHost:
                 merged_steps=snapshot.merging.merged_steps,
             ),
             service_gap=gap_message(snapshot.queue.gap),
+            first_token=newcomer_message(snapshot.queue.newcomer),
             load_times=pb.LoadTimes(
                 to_device=load_time_message(snapshot.device_load_time),
                 from_disk=load_time_message(self._tiers.load_times.now),

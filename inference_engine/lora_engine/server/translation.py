@@ -24,7 +24,7 @@ from lora_engine.request import (
     TokenLogprob,
 )
 from lora_engine.scheduling.forecast import Accuracy
-from lora_engine.scheduling.scheduler_stats import ServiceGap, TenantShare, WaitingRequest
+from lora_engine.scheduling.scheduler_stats import Newcomer, ServiceGap, TenantShare, WaitingRequest
 from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.text.output import ChatOutput
@@ -279,6 +279,12 @@ def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
 
 def tenant_message(share: TenantShare) -> pb.TenantShare:
     return pb.TenantShare(**{name: getattr(share, name) for name in _SHARE_FIELDS})
+
+
+def newcomer_message(newcomer: Newcomer | None) -> pb.FirstTokenForecast | None:
+    if newcomer is None:
+        return None
+    return pb.FirstTokenForecast(seconds=newcomer.seconds, prompt_token_s=newcomer.prompt_token_s)
 
 
 def gap_message(gap: ServiceGap | None) -> pb.ServiceGap | None:

@@ -767,7 +767,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -787,6 +787,7 @@ class HostStatus(_message.Message):
     RESTARTING_FIELD_NUMBER: _ClassVar[int]
     SERVICE_GAP_FIELD_NUMBER: _ClassVar[int]
     LOAD_TIMES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -806,7 +807,16 @@ class HostStatus(_message.Message):
     restarting: bool
     service_gap: ServiceGap
     load_times: LoadTimes
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ...) -> None: ...
+    first_token: FirstTokenForecast
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ...) -> None: ...
+
+class FirstTokenForecast(_message.Message):
+    __slots__ = ("seconds", "prompt_token_s")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    prompt_token_s: float
+    def __init__(self, seconds: _Optional[float] = ..., prompt_token_s: _Optional[float] = ...) -> None: ...
 
 class ServiceGap(_message.Message):
     __slots__ = ("gap", "bound", "ahead", "behind")
@@ -859,7 +869,7 @@ class Merging(_message.Message):
     def __init__(self, adapter_digest: _Optional[str] = ..., merges: _Optional[int] = ..., merged_steps: _Optional[int] = ...) -> None: ...
 
 class TenantShare(_message.Message):
-    __slots__ = ("tenant", "weight", "waiting", "running", "input_tokens", "output_tokens", "service", "counter", "owed", "received", "reason")
+    __slots__ = ("tenant", "weight", "waiting", "running", "input_tokens", "output_tokens", "service", "counter", "owed", "received", "reason", "first_token_s")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -871,6 +881,7 @@ class TenantShare(_message.Message):
     OWED_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     weight: float
     waiting: int
@@ -882,7 +893,8 @@ class TenantShare(_message.Message):
     owed: float
     received: float
     reason: str
-    def __init__(self, tenant: _Optional[str] = ..., weight: _Optional[float] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., service: _Optional[float] = ..., counter: _Optional[float] = ..., owed: _Optional[float] = ..., received: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    first_token_s: float
+    def __init__(self, tenant: _Optional[str] = ..., weight: _Optional[float] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., service: _Optional[float] = ..., counter: _Optional[float] = ..., owed: _Optional[float] = ..., received: _Optional[float] = ..., reason: _Optional[str] = ..., first_token_s: _Optional[float] = ...) -> None: ...
 
 class ForecastAccuracy(_message.Message):
     __slots__ = ("requests", "median", "p90")

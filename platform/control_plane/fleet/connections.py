@@ -23,6 +23,7 @@ from control_plane.fleet.engine_client import (
     ignore_usage,
 )
 from control_plane.fleet.errors import HostError
+from control_plane.fleet.first_token import FirstTokenPrediction
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
 from lora_engine.wire import engine_pb2 as pb
 
@@ -40,6 +41,7 @@ class HostConnection:
         self.client = client
         self.status: pb.HostStatus | None = None
         self._resident: frozenset[str] = frozenset()
+        self._first_token = FirstTokenPrediction()
         self._sent_since_status = 0
         self._seen_at = self._progress_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -72,18 +74,21 @@ class HostConnection:
         """False if the engine at the other end has said that it serves another base model."""
         return self.client.base_digest in ("", base_digest) or not base_digest
 
-    def load(self, digest: str) -> HostLoad:
-        status = self.status
+    def load(self, submit: pb.Submit) -> HostLoad:
+        status, digest = self.status, submit.adapter_digest
         if status is None:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
         # What this process has open there counts too: the status of a host that hangs is an old one.
         pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
         resident = not digest or digest in self._resident
-        return HostLoad(self.client.host, pending, status.tokens_per_second, resident)
+        return HostLoad(
+            self.client.host, pending, status.tokens_per_second, resident, self._first_token.seconds(submit)
+        )
 
     async def submit(self, submit: pb.Submit, coalescing: Coalescing | None) -> RequestStream:
         stream = await self.client.submit(submit, coalescing)
         self._sent_since_status += 1
+        self._first_token.sent(submit)
         return stream
 
     async def _follow(self) -> None:
@@ -92,6 +97,7 @@ class HostConnection:
                 await self._read_heartbeats()
             end_if_cancelled()
             self.status = None
+            self._first_token.forget()
             await asyncio.sleep(RETRY_S)
 
     async def _read_heartbeats(self) -> None:
@@ -116,6 +122,7 @@ class HostConnection:
             self._progress_at = self._seen_at
         self._sent_since_status = 0
         self._resident = frozenset(adapter.digest for adapter in status.adapters)
+        self._first_token.observed(status)
 
 
 class Fleet:
@@ -189,7 +196,7 @@ class Fleet:
         failure = no_host(model)
         for pool in pools:
             while pool:
-                host = self._policy.choose([self._hosts[name].load(submit.adapter_digest) for name in pool]).name
+                host = self._policy.choose([self._hosts[name].load(submit) for name in pool]).name
                 pool.remove(host)
                 try:
                     return host, await self._hosts[host].submit(submit, coalescing)

@@ -9,15 +9,22 @@ from typing import Protocol
 
 from control_plane.fleet.errors import HostError
 
+# Predictions that differ by less say nothing: theirs are off by about as much.
+_AS_SOON, _AS_SOON_S = 1.25, 0.005
+
 
 @dataclass(frozen=True)
 class HostLoad:
-    """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter."""
+    """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter.
+
+    ``first_token_s`` is when the request would have its first token there; None if that cannot be predicted.
+    """
 
     name: str
     pending: int
     tokens_per_second: float = 0.0
     resident: bool = True
+    first_token_s: float | None = None
 
 
 class RoutingPolicy(Protocol):
@@ -42,6 +49,26 @@ class LeastPending:
         return (not host.resident, host.pending)
 
 
+class SoonestFirstToken:
+    """The host where the first token is predicted soonest; of those that are about as soon, the least loaded.
+
+    Predictions take in the queue ahead in fair order, the request's own prompt, its adapter's load from the tier where
+    it is (``first_token.py``). As long as one host cannot tell, as one that has just started, requests are counted.
+    """
+
+    def __init__(self) -> None:
+        self._others = LeastPending()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        known = [host.first_token_s for host in hosts if host.first_token_s is not None]
+        if len(known) < len(hosts):
+            return self._others.choose(hosts)
+        as_soon = min(known) * _AS_SOON + _AS_SOON_S
+        return self._others.choose(
+            [host for host in hosts if host.first_token_s is not None and host.first_token_s <= as_soon]
+        )
+
+
 class RoundRobin:
     """Every host in turn, whatever its load."""
 
@@ -52,7 +79,11 @@ class RoundRobin:
         return hosts[next(self._turn) % len(hosts)]
 
 
-ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {"least_pending": LeastPending, "round_robin": RoundRobin}
+ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {
+    "first_token": SoonestFirstToken,
+    "least_pending": LeastPending,
+    "round_robin": RoundRobin,
+}
 
 
 def make_policy(name: str) -> RoutingPolicy:

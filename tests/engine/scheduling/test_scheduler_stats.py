@@ -84,3 +84,31 @@ def test_a_gap_is_between_two_that_could_run() -> None:
         engine.step()
     gap = stats.report(0, 100).gap
     assert gap is not None and gap.ahead == "one" and gap.gap > 0
+
+
+@pytest.mark.parametrize("order", ["fair", "fcfs"])
+def test_what_one_who_came_now_would_wait(order: str) -> None:
+    """A tenant of long standing waits behind its own queue; under the fair order a new one does not."""
+    engine = SimulatedEngine(machine(), max_running=8, order=order)
+    stats = SchedulerStats(engine.core.scheduler, engine.clock)
+    assert stats.report(0, 100).newcomer is None, "nothing is known of step times"
+    for number in range(400):
+        engine.submit(request(f"much{number}", "much", output=50))
+    while engine.clock.now < 3.0:
+        engine.step()
+    report = stats.report(0, 100)
+    newcomer = report.newcomer
+    assert newcomer is not None and newcomer.prompt_token_s > 0
+    expected = {"new": newcomer.seconds}
+    if order == "fair":
+        (much,) = report.tenants
+        assert much.first_token_s is not None and newcomer.seconds < 0.2 * much.first_token_s
+        expected["much"] = much.first_token_s
+    now = engine.clock.now
+    for tenant in expected:
+        engine.submit(request(f"{tenant} probe", tenant, 1, 50))
+    engine.run([])
+    probes = [end for end in engine.ended if "probe" in end.request.request_id and end.first_token is not None]
+    took = {end.request.tenant: (end.first_token or 0.0) - now for end in probes}
+    for tenant, seconds in expected.items():
+        assert seconds == pytest.approx(took[tenant], rel=0.5, abs=0.2), tenant

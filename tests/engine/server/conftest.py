@@ -38,7 +38,14 @@ from lora_engine.request import (
 from lora_engine.scheduling.forecast import Accuracy
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
-from lora_engine.scheduling.scheduler_stats import QueueReport, Reason, ServiceGap, TenantShare, WaitingRequest
+from lora_engine.scheduling.scheduler_stats import (
+    Newcomer,
+    QueueReport,
+    Reason,
+    ServiceGap,
+    TenantShare,
+    WaitingRequest,
+)
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import EngineHost
 from lora_engine.server.journal import UsageJournal
@@ -133,8 +140,10 @@ class LetterEngine:
         return PoolStats(10, 9, 0, 0, 0, 1)
 
     def queue_report(self) -> QueueReport:
-        share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota")
-        return QueueReport((share,), 7, Accuracy(12, 0.04, 0.11), ServiceGap(3.0, 8.0, "acme", "other"))
+        share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota", 0.75)
+        return QueueReport(
+            (share,), 7, Accuracy(12, 0.04, 0.11), ServiceGap(3.0, 8.0, "acme", "other"), Newcomer(0.25, 0.001)
+        )
 
     def merge_report(self) -> MergeReport:
         return MergeReport("sha256:merged", 3, 90)

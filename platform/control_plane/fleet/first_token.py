@@ -1,0 +1,71 @@
+"""When a request would have its first token on a host: by the host's last heartbeat, and what was sent there since."""
+
+from __future__ import annotations
+
+from lora_engine.wire import engine_pb2 as pb
+
+_CHARACTERS_PER_TOKEN = 4.0
+
+
+class FirstTokenPrediction:
+    """Of one host, between two heartbeats."""
+
+    def __init__(self) -> None:
+        self._status: pb.HostStatus | None = None
+        self._tenants: dict[str, float] = {}
+        self._adapters: dict[str, pb.AdapterResidency] = {}
+        self._sent_s = 0.0
+        self._loading: set[str] = set()
+
+    def observed(self, status: pb.HostStatus) -> None:
+        """A heartbeat has come: what was sent before is counted in it."""
+        self._status = status if status.HasField("first_token") else None
+        self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
+        self._adapters = {adapter.digest: adapter for adapter in status.adapters}
+        self._sent_s, self._loading = 0.0, set()
+
+    def forget(self) -> None:
+        self._status = None
+
+    def sent(self, submit: pb.Submit) -> None:
+        """The host has one request more."""
+        if self._status is not None:
+            self._sent_s += prompt_tokens(submit) * self._status.first_token.prompt_token_s
+            self._loading.add(submit.adapter_digest)
+
+    def seconds(self, submit: pb.Submit) -> float | None:
+        """Until this request's first token if it were sent now; None if the host cannot tell."""
+        if self._status is None:
+            return None
+        forecast = self._status.first_token
+        queue = self._tenants.get(submit.tenant, forecast.seconds)
+        return max(
+            queue + self._sent_s + prompt_tokens(submit) * forecast.prompt_token_s,
+            self._load_s(submit.adapter_digest, self._status.load_times),
+        )
+
+    def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
+        """To bring the adapter to the device from the tier where it is; nothing if another request has begun that."""
+        adapter = self._adapters.get(digest)
+        if not digest or adapter is None or digest in self._loading or adapter.tier == pb.AdapterResidency.DEVICE:
+            return 0.0
+        to_device = _load_time(times.to_device, adapter.bytes)
+        return (
+            to_device
+            if adapter.tier == pb.AdapterResidency.HOST
+            else to_device + _load_time(times.from_disk, adapter.bytes)
+        )
+
+
+def prompt_tokens(submit: pb.Submit) -> float:
+    """About how many there are: text is not tokenised here."""
+    kind = submit.WhichOneof("prompt")
+    if kind == "token_ids":
+        return float(len(submit.token_ids.ids))
+    if kind == "chat":
+        return sum(len(message.content) for message in submit.chat.messages) / _CHARACTERS_PER_TOKEN
+    return len(submit.text) / _CHARACTERS_PER_TOKEN
+
+
+def _load_time(time: pb.LoadTime, num_bytes: int) -> float:
+    return time.fixed_s + num_bytes * time.seconds_per_byte

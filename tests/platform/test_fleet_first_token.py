@@ -1,0 +1,101 @@
+"""Which host a request goes to: where its first token is predicted soonest."""
+
+from __future__ import annotations
+
+import pytest
+
+from control_plane.fleet.first_token import FirstTokenPrediction
+from control_plane.fleet.router import ROUTING_POLICIES, HostLoad, SoonestFirstToken, make_policy
+from lora_engine.wire import engine_pb2 as pb
+
+DEVICE, HOST, DISK = pb.AdapterResidency.DEVICE, pb.AdapterResidency.HOST, pb.AdapterResidency.DISK
+
+
+def status(seconds: float = 0.1, token: float = 0.001, **tenants: float) -> pb.HostStatus:
+    return pb.HostStatus(
+        first_token=pb.FirstTokenForecast(seconds=seconds, prompt_token_s=token),
+        tenants=[pb.TenantShare(tenant=tenant, first_token_s=wait) for tenant, wait in tenants.items()],
+        adapters=[
+            pb.AdapterResidency(digest="near", tier=DEVICE, bytes=1000),
+            pb.AdapterResidency(digest="host", tier=HOST, bytes=1000),
+            pb.AdapterResidency(digest="disk", tier=DISK, bytes=1000),
+        ],
+        load_times=pb.LoadTimes(
+            to_device=pb.LoadTime(loads=1, fixed_s=0.5, seconds_per_byte=0.001),
+            from_disk=pb.LoadTime(loads=1, fixed_s=2.0, seconds_per_byte=0.002),
+        ),
+    )
+
+
+def ask(tenant: str = "t", tokens: int = 100, digest: str = "") -> pb.Submit:
+    return pb.Submit(tenant=tenant, adapter_digest=digest, token_ids=pb.TokenIds(ids=[1] * tokens))
+
+
+@pytest.fixture
+def host() -> FirstTokenPrediction:
+    host = FirstTokenPrediction()
+    host.observed(status(busy=3.0))
+    return host
+
+
+def test_the_queue_of_its_tenant_and_its_own_prompt(host: FirstTokenPrediction) -> None:
+    assert host.seconds(ask()) == pytest.approx(0.1 + 0.1)
+    assert host.seconds(ask("busy")) == pytest.approx(3.0 + 0.1)
+    assert host.seconds(pb.Submit(tenant="t", text="x" * 400)) == pytest.approx(0.2)
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="x" * 200)] * 2)
+    assert host.seconds(pb.Submit(tenant="t", chat=chat)) == pytest.approx(0.2)
+
+
+def test_an_adapter_s_load_runs_beside_the_queue(host: FirstTokenPrediction) -> None:
+    loads = {digest: host.seconds(ask(digest=digest)) for digest in ("near", "host", "disk", "not there")}
+    assert loads == pytest.approx({"near": 0.2, "host": 1.5, "disk": 1.5 + 4.0, "not there": 0.2})
+    assert host.seconds(ask("busy", digest="host")) == pytest.approx(3.1)
+    host.sent(ask(digest="disk"))
+    assert host.seconds(ask(digest="disk")) == pytest.approx(0.3), "it is on its way"
+
+
+def test_what_was_sent_since_the_heartbeat_counts_until_the_next(host: FirstTokenPrediction) -> None:
+    host.sent(ask(tokens=1000))
+    assert host.seconds(ask()) == pytest.approx(1.2)
+    host.observed(status())
+    assert host.seconds(ask()) == pytest.approx(0.2)
+
+
+def test_hosts_that_cannot_tell() -> None:
+    host = FirstTokenPrediction()
+    assert host.seconds(ask()) is None
+    host.observed(pb.HostStatus(running=3))  # of an older version, or one that has just started
+    assert host.seconds(ask()) is None
+    host.sent(ask())
+    host.observed(status())
+    host.forget()
+    assert host.seconds(ask()) is None
+
+
+def test_the_soonest_is_chosen_and_of_about_equals_the_least_loaded() -> None:
+    policy = SoonestFirstToken()
+    loads = [
+        HostLoad("far", 0, first_token_s=2.0),
+        HostLoad("near, loaded", 9, first_token_s=0.100),
+        HostLoad("near", 2, first_token_s=0.120),
+    ]
+    assert policy.choose(loads).name == "near"
+    assert policy.choose([*loads, HostLoad("idle", 0, first_token_s=0.01)]).name == "idle"
+    unknown = HostLoad("new", 1)
+    assert policy.choose([loads[1], unknown]).name == "new", "as long as one cannot tell, requests are counted"
+
+
+def test_equals_take_turns() -> None:
+    policy = SoonestFirstToken()
+    equals = [HostLoad(name, 0, first_token_s=0.01) for name in "abc"]
+    assert {policy.choose(equals).name for _ in range(3)} == set("abc")
+
+
+@pytest.mark.parametrize("name", ROUTING_POLICIES)
+def test_every_policy_chooses_one(name: str) -> None:
+    assert make_policy(name).choose([HostLoad("only", 5)]).name == "only"
+
+
+def test_an_unknown_policy_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="first_token, least_pending, round_robin"):
+        make_policy("best")
