@@ -169,4 +169,4 @@ export const upload: Upload = {
   updated_at: AT,
 };
 
-export const noBudgets = { currency: "EUR", granted: { day: null, month: null }, own: { day: null, month: null }, keys: [] };
+export const noBudgets = { currency: "EUR", granted: { day: null, month: null }, own: { day: null, month: null }, keys: [], keys_total: 0 };

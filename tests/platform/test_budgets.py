@@ -15,8 +15,15 @@ from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import create_user, set_operator
 from control_plane.audit.models import AuditEvent
 from control_plane.prices.actions import PriceList, publish_prices
-from control_plane.quotas import limiter_factory, reconciliation
-from control_plane.quotas.budgets import BudgetTerms, caller_budgets, counter_of, money_spent, set_own_budgets
+from control_plane.quotas import budget_reports, limiter_factory, reconciliation
+from control_plane.quotas.budgets import (
+    BudgetTerms,
+    caller_budgets,
+    counter_of,
+    money_spent,
+    set_key_budgets,
+    set_own_budgets,
+)
 from control_plane.quotas.limiter_interface import Limiter, Reading, Scope, period_of
 from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.models import AtLimit, Budget, BudgetSpan
@@ -102,6 +109,8 @@ def test_a_keys_budget_is_its_tenants(acme: Any, globex: Any, priced: None) -> N
     body = {"day": {"amount_micros": 3}, "month": {"amount_micros": 50}}
     shown = acme.client(Role.ADMIN).put(acme.path(path), body, format="json").json()["keys"]
     assert [(each["name"], each["day"]["amount_micros"]) for each in shown] == [("ci", 3)]
+    assert acme.client(Role.VIEWER).get(acme.path(path)).json()["day"]["amount_micros"] == 3
+    assert globex.client().get(globex.path(path)).status_code == 404
     assert globex.client().put(globex.path(path), body, format="json").status_code == 404
     assert globex.client().get(globex.path("budgets")).json()["keys"] == []
 
@@ -154,6 +163,21 @@ def test_the_smallest_that_refuses_holds(acme: Any, operator: APIClient, priced:
         key.pk.hex: Limits(tokens_per_day=7_000),
     }
     assert [scope.name for scope in caller_budgets(acme.tenant, None).scopes] == [OF_TENANT]
+
+
+def test_of_many_keys_those_with_least_left_are_shown(
+    acme: Any, priced: None, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    monkeypatch.setattr(budget_reports, "MOST_KEYS", 2)
+    for number, prompt in enumerate((10, 90, 50, 0)):
+        key, _ = acme.key(f"k{number}")
+        set_key_budgets(acting=acme.principal(), key=key, terms={BudgetSpan.DAY: BudgetTerms(100)})
+        use(acme, prompt, api_key=key)
+    client = acme.client()
+    client.get("/api/session")
+    with django_assert_max_num_queries(16):
+        shown = client.get(acme.path("budgets")).json()
+    assert ([key["name"] for key in shown["keys"]], shown["keys_total"]) == (["k1", "k2"], 4)
 
 
 def test_each_threshold_is_told_once(acme: Any, priced: None, queue: Any) -> None:

@@ -1219,7 +1219,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** @description What a key may spend in a day and month, and what it has spent. */
+        get: operations["read_key_budgets"];
         /** @description Set the budgets of a key; one that is left out is lifted. */
         put: operations["set_key_budgets"];
         post?: never;
@@ -2384,8 +2385,10 @@ export interface components {
             currency: string | null;
             /** @description By the operator. */
             granted: components["schemas"]["BudgetStates"];
-            /** @description Keys that have one. */
+            /** @description Of the keys that have one, the 50 with the least left. */
             keys: components["schemas"]["KeyBudgets"][];
+            /** @description Keys that have one. */
+            keys_total: number;
             /** @description By the tenant itself; all hold. */
             own: components["schemas"]["BudgetStates"];
         };
@@ -9102,6 +9105,41 @@ export interface operations {
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];
+        };
+    };
+    read_key_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetStates"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     set_key_budgets: {

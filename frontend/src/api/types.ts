@@ -29,6 +29,7 @@ export type KeyScope = Schemas["KeyScope"];
 export type ApiKey = Schemas["ApiKey"];
 export type CreatedApiKey = Schemas["CreatedApiKey"];
 export type RequestRecord = Schemas["RequestRecord"];
+export type RequestPage = Schemas["RequestPage"];
 export type Refusal = Schemas["Refusal"];
 export type Recording = Schemas["RecordingRequest"];
 export type Transcript = Schemas["Transcript"];

@@ -70,6 +70,23 @@ function applyHost(client: QueryClient, tenant: string, host: Host): void {
   client.setQueryData<Overview>(["t", tenant, "overview"], (overview) => overview && { ...overview, hosts: replace(overview.hosts) });
 }
 
+const USAGE_EVERY_MS = 2000;
+const waiting = new Map<string, ReturnType<typeof setTimeout>>();
+
+/** One event for each request that ends: what shows sums is read again at most every two seconds. */
 function applyUsage(client: QueryClient, tenant: string): void {
-  for (const noun of ["overview", "usage", "requests"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+  // The list of requests reads its new rows by itself (use-tail.ts); elsewhere it is read again when it is shown.
+  void client.invalidateQueries({ queryKey: ["t", tenant, "requests"], refetchType: "none" });
+  if (waiting.has(tenant)) return;
+  const read = () => {
+    for (const noun of ["overview", "usage"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+  };
+  read();
+  waiting.set(
+    tenant,
+    setTimeout(() => {
+      waiting.delete(tenant);
+      read();
+    }, USAGE_EVERY_MS),
+  );
 }

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { createContext, type ReactNode, useContext, useEffect, useMemo, useSyncExternalStore } from "react";
-import { EventStream } from "@/lib/event-stream";
+import { createContext, type ReactNode, useContext, useEffect, useEffectEvent, useMemo, useSyncExternalStore } from "react";
+import { EventStream, type LiveEvent } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
@@ -21,37 +21,56 @@ async function authMessage(tenant: string): Promise<object> {
   }
 }
 
-const StreamContext = createContext<EventStream | null>(null);
+interface Live {
+  stream: EventStream;
+  listeners: Set<(event: LiveEvent) => void>;
+}
+
+const LiveContext = createContext<Live | null>(null);
 
 /** Keeps one event socket open for the tenant in view, and lets it write into the query caches. */
 export function LiveProvider({ tenant, children }: { tenant: string; children: ReactNode }) {
   const client = useQueryClient();
-  const stream = useMemo(
-    () =>
-      new EventStream(
-        { url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL },
-        {
-          onEvent: (event) => applyEvent(client, tenant, event),
-          onLost: () => refreshTenant(client, tenant),
-          onRefused: () => void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+  const live = useMemo<Live>(() => {
+    const listeners: Live["listeners"] = new Set();
+    const stream = new EventStream(
+      { url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL },
+      {
+        onEvent: (event) => {
+          applyEvent(client, tenant, event);
+          listeners.forEach((listener) => listener(event));
         },
-      ),
-    [client, tenant],
-  );
+        onLost: () => refreshTenant(client, tenant),
+        onRefused: () => void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+      },
+    );
+    return { stream, listeners };
+  }, [client, tenant]);
   useEffect(() => {
-    stream.open();
+    live.stream.open();
     return () => {
-      stream.close();
+      live.stream.close();
       closeInference();
     };
-  }, [stream]);
-  return <StreamContext value={stream}>{children}</StreamContext>;
+  }, [live]);
+  return <LiveContext value={live}>{children}</LiveContext>;
+}
+
+/** Hear each live event of the tenant in view while the component is shown. */
+export function useLiveEvent(name: string, heard: () => void): void {
+  const live = useContext(LiveContext);
+  const tell = useEffectEvent((event: LiveEvent) => event.event === name && heard());
+  useEffect(() => {
+    const listener = (event: LiveEvent) => void tell(event);
+    live?.listeners.add(listener);
+    return () => void live?.listeners.delete(listener);
+  }, [live]);
 }
 
 const NOTHING = () => () => {};
 
 export function useConnectionState(): ConnectionState {
-  const stream = useContext(StreamContext);
+  const stream = useContext(LiveContext)?.stream;
   return useSyncExternalStore(stream?.socket.subscribe ?? NOTHING, () => stream?.socket.state ?? "closed");
 }
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from control_plane.keys.models import ApiKey
 from control_plane.quotas.budget_alerts import reached, spent_micros
 from control_plane.quotas.budgets import OF_USABLE_KEYS, counter_of, currency, money_spent, scope_of
 from control_plane.quotas.limiter_interface import Spent, period_of
 from control_plane.quotas.models import Budget, BudgetSpan
 from control_plane.tenants.models import Tenant
 
+MOST_KEYS = 50
+"""Of the keys, those that have spent most of a budget."""
 Set = dict[str, dict[str, Any] | None]
 
 
@@ -18,15 +21,34 @@ def budget_report(tenant: Tenant) -> dict[str, Any]:
     """As `BudgetReportSerializer` shows it."""
     own = Budget.objects.for_tenant(tenant).filter(OF_USABLE_KEYS)
     rows = list(own.select_related("api_key").order_by("api_key__name", "id"))
-    scopes = sorted({scope_of(row) for row in rows})
-    known = money_spent(counter_of(tenant.pk), scopes, period_of(time.time_ns() // 1_000_000)) if rows else []
-    spent = {each.scope: each for each in known}
+    spent = _spent(tenant, rows)
+    keys = _of_keys([row for row in rows if row.api_key_id is not None], spent)
     return {
         "currency": currency(),
         "granted": _set([row for row in rows if row.by_operator], spent),
         "own": _set([row for row in rows if not row.by_operator and row.api_key_id is None], spent),
-        "keys": _of_keys([row for row in rows if row.api_key_id is not None], spent),
+        "keys": sorted(keys, key=_least_left)[:MOST_KEYS],
+        "keys_total": len(keys),
     }
+
+
+def key_budgets(key: ApiKey) -> Set:
+    """As `BudgetStatesSerializer` shows it."""
+    rows = list(Budget.objects.for_tenant(key.tenant).filter(api_key=key))
+    return _set(rows, _spent(key.tenant, rows))
+
+
+def _spent(tenant: Tenant, rows: list[Budget]) -> dict[str, Spent]:
+    if not rows:
+        return {}
+    scopes = sorted({scope_of(row) for row in rows})
+    known = money_spent(counter_of(tenant.pk), scopes, period_of(time.time_ns() // 1_000_000))
+    return {each.scope: each for each in known}
+
+
+def _least_left(key: dict[str, Any]) -> float:
+    states = [key[span.value] for span in BudgetSpan if key[span.value] is not None]
+    return min((-each["spent_micros"] / each["amount_micros"] for each in states), default=0.0)
 
 
 def _of_keys(rows: list[Budget], spent: dict[str, Spent]) -> list[dict[str, Any]]:

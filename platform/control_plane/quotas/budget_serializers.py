@@ -50,4 +50,5 @@ class BudgetReportSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(allow_null=True, help_text="Null: there are no prices, so no budget can be set.")
     granted = BudgetStatesSerializer(help_text="By the operator.")
     own = BudgetStatesSerializer(help_text="By the tenant itself; all hold.")
-    keys = KeyBudgetsSerializer(many=True, help_text="Keys that have one.")
+    keys = KeyBudgetsSerializer(many=True, help_text="Of the keys that have one, the 50 with the least left.")
+    keys_total = serializers.IntegerField(help_text="Keys that have one.")

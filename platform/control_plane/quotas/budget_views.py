@@ -14,8 +14,8 @@ from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.keys.queries import get_key
-from control_plane.quotas.budget_reports import budget_report
-from control_plane.quotas.budget_serializers import BudgetReportSerializer, BudgetsSerializer
+from control_plane.quotas.budget_reports import budget_report, key_budgets
+from control_plane.quotas.budget_serializers import BudgetReportSerializer, BudgetsSerializer, BudgetStatesSerializer
 from control_plane.quotas.budgets import BudgetTerms, Terms, set_granted_budgets, set_key_budgets, set_own_budgets
 from control_plane.quotas.models import AtLimit, BudgetSpan
 from control_plane.tenants.models import Tenant
@@ -45,8 +45,17 @@ class BudgetsView(TenantView):
 
 
 class KeyBudgetsView(TenantView):
-    http_method_names = ["put", "options"]
-    needs: ClassVar = {"PUT": Capability.WRITE_BUDGETS}
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
+
+    @extend_schema(
+        operation_id="read_key_budgets",
+        responses={200: BudgetStatesSerializer, 404: ErrorResponseSerializer},
+        tags=["limits"],
+    )
+    def get(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """What a key may spend in a day and month, and what it has spent."""
+        key = get_key(self.principal.tenant, key_id)
+        return Response(BudgetStatesSerializer(key_budgets(key)).data)
 
     @extend_schema(operation_id="set_key_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
     def put(self, request: Request, tenant: str, key_id: UUID) -> Response:

@@ -1,18 +1,21 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BudgetReport } from "@/api/types";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
+import { Dialog } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
-import { money, percent } from "@/lib/format";
-import { EditKeyBudgets, EditOwnBudgets } from "./edit-budgets";
-import { budgetsQuery } from "./queries";
+import { money, number, percent } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
+import { budgetsQuery, keyBudgetsQuery } from "./queries";
 import { allBudgets, SPAN_LABELS, type ShownBudget } from "./spans";
 
-const NONE = { day: null, month: null };
+// The form brings its own libraries.
+const EditKeyBudgets = lazyPart(() => import("./edit-budgets"), "EditKeyBudgets");
+const EditOwnBudgets = lazyPart(() => import("./edit-budgets"), "EditOwnBudgets");
 
 /** Whether the person may set budgets here, and there are prices to count by. */
 export function useMayBudget(): boolean {
@@ -35,16 +38,28 @@ export function BudgetsCard() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data && <Budgets report={data} />}
-      {data?.currency != null && editing && <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />}
+      <Suspense>{data?.currency != null && editing && <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />}</Suspense>
     </Card>
   );
 }
 
 /** The dialog for one key. */
 export function KeyBudgets({ id, name, onClose }: { id: string; name: string; onClose: () => void }) {
-  const { data } = useQuery(budgetsQuery(useTenant()));
-  if (data?.currency == null) return null;
-  return <EditKeyBudgets id={id} name={name} currency={data.currency} budgets={data.keys.find((key) => key.id === id) ?? NONE} onClose={onClose} />;
+  const tenant = useTenant();
+  const currency = useQuery(budgetsQuery(tenant)).data?.currency;
+  const { data, error } = useQuery(keyBudgetsQuery(tenant, id));
+  if (error)
+    return (
+      <Dialog open onOpenChange={onClose} title={`Budgets of ${name}`}>
+        <ErrorNotice error={asApiError(error)} />
+      </Dialog>
+    );
+  if (currency == null || !data) return null;
+  return (
+    <Suspense>
+      <EditKeyBudgets id={id} name={name} currency={currency} budgets={data} onClose={onClose} />
+    </Suspense>
+  );
 }
 
 function Budgets({ report }: { report: BudgetReport }) {
@@ -56,6 +71,7 @@ function Budgets({ report }: { report: BudgetReport }) {
       {shown.map((each) => (
         <BudgetRow key={each.id} {...each} currency={report.currency} />
       ))}
+      {report.keys_total > report.keys.length && <li className="px-4 py-3 text-xs text-ink-3">Of {number(report.keys_total)} keys with a budget, the {report.keys.length} with the least left.</li>}
     </ul>
   );
 }

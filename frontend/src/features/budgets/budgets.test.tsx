@@ -51,8 +51,10 @@ describe("budgets", () => {
         return HttpResponse.json({ ...data.noBudgets, keys: [{ ...key, day: null, month }] });
       }),
     );
+    server.use(http.get(`${tenant}/keys/${key.id}/budgets`, () => HttpResponse.json({ day: null, month: null })));
     openConsole("/t/acme/limits");
     await userEvent.click(await screen.findByRole("button", { name: "Budget of ci" }));
+    await screen.findByTestId("budget-month");
     await userEvent.type(screen.getByTestId("budget-month"), "lots");
     await userEvent.click(screen.getByTestId("budgets-save"));
     expect(await screen.findByText(/An amount like 25/)).toBeVisible();

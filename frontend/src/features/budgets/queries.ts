@@ -9,6 +9,13 @@ export const budgetsQuery = (tenant: string) =>
     refetchInterval: 30_000,
   });
 
+export const keyBudgetsQuery = (tenant: string, key: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "budgets", key],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys/{key_id}/budgets", { params: { path: { tenant, key_id: key } } })),
+    gcTime: 0,
+  });
+
 export const grantedBudgetsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "budgets"],

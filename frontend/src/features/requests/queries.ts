@@ -3,13 +3,20 @@ import { api, unwrap } from "@/api/client";
 import type { Recording } from "@/api/types";
 import { asked, type RequestsSearch } from "./search";
 
+const ROWS = 50;
+const MOST_NEW = 100;
+
+/** The newest rows that the filters let through: what may have ended since the list was read. */
+export const newestRequests = (tenant: string, search: RequestsSearch) =>
+  unwrap(api.GET("/api/tenants/{tenant}/requests", { params: { path: { tenant }, query: { limit: MOST_NEW, ...asked(search, Date.now()) } } }));
+
 export const requestsQuery = (tenant: string, search: RequestsSearch = {}) =>
   infiniteQueryOptions({
-    queryKey: ["t", tenant, "requests", { ...search, view: undefined, open: undefined }],
+    queryKey: ["t", tenant, "requests", { ...search, view: undefined, open: undefined, paused: undefined }],
     queryFn: ({ pageParam }) =>
       unwrap(
         api.GET("/api/tenants/{tenant}/requests", {
-          params: { path: { tenant }, query: { limit: 50, cursor: pageParam, ...asked(search, Date.now()) } },
+          params: { path: { tenant }, query: { limit: ROWS, cursor: pageParam, ...asked(search, Date.now()) } },
         }),
       ),
     placeholderData: keepPreviousData,

@@ -1,8 +1,9 @@
-import { screen, waitFor } from "@testing-library/react";
+import { act, screen, waitFor } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import type { Refusal, RequestRecord } from "@/api/types";
 import * as data from "../../../tests/data";
+import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
@@ -187,5 +188,57 @@ describe("the choice to keep text", () => {
     expect(router.state.location.search).toEqual({ open: "req_1" });
     await user.click(screen.getByText("support"));
     await waitFor(() => expect(screen.queryByTestId("waterfall")).toBeNull());
+  });
+});
+
+describe("the live list", () => {
+  const at = (id: string): RequestRecord => ({ ...row, id });
+  const tick = (seq: number) => act(() => FakeSocket.last.say({ type: "event", seq, event: "usage.tick", data: {} }));
+
+  async function follow(path: string) {
+    serve();
+    const listed = [at("req_1")];
+    const asked: URLSearchParams[] = [];
+    server.use(
+      http.get(`${tenant}/requests`, ({ request }) => {
+        asked.push(new URL(request.url).searchParams);
+        return HttpResponse.json({ results: listed, next_cursor: null });
+      }),
+    );
+    const opened = openConsole(path);
+    await screen.findByRole("button", { name: "Details of request req_1" });
+    await waitFor(() => expect(FakeSocket.opened).toHaveLength(1));
+    await act(async () => {
+      FakeSocket.last.accept();
+      await Promise.resolve();
+    });
+    await waitFor(() => expect(FakeSocket.last.of("auth")).toHaveLength(1));
+    act(() => FakeSocket.last.say({ type: "hello", seq: 0 }));
+    return { ...opened, listed, asked };
+  }
+
+  it("shows what ends, with the filters, and asks once for many events", async () => {
+    const { listed, asked } = await follow("/t/acme/requests?outcome=failed");
+    expect(await screen.findByText("Live: requests appear as they end")).toBeVisible();
+    const before = asked.length;
+    listed.unshift(at("req_2"));
+    for (let seq = 1; seq <= 20; seq += 1) tick(seq);
+    expect(await screen.findByRole("button", { name: "Details of request req_2" }, { timeout: 5000 })).toBeVisible();
+    expect(asked.length - before).toBe(1);
+    expect(asked.at(-1)!.get("outcome")).toBe("failed");
+  });
+
+  it("stands still while it is paused, and counts", async () => {
+    const { listed, user, router } = await follow("/t/acme/requests");
+    await user.click(screen.getByTestId("tail"));
+    await waitFor(() => expect(router.state.location.search).toEqual({ paused: true }));
+    listed.unshift(at("req_2"));
+    tick(1);
+    tick(2);
+    expect(await screen.findByText("Paused: 2 requests ended meanwhile")).toBeVisible();
+    expect(screen.queryByRole("button", { name: "Details of request req_2" })).toBeNull();
+    await user.click(screen.getByTestId("tail"));
+    expect(await screen.findByRole("button", { name: "Details of request req_2" })).toBeVisible();
+    expect(router.state.location.search).toEqual({});
   });
 });

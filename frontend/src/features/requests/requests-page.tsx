@@ -1,8 +1,9 @@
-import { type InfiniteData, type UseInfiniteQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Activity, CircleSlash } from "lucide-react";
+import { type InfiniteData, type UseInfiniteQueryResult, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Activity, CircleSlash, Pause, Play } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
+import { useConnectionState } from "@/app/live-connection";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -10,12 +11,14 @@ import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { SegmentedControl } from "@/components/segmented-control";
 import { useTenant } from "@/features/session/queries";
 import { plural } from "@/lib/format";
+import { cn } from "@/lib/cn";
 import { snippet } from "@/lib/snippets";
 import { recordingQuery, refusalsQuery, requestsQuery } from "./queries";
 import { RefusalTable } from "./refusal-table";
 import { RequestFilters } from "./request-filters";
 import { RequestTable } from "./request-table";
 import { isFiltered, NO_FILTERS, type RequestsSearch } from "./search";
+import { useEnded, useTail } from "./use-tail";
 
 const route = getRouteApi("/t/$tenant/requests");
 
@@ -52,10 +55,52 @@ function RequestList() {
   return (
     <>
       <RequestFilters search={search} onChange={show} />
+      {follows(search) && <Tail search={search} onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })} />}
       <Paged query={query} older="Load older requests" empty={isFiltered(search) ? <NothingFits onClear={() => show(NO_FILTERS)} /> : <NoRequests />}>
         {(rows) => <RequestTable rows={rows} open={open} onOpen={(id) => show({ open: id })} />}
       </Paged>
     </>
+  );
+}
+
+/** Whether new requests can belong to the list. */
+const follows = ({ id, until }: RequestsSearch) => id === undefined && until === undefined;
+
+interface TailProps {
+  search: RequestsSearch;
+  onPause: (paused?: true) => void;
+}
+
+function Tail({ search, onPause }: TailProps) {
+  const client = useQueryClient();
+  const tenant = useTenant();
+  const goOn = () => {
+    void client.invalidateQueries({ queryKey: requestsQuery(tenant, search).queryKey });
+    onPause();
+  };
+  return (
+    <div className="mb-2 flex min-h-8 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
+      <Button size="sm" onClick={search.paused ? goOn : () => onPause(true)} data-testid="tail">
+        {search.paused ? <Play /> : <Pause />} {search.paused ? "Go on" : "Pause"}
+      </Button>
+      {search.paused ? <Paused /> : <Following search={search} />}
+    </div>
+  );
+}
+
+function Paused() {
+  const ended = useEnded();
+  return <span className="tnum">{ended > 0 ? `Paused: ${plural(ended, "request")} ended meanwhile` : "Paused"}</span>;
+}
+
+function Following({ search }: { search: RequestsSearch }) {
+  useTail(search);
+  const live = useConnectionState() === "open";
+  return (
+    <span className="inline-flex items-center gap-1.5">
+      <span aria-hidden className={cn("size-1.5 rounded-full", live ? "bg-series-1" : "bg-ink-3")} />
+      {live ? "Live: requests appear as they end" : "Not connected: new requests appear when it is back"}
+    </span>
   );
 }
 

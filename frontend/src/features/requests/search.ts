@@ -24,6 +24,8 @@ export interface RequestsSearch {
   last?: (typeof SPANS)[number];
   since?: string;
   until?: string;
+  /** New requests are not shown as they end. */
+  paused?: true;
   /** The request whose row is open. */
   open?: string;
 }
@@ -44,13 +46,14 @@ export const readRequestsSearch = (search: Record<string, unknown>): RequestsSea
   last: oneOf(search.last, SPANS),
   since: text(search.since),
   until: text(search.until),
+  paused: search.paused === true || undefined,
   open: text(search.open),
 });
 
 const SECONDS: Record<(typeof SPANS)[number], number> = { "15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800 };
 
 /** The filters as the server takes them: a span of time begins now, at the whole minute, so that pages belong together. */
-export function asked({ view: _view, open: _open, last, since, ...filters }: RequestsSearch, now: number) {
+export function asked({ view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch, now: number) {
   const minute = Math.floor(now / 60_000) * 60_000;
   return { ...filters, since: last ? new Date(minute - SECONDS[last] * 1000).toISOString() : since };
 }

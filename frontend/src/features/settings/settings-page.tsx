@@ -1,15 +1,18 @@
 import { Monitor, Moon, Rows3, Rows4, Sun } from "lucide-react";
 import { RadioGroup } from "radix-ui";
-import type { ReactNode } from "react";
+import { type ReactNode, Suspense } from "react";
 import { type Density, setPreferences, type Theme, usePreferences } from "@/app/preferences";
 import { Page } from "@/app/page";
 import { Card, CardHeader } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
+import { Skeleton } from "@/components/notices";
 import { useSession, useTenant } from "@/features/session/queries";
+import { lazyPart } from "@/lib/lazy-part";
 import { AccountCard } from "./account-card";
-import { DevicesCard } from "./devices-card";
 import { OriginsCard } from "./origins-card";
 import { RecordingCard } from "./recording-card";
+
+const DevicesCard = lazyPart(() => import("./devices-card"), "DevicesCard");
 
 interface Choice<T> {
   value: T;
@@ -43,7 +46,9 @@ export function SettingsPage() {
           <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
         </Card>
         <AccountCard />
-        <DevicesCard />
+        <Suspense fallback={<Skeleton className="h-40 w-full" />}>
+          <DevicesCard />
+        </Suspense>
         <RecordingCard />
         <OriginsCard />
         <Endpoints />
