@@ -22,15 +22,13 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from control_plane.adapters.uploads.spool import on_disk, spool_folder
+from control_plane.adapters.uploads.spool import Gathered, on_disk, spool_folder
 from control_plane.http.caller_turns import charge
 from control_plane.http.disconnects import until_disconnected
 from control_plane.lifespan import Receive, Scope, Send
 
 MEMORY_BYTES = 64 << 10
 """Of an upload's body; the rest lies on the disk at once. Other bodies are no larger."""
-PIECE = 1 << 20
-"""Of what goes to the disk."""
 THREADS = 256
 """Requests at work at once. Those that wait for a server that is away are among them."""
 _threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="lorikeet-site")
@@ -102,22 +100,21 @@ class Handler(ASGIHandler):
         body = SpooledTemporaryFile(  # noqa: SIM115 (`handle` closes it)
             max_size=MEMORY_BYTES, dir=str(spool_folder())
         )
-        piece = bytearray()
+        gathered = Gathered()
         try:
             more = True
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RequestAborted
-                piece += message.get("body", b"")
+                gathered.add(message.get("body", b""))
                 more = message.get("more_body", False)
-                if len(piece) >= PIECE:
-                    await on_disk(body.write, bytes(piece))
-                    piece.clear()
-            if body.tell() + len(piece) <= MEMORY_BYTES:
-                body.write(piece)
-            elif piece:
-                await on_disk(body.write, bytes(piece))
+                if gathered.is_enough:
+                    await on_disk(body.writelines, gathered.take())
+            if body.tell() + gathered.size <= MEMORY_BYTES:
+                body.writelines(gathered.take())
+            elif gathered.size:
+                await on_disk(body.writelines, gathered.take())
         except BaseException:
             body.close()
             raise

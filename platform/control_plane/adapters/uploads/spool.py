@@ -25,6 +25,31 @@ R = TypeVar("R")
 _disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
 
 
+PIECE, PIECES = 1 << 20, 256
+"""Bytes of a body that go to the disk at once, or parts if they are small: each takes more memory than its bytes."""
+
+
+class Gathered:
+    """Parts of a body that are not on the disk yet. Not in one buffer: to copy them took the event loop longer than
+    all else that it does for an upload."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+        self.size += len(piece)
+
+    @property
+    def is_enough(self) -> bool:
+        return self.size >= PIECE or len(self.pieces) >= PIECES
+
+    def take(self) -> list[bytes]:
+        pieces, self.pieces, self.size = self.pieces, [], 0
+        return pieces
+
+
 async def on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call what blocks on the disk on a thread of its own kind: a disk that is behind must not stop the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -25,7 +25,7 @@ from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
-from control_plane.adapters.uploads.spool import on_disk
+from control_plane.adapters.uploads.spool import Gathered, on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
 from control_plane.config import current
 from control_plane.db import run_db
@@ -50,7 +50,6 @@ R = TypeVar("R")
 PATH = re.compile(
     r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/resumable(?:/(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?/?$"
 )
-PIECE = 1 << 20
 # What a killed process can make a client send again.
 KEEP_EVERY = 32 << 20
 # A connection that is silent for so long is taken for gone, so that its client can come back.
@@ -257,11 +256,12 @@ class _Sink:
         self._transfer, self._checksum = transfer, checksum
         self._hasher = checksum.hasher() if checksum else None
 
-    def store(self, piece: bytes) -> None:
-        self._transfer.write(piece)
-        if self._hasher is not None:
-            self._hasher.update(piece)
-        elif self._transfer.end - self._transfer.offset >= KEEP_EVERY:
+    def store(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self._transfer.write(piece)
+            if self._hasher is not None:
+                self._hasher.update(piece)
+        if self._hasher is None and self._transfer.end - self._transfer.offset >= KEEP_EVERY:
             self._transfer.keep()
 
     def end(self, *, whole: bool) -> None:
@@ -277,17 +277,16 @@ class _Sink:
 
 async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | None, receive: Receive) -> bool:
     """Write what comes. True if the body came to its end; what came before a broken connection is kept too."""
-    sink, piece, more = _Sink(transfer, checksum), bytearray(), True
+    sink, gathered, more = _Sink(transfer, checksum), Gathered(), True
     while more and (message := await _next(receive)) is not None:
-        piece += message.get("body", b"")
+        gathered.add(message.get("body", b""))
         more = message.get("more_body", False)
-        if transfer.end + len(piece) > length:
+        if transfer.end + gathered.size > length:
             raise BeyondLengthError(length)
-        if len(piece) >= PIECE:
-            await on_disk(sink.store, bytes(piece))
-            piece.clear()
-    if piece:
-        await on_disk(sink.store, bytes(piece))
+        if gathered.is_enough:
+            await on_disk(sink.store, gathered.take())
+    if gathered.size:
+        await on_disk(sink.store, gathered.take())
     await on_disk(partial(sink.end, whole=not more))
     return not more
 
