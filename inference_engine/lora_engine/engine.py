@@ -212,7 +212,7 @@ class Engine:
         core, now = self.core, self._clock()
         prefixes = (
             (PageOwner(PageKind.CACHED_PREFIX, tenant, digest), pages)
-            for (tenant, digest), pages in core.prefixes.by_key()
+            for (tenant, digest, _salt), pages in core.prefixes.by_key()
         )
         running = ((_owner_of(sequence, now), sequence.pages) for sequence in core.scheduler.running)
         adapters = (

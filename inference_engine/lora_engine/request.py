@@ -177,6 +177,8 @@ class GenerationRequest:
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
     ``pooling`` asks for a vector of the prompt, and of each of ``more_prompts`` as a choice of its own.
 
+    Requests of a tenant share cached prefixes only if they have the same ``cache_salt``.
+
     ``so_far`` is what of the answer is there already. The rest is what an undisturbed run would have generated, if it
     is greedy or seeded.
     """
@@ -196,6 +198,7 @@ class GenerationRequest:
     grammar: Grammar | None = None
     shown_special_ids: frozenset[int] = frozenset()
     so_far: tuple[ChoiceSoFar, ...] = ()
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

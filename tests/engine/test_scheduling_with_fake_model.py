@@ -27,6 +27,7 @@ from lora_engine.memory import PageKind, PagePool, PoolGeometry
 from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
+from lora_engine.model.parallel import Parallel
 from lora_engine.request import GenerationRequest, RequestError, RequestFinished, SamplingParams
 from lora_engine.scheduling.queue_policies import queue_policies
 
@@ -58,6 +59,8 @@ class FakeModel:
     """Implements ``Transformer.forward``'s contract with a hash instead of a network."""
 
     config = CONFIG
+    parallel = Parallel()
+    merged = None
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         rows = pool.pool_rows(0)
@@ -444,13 +447,18 @@ def test_a_prompt_is_computed_once_for_its_tenant_and_adapter() -> None:
     engine = build({}, 200, SlowSource({p.digest: p for p in (one, two)}, {one.digest: 0, two.digest: 0}))
     prompt = list(range(1, 24))  # five full pages and three tokens
     cached = {}
-    for name, tenant, digest in (
-        ("first", "a", one.digest), ("again", "a", one.digest), ("other adapter", "a", two.digest),
-        ("other tenant", "b", one.digest), ("base", "a", ""),
+    for name, tenant, digest, salt in (
+        ("first", "a", one.digest, ""), ("again", "a", one.digest, ""), ("other adapter", "a", two.digest, ""),
+        ("other tenant", "b", one.digest, ""), ("base", "a", "", ""), ("salted", "a", one.digest, "s"),
+        ("salted again", "a", one.digest, "s"), ("other salt", "a", one.digest, "t"), ("unsalted", "a", one.digest, ""),
+        ("other tenant, salted", "b", one.digest, "s"),
     ):  # fmt: skip
-        engine.add_request(GenerationRequest(name, prompt, SamplingParams(max_tokens=4), digest, tenant=tenant))
+        params = SamplingParams(max_tokens=4)
+        engine.add_request(GenerationRequest(name, prompt, params, digest, tenant=tenant, cache_salt=salt))
         cached[name] = finish(engine)[name].usage.cached_prompt_tokens
-    assert cached == {"first": 0, "again": 20, "other adapter": 0, "other tenant": 0, "base": 0}
+    assert {name: tokens for name, tokens in cached.items() if tokens} == {
+        "again": 20, "salted again": 20, "unsalted": 20,
+    }  # fmt: skip
 
 
 def test_a_conversation_goes_on_where_it_was() -> None:

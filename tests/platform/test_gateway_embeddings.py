@@ -83,10 +83,12 @@ def test_formats_say_the_same(web: WebProcess, engine: FakeEngine) -> None:
 
 def test_pooling_and_dimensions_reach_the_engine(web: WebProcess, engine: FakeEngine) -> None:
     assert post(web).json()["data"][0]["embedding"][2] == 0
-    answer = post(web, pooling="mean", dimensions=3, add_special_tokens=False, user="u", encoding_format="float")
+    body = {"pooling": "mean", "dimensions": 3, "add_special_tokens": False, "cache_salt": "s", "user": "u"}
+    answer = post(web, **body, encoding_format="float")
     assert answer.json()["data"][0]["embedding"] == [0, 2, 1]
     submit = engine.submits[-1]
     assert (submit.pooling.kind, submit.pooling.dimensions) == (pb.Pooling.MEAN, 3)
+    assert submit.cache_salt == "s"
     assert submit.HasField("add_special_tokens")
     assert not submit.add_special_tokens
 

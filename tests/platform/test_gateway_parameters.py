@@ -105,6 +105,14 @@ def test_priorities_are_within_the_tenant_and_smaller_ones_first(web: WebProcess
     assert asked(web, engine).slo.priority == 0
 
 
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_a_salt_reaches_the_engine(web: WebProcess, engine: FakeEngine, path: str) -> None:
+    assert asked(web, engine, path, cache_salt="of one user").cache_salt == "of one user"
+    assert asked(web, engine, path).cache_salt == ""
+    assert refused(web, path, cache_salt="")["param"] == "cache_salt"
+    assert refused(web, path, cache_salt="x" * 257)["param"] == "cache_salt"
+
+
 def test_how_a_chat_prompt_ends(web: WebProcess, engine: FakeEngine) -> None:
     plain = asked(web, engine).chat
     assert not (plain.no_generation_prompt or plain.continue_final_message)
@@ -218,17 +226,17 @@ def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> N
 
 def test_all_problems_of_a_request_are_told_at_once(web: WebProcess) -> None:
     error = refused(web, tool_choice={"type": "function", "function": {"name": "f"}, "more": 1}, temperature=9,
-                    cache_salt="x", bad_words=["x"], frobnicate=1, n=0)  # fmt: skip
+                    suffix="x", bad_words=["x"], frobnicate=1, n=0)  # fmt: skip
     assert {(problem["param"], problem["code"]) for problem in error["problems"]} == {
-        ("cache_salt", "unsupported_parameter"),
+        ("suffix", "unsupported_parameter"),
         ("bad_words", "unsupported_parameter"),
         ("frobnicate", "unknown_parameter"),
         ("tool_choice.more", "unknown_parameter"),
         ("temperature", "invalid_value"),
         ("n", "invalid_value"),
     }
-    error = refused(web, tool_choice="required", cache_salt="x", frobnicate=1)
-    assert [problem["param"] for problem in error["problems"]] == ["cache_salt", "frobnicate", None]
+    error = refused(web, tool_choice="required", suffix="x", frobnicate=1)
+    assert [problem["param"] for problem in error["problems"]] == ["suffix", "frobnicate", None]
     assert "tools" in error["problems"][2]["message"]
     tool = {"type": "function", "function": {"name": "f"}, "more": 1}
     error = refused(web, tools=[tool], tool_choice="required", frobnicate=1)

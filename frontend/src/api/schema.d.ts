@@ -2514,6 +2514,7 @@ export interface components {
         ChatCompletionRequest: {
             add_generation_prompt?: boolean | null;
             add_special_tokens?: boolean | null;
+            cache_salt?: string | null;
             /** @description Further variables of the model's chat template. */
             chat_template_kwargs?: {
                 [key: string]: unknown;
@@ -2675,6 +2676,7 @@ export interface components {
         };
         CompletionRequest: {
             add_special_tokens?: boolean | null;
+            cache_salt?: string | null;
             echo?: boolean | null;
             frequency_penalty?: number | null;
             guided_choice?: string[] | null;
@@ -2913,6 +2915,7 @@ export interface components {
         };
         EmbeddingsRequest: {
             add_special_tokens?: boolean | null;
+            cache_salt?: string | null;
             /** @description So many of the first ones, brought to length 1 again. */
             dimensions?: number | null;
             /**

@@ -1,6 +1,6 @@
 """Keys and values of finished prompts, kept for requests that begin with the same tokens.
 
-A tree of full pages per (tenant, adapter digest): a node's path from the root spells out every token before and
+A tree of full pages per (tenant, adapter digest, salt): a node's path from the root spells out every token before and
 in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
 give a request another's keys and values. Pages that running sequences share count as KV; those that
 only the tree holds count as cached prefix and may be evicted, leaves first.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from .allocator import PageAllocator
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 
-PrefixKey = tuple[str, str]  # tenant, adapter digest ("" is the base model)
+PrefixKey = tuple[str, str, str]  # tenant, adapter digest ("" is the base model), the request's salt
 
 
 class PrefixNode(Evictable):

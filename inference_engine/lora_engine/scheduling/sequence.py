@@ -190,8 +190,8 @@ class Sequence:
 
     @property
     def prefix_key(self) -> PrefixKey:
-        """Whose cached keys and values it may use: its tenant's, computed with its adapter."""
-        return self.request.tenant, self.request.adapter_digest
+        """Whose cached keys and values it may use: its tenant's, computed with its adapter, under the same salt."""
+        return self.request.tenant, self.request.adapter_digest, self.request.cache_salt
 
     def __lt__(self, other: Sequence) -> bool:
         return self.arrival < other.arrival

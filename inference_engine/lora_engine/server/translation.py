@@ -69,6 +69,7 @@ def generation_request(
         pooling=_pooling(submit),
         more_prompts=tuple(_more_prompt(submit, more, tokenizer) for more in submit.more_prompts),
         so_far=tuple(ChoiceSoFar(part.choice, list(part.token_ids), part.finished) for part in submit.so_far),
+        cache_salt=submit.cache_salt,
     )
     return request, prompt.output
 

@@ -97,7 +97,7 @@ class Hello(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "constraint")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "cache_salt", "constraint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class Submit(_message.Message):
     POOLING_FIELD_NUMBER: _ClassVar[int]
     MORE_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     SO_FAR_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
@@ -135,8 +136,9 @@ class Submit(_message.Message):
     pooling: Pooling
     more_prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
     so_far: _containers.RepeatedCompositeFieldContainer[ChoiceSoFar]
+    cache_salt: str
     constraint: Constraint
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "text", "best_effort")

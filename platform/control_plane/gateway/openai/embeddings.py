@@ -21,7 +21,7 @@ from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
-from control_plane.gateway.openai.parameters import checked, read_json
+from control_plane.gateway.openai.parameters import CacheSalt, checked, read_json
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
@@ -61,6 +61,7 @@ class EmbeddingsRequest(BaseModel):
         default=None, description="The last token's hidden state, by default, or the mean over all tokens."
     )
     add_special_tokens: bool | None = None
+    cache_salt: CacheSalt | None = None
 
     @property
     def inputs(self) -> list[str | list[int]]:
@@ -75,6 +76,7 @@ class EmbeddingsRequest(BaseModel):
         submit = pb.Submit(
             prompt_only=True,
             pooling=pb.Pooling(kind=_POOLING[self.pooling or "last"], dimensions=self.dimensions or 0),
+            cache_salt=self.cache_salt or "",
         )
         first, *more = self.inputs
         _put(submit, first)

@@ -101,6 +101,7 @@ MOST_LOGPROBS = 20
 LONGEST_PARAM = 100
 MOST_PROBLEMS = 16
 
+CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 R = TypeVar("R", bound="Parameters")
 M = TypeVar("M", bound=BaseModel)
@@ -147,6 +148,7 @@ class Parameters(ConstraintParameters):
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000)
+    cache_salt: CacheSalt | None = None
 
     @field_validator("model")
     @classmethod
@@ -231,6 +233,7 @@ class Parameters(ConstraintParameters):
             describe_prompt=bool(self.return_token_ids) or self.continuous_usage,
             # vLLM serves smaller numbers first.
             slo=pb.Slo(priority=-(self.priority or 0)),
+            cache_salt=self.cache_salt or "",
         )
         if self.add_special_tokens is not None:
             submit.add_special_tokens = self.add_special_tokens
