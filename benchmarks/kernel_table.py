@@ -20,7 +20,7 @@ from rows import BANDWIDTH, Rows, traffic
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import TARGETS, Group, SlotTables
+from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 KV_DIM, ROWS_PER_PAGE, LAYERS = 1024, 32, 8
@@ -59,9 +59,9 @@ def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
     tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda")
     order = (torch.randperm(total - 1) + 1).tolist()
     for index, (fields, pages) in enumerate(layout):
-        modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
+        modules = torch.zeros(LAYERS, len(TARGETS), MODULE_FIELDS, dtype=torch.int32)
         for offset, field in enumerate(fields):
-            modules[:, group.first_target + offset] = torch.tensor(field, dtype=torch.int32)
+            modules[:, group.first_target + offset, :3] = torch.tensor(field, dtype=torch.int32)
         tables.write(index + 1, [order.pop() for _ in range(pages)], modules, torch.ones(LAYERS, len(TARGETS)))
     return pool, tables, read
 

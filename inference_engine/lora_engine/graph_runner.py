@@ -92,6 +92,7 @@ class GraphInputs:
             lora=tuple(lora),
             groups=shape.groups,
             merged=shape.merged,
+            epilogues=shape.epilogues,
         )
 
     def token_ids(self, size: int, last_tokens: torch.Tensor) -> torch.Tensor:

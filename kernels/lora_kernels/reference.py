@@ -32,13 +32,38 @@ def lora_delta(
         start = 0
         for index, features in enumerate(group.out_features):
             target = group.first_target + index
-            a_row, b_row, rank = tables.modules[slot, layer, target].tolist()
+            a_row, b_row, rank = tables.modules[slot, layer, target, :3].tolist()
             if rank:
                 pages = tables.pages[slot]
                 a = adapter_rows(pool, pages, kv_dim, a_row, rank, group.in_features).double()
                 b = adapter_rows(pool, pages, kv_dim, b_row, rank, features).double()
                 scale = float(tables.scales[slot, layer, target])
                 out[token, start : start + features] = scale * ((a @ x[token].double()) @ b)
+            start += features
+    return out
+
+
+def epilogue(
+    y: torch.Tensor,
+    pool: torch.Tensor,
+    tables: SlotTables,
+    layer: int,
+    group: Group,
+    slot_of_token: torch.Tensor,
+    kv_dim: int,
+) -> torch.Tensor:
+    """``y + factor * y + offset`` in float64, with the vectors of each token's adapter."""
+    out = y.double().clone()
+    for token, slot in enumerate(slot_of_token.tolist()):
+        start = 0
+        for index, features in enumerate(group.out_features):
+            rows = tables.modules[slot, layer, group.first_target + index, 3:].tolist()
+            factor, offset = (
+                adapter_rows(pool, tables.pages[slot], kv_dim, row - 1, 1, features)[0].double() if row else 0.0
+                for row in rows
+            )
+            part = out[token, start : start + features]
+            out[token, start : start + features] = part + factor * part + offset
             start += features
     return out
 

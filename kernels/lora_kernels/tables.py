@@ -13,7 +13,9 @@ import torch
 
 # Target index in every table. Targets of a group read the same input and are neighbours.
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-MODULE_FIELDS = 3  # first pool row of A, first pool row of B, rank
+# First pool row of A, first pool row of B, rank; and one more than the pool rows of an epilogue's factor and offset,
+# 0 for none.
+MODULE_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Group:
 
 
 class SlotTables:
-    """Per slot: its pages, and per layer and target where A and B start, the rank and the scale.
+    """Per slot: its pages, and per layer and target where A, B and vectors start, the rank and the scale.
 
     Slot 0 always means "no adapter": its ranks are zero. Within a group the A rows of all
     targets follow each other, in target order; an absent target has rank 0 and the pool row
@@ -41,7 +43,7 @@ class SlotTables:
         self.scales = torch.zeros(num_slots, num_layers, len(TARGETS), dtype=torch.float32, device=device)
 
     def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
-        """Point ``slot`` at an adapter: ``modules [layers, targets, 3]`` int32, ``scales [layers, targets]``.
+        """Point ``slot`` at an adapter: ``modules [layers, targets, 5]`` int32, ``scales [layers, targets]``.
 
         Ordered on the current stream: kernels launched before see the old adapter, later ones the new. Raises
         ``ValueError`` for a slot that does not exist, or more pages than a row has.

@@ -165,14 +165,14 @@ def test_adapters_answer_side_by_side(page: Page) -> None:
 
 def test_a_refused_upload_shows_the_reason_and_the_fix(page: Page, tmp_path: Path) -> None:
     broken = tmp_path / "adapter_config.json"
-    broken.write_text(json.dumps({**json.loads(FILES[0].read_text()), "use_dora": True}))
+    broken.write_text(json.dumps({**json.loads(FILES[0].read_text()), "use_qalora": True}))
     page.goto(f"{TENANT}/upload")
     page.locator("input[type=file]").first.set_input_files([broken, FILES[1]])
     page.get_by_test_id("upload-name").fill("broken")
     page.get_by_test_id("upload-submit").click()
     report = page.get_by_test_id("validation-report")
     expect(report).to_have_attribute("data-ok", "false", timeout=60_000)
-    expect(report).to_contain_text("DoRA")
+    expect(report).to_contain_text("QALoRA")
     page.goto(f"{TENANT}/adapters")
     expect(page.get_by_role("link", name="pirate").first).to_be_visible()
     expect(page.get_by_text("broken", exact=True)).to_have_count(0)

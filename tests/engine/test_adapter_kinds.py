@@ -46,7 +46,8 @@ class AdapterKind:
 def randomise(model: Any, size: float = 0.08) -> None:
     for key, parameter in model.named_parameters():
         if parameter.requires_grad:
-            parameter.data = parameter.data + torch.randn_like(parameter) * (size if "lora_" in key else 0.01)
+            trained = "lora_" in key or key.endswith(".bias")
+            parameter.data = parameter.data + torch.randn_like(parameter) * (size if trained else 0.01)
 
 
 def plain(**settings: Any) -> Save:
@@ -124,10 +125,12 @@ KINDS = [
     AdapterKind("OLoRA, converted when it was saved", of_changed_base("olora", converted=True)),
     AdapterKind("PiSSA, unconverted", of_changed_base("pissa", converted=False), "changed the base model's weights"),
     AdapterKind("OLoRA, unconverted", of_changed_base("olora", converted=False), "changed the base model's weights"),
-    AdapterKind("DoRA (`use_dora`)", plain(use_dora=True), "DoRA"),
-    AdapterKind('`bias="lora_only"`', plain(bias="lora_only"), "trains biases"),
-    AdapterKind('`bias="all"`', plain(bias="all"), "trains biases"),
-    AdapterKind("`lora_bias`", plain(lora_bias=True), "a bias on lora_B"),
+    AdapterKind("DoRA (`use_dora`)", plain(use_dora=True)),
+    AdapterKind("DoRA of rsLoRA, ranks by pattern", plain(use_dora=True, use_rslora=True, rank_pattern={"q_proj": 9})),
+    AdapterKind('DoRA and `bias="all"`', plain(use_dora=True, bias="all", target_modules="all-linear")),
+    AdapterKind('`bias="lora_only"`', plain(bias="lora_only")),
+    AdapterKind('`bias="all"`', plain(bias="all")),
+    AdapterKind("`lora_bias`", plain(lora_bias=True)),
     AdapterKind("LoRA on `lm_head`", plain(target_modules=["q_proj", "lm_head"])),
     AdapterKind("LoRA on `embed_tokens`", plain(target_modules=["q_proj", "embed_tokens"])),
     AdapterKind(
@@ -149,7 +152,7 @@ class Made:
     """A model and an adapter of every kind, written by PEFT."""
 
     def __init__(self, root: Path) -> None:
-        self.model = save_model(FAMILY, root / "model")
+        self.model = save_model(FAMILY, root / "model", attention_bias=True, mlp_bias=True)
         self.folder = root / "model"
         self.adapters: dict[str, Adapter] = {}
         for number, kind in enumerate(KINDS):
@@ -241,10 +244,18 @@ def test_a_small_pool_changes_nothing(made: Made, wanted: Any) -> None:
 
 
 @pytest.mark.long
-def test_the_triton_backend_takes_rank_512(made: Made, wanted: Any) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param((SERVED[2].name, SERVED[4].name, SERVED[5].name), id="ranks"),
+        pytest.param(("LoRA", "DoRA (`use_dora`)", "`lora_bias`"), id="epilogues"),
+        pytest.param(('DoRA and `bias="all"`', '`bias="all"`', "LoRA"), id="more epilogues"),
+    ],
+)
+def test_the_triton_backend_agrees_with_peft(made: Made, wanted: Any, names: tuple[str, ...]) -> None:
     """Through Triton's interpreter: a prompt, and a decode step beside others."""
-    names = [SERVED[2].name, SERVED[4].name, SERVED[5].name]
     engine = made.engine(backend="triton", dtype="float32", cuda_graphs=False)
+    poison(engine)
     for name in names:
         params = SamplingParams(max_tokens=2, ignore_eos=True)
         engine.add_request(GenerationRequest(name, wanted[name][0], params, made.adapters[name].digest))

@@ -273,7 +273,8 @@ def test_batches_of_one_variant_find_their_graphs() -> None:
     for size in graph_sizes(256, invariant=True):
         for adapters in {1, rnd.randint(1, size), size}:
             used = sorted(rnd.randrange(adapters) for _ in range(size))
-            slots = [SimpleNamespace(rank=rnd.choice((8, 64)), groups=frozenset({0, 1}), table_index=i + 1)
+            slots = [SimpleNamespace(rank=rnd.choice((8, 64)), groups=frozenset({0, 1}), table_index=i + 1,
+                                     has_epilogues=False)
                      for i in range(adapters)]  # fmt: skip
             runs = [(key, list(rows)) for key, rows in groupby(range(size), key=lambda row: used[row])]
             spans = [LoraSpan(slots[key], rows[0], rows[-1] + 1) for key, rows in runs]  # type: ignore[arg-type]

@@ -48,11 +48,13 @@ class Device:
         return graphs
 
 
-def batch(runs: Sequence[tuple[int, int]], groups: frozenset[int] = ATTENTION) -> list[LoraSpan]:
+def batch(
+    runs: Sequence[tuple[int, int]], groups: frozenset[int] = ATTENTION, epilogues: bool = False
+) -> list[LoraSpan]:
     """Adapters with (rows, rank) each, one after the other."""
     spans, row = [], 0
     for number, (rows, rank) in enumerate(runs, start=1):
-        slot = cast(AdapterSlot, SimpleNamespace(rank=rank, table_index=number, groups=groups))
+        slot = cast(AdapterSlot, SimpleNamespace(rank=rank, table_index=number, groups=groups, has_epilogues=epilogues))
         spans.append(LoraSpan(slot, row, row + rows))
         row += rows
     return spans
@@ -188,3 +190,17 @@ def test_errors_before_the_first_request_are_raised() -> None:
     with pytest.raises(RuntimeError, match="illegal"):
         graphs.capture_first()
     assert not graphs.failure
+
+
+def test_epilogues_have_graphs_of_their_own() -> None:
+    """Captured when they first come; what has none never takes one of them."""
+    device = Device()
+    graphs = device.graphs()
+    spans = batch([(1, 8), (1, 16)], epilogues=True)
+    wanted = graph_shape(2, spans, merged=False)
+    assert wanted.epilogues and wanted not in device.captured
+    assert graphs.choose(wanted, spans) == wanted == device.captured[-1]
+    plain = batch([(1, 8), (1, 16)])
+    assert not graph_shape(2, plain, merged=False).epilogues
+    chosen = graphs.choose(graph_shape(2, plain, merged=False), plain)
+    assert chosen is not None and not chosen.epilogues

@@ -37,7 +37,10 @@ def shape_for(runs: list[int], without: int, merged_at: int | None, padding: int
     """
     spans, row = [], without
     for number, rows in enumerate(runs, start=1):
-        slot = cast(AdapterSlot, SimpleNamespace(rank=8 * number % 65, table_index=number, groups=frozenset({0})))
+        slot = cast(
+            AdapterSlot,
+            SimpleNamespace(rank=8 * number % 65, table_index=number, groups=frozenset({0}), has_epilogues=False),
+        )
         if number - 1 != merged_at:
             spans.append(LoraSpan(slot, row, row + rows))
         row += rows

@@ -268,9 +268,9 @@ GOOD_PATTERNS = ["q_proj", "v_proj", r".*\.(q|v)_proj", ".*[qv]_proj", r"model\.
                  "layers.0.self_attn.q_proj", r"^(?!.*lm_head).*(q_proj|v_proj)$", r"(?:.*?self_attn.*?(?:q|v)_proj)",
                  r"layers\.(0|1)\..*"]  # fmt: skip
 FIELDS = ["r", "lora_alpha", "target_modules", "exclude_modules", "rank_pattern", "alpha_pattern", "use_rslora", "bias",
-          "layers_to_transform", "layers_pattern", "peft_type", "task_type", "use_dora", "init_lora_weights",
-          "base_model_name_or_path", "modules_to_save", "trainable_token_indices", "ensure_weight_tying",
-          "fan_in_fan_out", "anything"]  # fmt: skip
+          "layers_to_transform", "layers_pattern", "peft_type", "task_type", "use_dora", "lora_bias",
+          "init_lora_weights", "base_model_name_or_path", "modules_to_save", "trainable_token_indices",
+          "ensure_weight_tying", "fan_in_fan_out", "anything"]  # fmt: skip
 
 
 @st.composite
@@ -294,6 +294,9 @@ CHANGES: dict[str, st.SearchStrategy[Any]] = {
     "layers_to_transform": st.lists(st.integers(-1, 3), max_size=3) | st.integers(0, 2),
     "layers_pattern": patterns() | st.just("layers"),
     "use_rslora": st.booleans(),
+    "use_dora": st.booleans(),
+    "lora_bias": st.booleans(),
+    "bias": st.sampled_from(["none", "all", "lora_only", "every"]),
 }
 
 
@@ -316,11 +319,12 @@ def configs() -> st.SearchStrategy[bytes]:
 
 def test_configs(folder: Path) -> None:
     def run(config: bytes) -> str:
-        outcome, stored = decide(folder, ADAPTER | {CONFIG_FILE: config})
+        weights = weights_for(config)
+        outcome, stored = decide(folder, {CONFIG_FILE: config, WEIGHTS_FILE: weights})
         if stored and stored[CONFIG_FILE] != config:
-            same_meaning(folder, config, stored[CONFIG_FILE])
+            same_meaning(folder, weights, config, stored[CONFIG_FILE])
             outcome = "accepted, patterns resolved"
-        assert not stored or stored[WEIGHTS_FILE] == ADAPTER[WEIGHTS_FILE]
+        assert not stored or stored[WEIGHTS_FILE] == weights
         return outcome
 
     fuzz("adapter config", configs(), run, vary=changed)
@@ -362,16 +366,28 @@ def test_adapters_of_ends(folder: Path) -> None:
     fuzz("adapter of ends", adapters_of_ends(), lambda files: decide(folder, files)[0], vary=changed_file)
 
 
-def same_meaning(folder: Path, sent: bytes, kept: bytes) -> None:
+def weights_for(config: bytes) -> bytes:
+    """With the vectors that the config seems to ask for."""
+    suffixes = {b'"use_dora": true': "lora_magnitude_vector", b'"lora_bias": true': "lora_B.bias",
+                b'"bias": "all"': "bias", b'"bias": "lora_only"': "base_layer.bias"}  # fmt: skip
+    asked = [suffix for sign, suffix in suffixes.items() if sign in config]
+    made = tensors(2)
+    for name, matrix in list(made.items()):
+        if name.endswith("lora_B.weight"):
+            made |= {name.replace("lora_B.weight", suffix): matrix[:, 0].copy() for suffix in asked}
+    return safetensors_bytes(made)
+
+
+def same_meaning(folder: Path, weights: bytes, sent: bytes, kept: bytes) -> None:
     found = []
     for config in (sent, kept):
         place = folder / "compared"
         place.mkdir(exist_ok=True)
-        (place / WEIGHTS_FILE).write_bytes(ADAPTER[WEIGHTS_FILE])
+        (place / WEIGHTS_FILE).write_bytes(weights)
         (place / CONFIG_FILE).write_bytes(config)
         manifest = inspect_adapter(place, GEOMETRY).manifest
         assert manifest is not None
-        found.append(manifest.modules)
+        found.append((manifest.modules, manifest.vectors))
     assert found[0] == found[1]
 
 

@@ -13,7 +13,7 @@ from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
 from lora_kernels.reference import lora_delta
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import TARGETS, Group, SlotTables
+from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -72,7 +72,7 @@ class Adapters:
         return [Span(*span, self.ranks[span[0]]) for span in spans]
 
     def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
-        modules = torch.zeros(LAYERS, len(TARGETS), 3, dtype=torch.int32)
+        modules = torch.zeros(LAYERS, len(TARGETS), MODULE_FIELDS, dtype=torch.int32)
         scales = torch.zeros(LAYERS, len(TARGETS))
         pool_rows = 0
         for layer in range(LAYERS):
@@ -83,7 +83,7 @@ class Adapters:
                 cursor += sum(chosen) * -(-group.in_features // KV_DIM)
                 for index, (rank, features) in enumerate(zip(chosen, group.out_features, strict=True)):
                     before = sum(chosen[:index]) * -(-group.in_features // KV_DIM)
-                    modules[layer, group.first_target + index] = torch.tensor([a_row + before, cursor, rank])
+                    modules[layer, group.first_target + index, :3] = torch.tensor([a_row + before, cursor, rank])
                     scales[layer, group.first_target + index] = rnd.uniform(0.1, 2)
                     cursor += rank * -(-features // KV_DIM)
             pool_rows = max(pool_rows, cursor)

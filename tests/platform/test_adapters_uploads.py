@@ -139,7 +139,7 @@ BAD: dict[str, dict[str, bytes]] = {
     "huge header": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: b"\xff" * 64},
     "empty weights": {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: b""},
     "config is no JSON": {**adapter_files(), CONFIG_FILE: b"{"},
-    "DoRA": {**adapter_files(), CONFIG_FILE: config_bytes(use_dora=True)},
+    "DoRA without magnitudes": {**adapter_files(), CONFIG_FILE: config_bytes(use_dora=True)},
     "no config": {WEIGHTS_FILE: adapter_files()[WEIGHTS_FILE]},
     "traversal": {"a.zip": traversal_zip()},
     "bomb": {"a.zip": peft_files.zip_bomb()},

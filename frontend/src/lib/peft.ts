@@ -36,6 +36,8 @@ export interface Inspection {
 export type AdapterConfig = Record<string, unknown>;
 
 const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:[^.]+\.)?weight$/;
+/** DoRA's magnitudes, biases of lora_B, and biases instead of the base's. */
+const VECTOR_NAME = /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
 /** The part of a vision-language model that sees or hears: the server leaves it out, as only text is answered. */
 const NOT_TEXT = /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
 
@@ -116,18 +118,6 @@ const RULES: Rule[] = [
       ),
   },
   {
-    applies: (config) => config.use_dora === true,
-    finding: () => error("unsupported_dora", "This adapter uses DoRA, which cannot be served.", "Train again with use_dora=False, or merge it into the base model."),
-  },
-  {
-    applies: (config) => typeof config.bias === "string" && config.bias !== "none",
-    finding: (config) => error("unsupported_bias", `This adapter trains biases (bias=${JSON.stringify(config.bias)}).`, 'Train again with bias="none".'),
-  },
-  {
-    applies: (config) => config.lora_bias === true,
-    finding: () => error("unsupported_lora_bias", "This adapter has LoRA biases.", "Train again with lora_bias=False."),
-  },
-  {
     applies: (config) => otherModules(config).length > 0,
     finding: (config) =>
       error(
@@ -143,7 +133,10 @@ const unsupportedFeatures = (config: AdapterConfig) =>
 
 function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
   const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
-  const strange = header.tensors.filter((tensor) => !known.has(tensor.name) && !NOT_TEXT.test(tensor.name) && !OF_AN_END.test(tensor.name));
+  const isVector = (name: string) => isTarget(VECTOR_NAME.exec(name)?.[1] ?? "");
+  const strange = header.tensors.filter(
+    ({ name }) => !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name),
+  );
   if (header.tensors.length === 0) {
     return [error("no_tensors", "The weights file holds no tensors.", "Save the adapter again after training and upload that file.")];
   }

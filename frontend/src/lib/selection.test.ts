@@ -70,8 +70,6 @@ describe("inspectSelection", () => {
     ["a damaged tar.gz", [new File(["nope"], "a.tar.gz")], ["unreadable_archive"]],
     ["a zip without weights", [new File([zip(entries().slice(2))], "a.zip")], ["unreadable_archive"]],
     ["a broken config", [new File(["{"], "adapter_config.json"), new File([safetensors(pair())], "adapter_model.safetensors")], ["malformed_config"]],
-    ["DoRA", adapterFiles({ use_dora: true }), ["unsupported_dora"]],
-    ["biases", adapterFiles({ bias: "all" }), ["unsupported_bias"]],
     ["saved modules", adapterFiles({ modules_to_save: ["norm"] }), ["unsupported_modules_to_save"]],
     ["another method", adapterFiles({ peft_type: "IA3" }), ["unsupported_peft_type"]],
     ["a rank over the limit", adapterFiles({}, pair(300)), ["rank_too_large"]],
@@ -80,6 +78,16 @@ describe("inspectSelection", () => {
     ["a foreign tensor", adapterFiles({}, [...pair(), { name: "model.norm.weight", shape: [2, 2] }]), ["unexpected_tensor"]],
   ])("names the trouble with %s", async (_, files, expected) => {
     expect(await codes(files)).toEqual(expected);
+  });
+
+  it.each([
+    ["DoRA", { use_dora: true }, "lora_magnitude_vector"],
+    ["biases of lora_B", { lora_bias: true }, "lora_B.bias"],
+    ["biases", { bias: "all" }, "base_layer.bias"],
+  ])("takes %s", async (_, config, suffix) => {
+    const [a] = pair();
+    const vector = { name: a!.name.replace("lora_A.weight", suffix), shape: [8] };
+    expect(await codes(adapterFiles(config, [...pair(), vector]))).toEqual([]);
   });
 
   it("says that ranks of a pair disagree", async () => {

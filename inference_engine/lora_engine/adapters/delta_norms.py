@@ -12,19 +12,26 @@ Norms = dict[int, float]  # of a layer: index into ``TARGET_GROUPS`` -> squared 
 def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
     """Of each layer the squared norms of ``scale * B A``, by group. Groups that the adapter does not touch are absent.
 
-    From the weights in the pool's dtype, as they are multiplied.
+    From the weights in the pool's dtype, as they are multiplied; of modules with an epilogue, as it was computed.
     """
     # Each rank has either some of its rows or, of each row, a part: what it adds has no element that another adds too.
     parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
-    layers = enumerate(packed.layout.layers)
-    return [_layer_norms([part[index].view(-1, kv_dim) for part in parts], slots) for index, slots in layers]
+    added: list[dict[str, float]] = [{} for _ in packed.layout.layers]
+    for index, slots in enumerate(packed.layout.layers):
+        rows = [part[index].view(-1, kv_dim) for part in parts]
+        for slot in slots:
+            if (index, slot.target) not in packed.added:
+                added[index][slot.target] = slot.scale**2 * sum(_product_norm(part, slot) for part in rows)
+    for (index, target), norm in packed.added.items():
+        added[index][target] = norm
+    return [_by_group(norms) for norms in added]
 
 
-def _layer_norms(parts: list[torch.Tensor], slots: tuple[ModuleSlot, ...]) -> Norms:
+def _by_group(by_target: dict[str, float]) -> Norms:
     norms: Norms = {}
-    for slot in slots:
-        group = next(index for index, targets in enumerate(TARGET_GROUPS) if slot.target in targets)
-        norms[group] = norms.get(group, 0.0) + slot.scale**2 * sum(_product_norm(part, slot) for part in parts)
+    for target, norm in by_target.items():
+        group = next(index for index, targets in enumerate(TARGET_GROUPS) if target in targets)
+        norms[group] = norms.get(group, 0.0) + norm
     return norms
 
 

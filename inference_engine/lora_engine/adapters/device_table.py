@@ -8,6 +8,7 @@ import torch
 
 from lora_kernels.tables import MODULE_FIELDS, TARGETS, SlotTables
 
+from .epilogue import EpilogueSlot
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
 
 _INDEX = {target: index for index, target in enumerate(TARGETS)}
@@ -38,6 +39,8 @@ class DeviceTable:
             by_target = {slot.target: slot for slot in slots}
             for targets in TARGET_GROUPS:
                 _describe_group(targets, by_target, modules[layer], scales[layer])
+        for layer, epilogues in enumerate(layout.epilogues):
+            _describe_epilogues(epilogues, modules[layer])
         of_modules = pages[: len(pages) - layout.end_pages]  # kernels read nothing else
         self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales))
 
@@ -59,5 +62,11 @@ def _describe_group(
         if slot is None:
             modules[index, 0] = present[0].a_row
         else:
-            modules[index] = (slot.a_row, slot.b_row, slot.rank)
+            modules[index, :3] = (slot.a_row, slot.b_row, slot.rank)
             scales[index] = slot.scale
+
+
+def _describe_epilogues(slots: tuple[EpilogueSlot, ...], modules: npt.NDArray[np.int32]) -> None:
+    for slot in slots:
+        rows = (slot.factor_row, slot.offset_row)
+        modules[_INDEX[slot.target], 3:] = [0 if row is None else 1 + row for row in rows]

@@ -12,8 +12,10 @@ import torch
 
 from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocator, PagePool, RestoreCosts
 
+from . import epilogue
 from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .ends import AdapterEnd
+from .epilogue import EpilogueWeights
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 from .load_times import LoadTimes
 
@@ -64,7 +66,8 @@ class AdapterSlot(Evictable):
         self.generation = next(self._generations)
         self.table_index = table_index  # its row in the kernels' tables; 0 without them
         self.delta_correction_index = 0  # the row with its scales negated, while it is merged into the base's weights
-        self.mergeable: bool | None = None  # whether others would not notice; None before it was asked
+        # Whether others would not notice; None before it was asked. No sum of weights holds an epilogue.
+        self.mergeable: bool | None = False if packed.layout.epilogues else None
         self.refs = 0
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
@@ -73,6 +76,7 @@ class AdapterSlot(Evictable):
         ends = packed.layout.ends
         self.embedding = AdapterEnd(ends.embedding, pool, pages) if ends and ends.embedding else None
         self.head = AdapterEnd(ends.head, pool, pages) if ends and ends.head else None
+        self.has_epilogues = bool(packed.layout.epilogues)
         self._pool = pool
         self._offsets = group_offsets
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
@@ -91,6 +95,12 @@ class AdapterSlot(Evictable):
     def has_ends(self) -> bool:
         """Whether it changes the embedding or the head."""
         return self.embedding is not None or self.head is not None
+
+    def epilogues(self, layer: int, group: int) -> tuple[EpilogueWeights, ...]:
+        """What follows LoRA in a layer's target group."""
+        slots = [slot for slot in self.layout.epilogues[layer] if slot.target in TARGET_GROUPS[group]]
+        pool_rows = self._pool_rows(layer) if slots else None
+        return () if pool_rows is None else tuple(epilogue.read(pool_rows, s, self._offsets[s.target]) for s in slots)
 
     def close(self) -> None:
         """The pages are about to be given back: reading through this slot is an error from now on."""
@@ -135,7 +145,7 @@ class AdapterSlot(Evictable):
 
 def target_groups(layout: AdapterLayout) -> frozenset[int]:
     """Which of ``TARGET_GROUPS`` the adapter touches, in any layer."""
-    targets = {module.target for layer in layout.layers for module in layer}
+    targets = {module.target for layers in (layout.layers, layout.epilogues) for layer in layers for module in layer}
     return frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
 
 

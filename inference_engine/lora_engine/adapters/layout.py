@@ -10,32 +10,20 @@ pool row per row where a row's length is no multiple of ``kv_dim``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 
+from . import epilogue
 from .ends import EndsLayout, EndsPlanner, pack_ends
+from .epilogue import BaseModules, EpilogueSlot, Place
 from .host_memory import HostMemory, PageableMemory
-from .tensors import pool_rows_per_row, read_tensor
-
-# Targets that read the same input, and are therefore shrunk together.
-# A model that has the last name of a group as one module has none of the others.
-TARGET_GROUPS = (
-    ("q_proj", "k_proj", "v_proj", "qkv_proj"), ("o_proj",), ("gate_proj", "up_proj", "gate_up_proj"), ("down_proj",),
-)  # fmt: skip
-COLUMN_PARALLEL = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})
-
-
-@dataclass(frozen=True, slots=True)
-class TargetShapes:
-    """``(in_features, out_features)`` of each target on this rank, after sharding."""
-
-    shapes: dict[str, tuple[int, int]]
-    rank: int = 0
-    world: int = 1
+from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes, shard
+from .tensors import module_rows, pool_rows_per_row, read_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +43,15 @@ class ModuleSlot:
 class AdapterLayout:
     """Per layer, the module slots in packing order; the same pages serve every layer.
 
-    ``ends``, if there are any, begin on a page of their own: the last ``end_pages`` are only theirs.
+    ``epilogues``: per layer, the vectors behind them; empty for an adapter without any. ``ends``, if there are any,
+    begin on a page of their own: the last ``end_pages`` are only theirs.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
     num_pages: int
     ends: EndsLayout | None = None
     end_pages: int = 0
+    epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +68,7 @@ class PackedAdapter:
     layout: AdapterLayout
     data: torch.Tensor
     of_ranks: torch.Tensor | None = None
+    added: Mapping[Place, float] = field(default_factory=dict)  # as ``epilogue.Computed`` has it
 
     @property
     def num_bytes(self) -> int:
@@ -94,16 +85,20 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     by_layer: list[dict[str, ModuleLora]] = [{} for _ in range(geometry.num_layers)]
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
-    layers, max_pool_rows = [], 0
-    for modules in by_layer:
+    vectors, outs = epilogue.vectors_of(manifest), {target: out for target, (_, out) in targets.shapes.items()}
+    layers, epilogues, max_pool_rows = [], [], 0
+    for layer, modules in enumerate(by_layer):
         slots, used = _plan_layer(modules, geometry.kv_dim, targets)
+        behind, used = epilogue.plan(vectors.get(layer, {}), used, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
+        epilogues.append(behind)
         max_pool_rows = max(max_pool_rows, used)
     module_pages = -(-max_pool_rows // geometry.rows_per_page)
     planner = EndsPlanner(geometry, module_pages * geometry.rows_per_page)
     ends = planner.plan(manifest.ends)
     num_pages = -(-planner.row // geometry.rows_per_page)
-    return AdapterLayout(tuple(layers), num_pages, ends, num_pages - module_pages)
+    behind_modules = tuple(epilogues) if any(epilogues) else ()
+    return AdapterLayout(tuple(layers), num_pages, ends, num_pages - module_pages, behind_modules)
 
 
 def pack_adapter(
@@ -114,36 +109,35 @@ def pack_adapter(
     targets: TargetShapes,
     dtype: torch.dtype,
     memory: HostMemory | None = None,
+    base: BaseModules | None = None,
     *,
     all_ranks: bool = False,
 ) -> PackedAdapter:
-    """Read an adapter's tensors (already validated) into the pool's layout and dtype; on rank 0, for ``all_ranks``."""
+    """Read an adapter's tensors (already validated) into the pool's layout and dtype; on rank 0, for ``all_ranks``.
+
+    ``base`` is asked about modules with vectors only. Raises ``StageError`` for what does not fit it.
+    """
     layout = plan_layout(manifest, geometry, targets)
     ranks = range(targets.world) if all_ranks else [targets.rank]
     shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
     data = (memory or PageableMemory()).zeros((len(ranks), *shape) if all_ranks else shape, dtype)
+    parts = dict(zip(ranks, data if all_ranks else [data], strict=True))
     names = {(m.layer, m.target): m for m in manifest.modules}
     for layer, slots in enumerate(layout.layers):
         for slot in slots:
             module = names[layer, slot.target]
             a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name).T
-            for part, rank in zip(data if all_ranks else [data], ranks, strict=True):
+            for rank, part in parts.items():
                 pool_rows = part[layer].view(-1, geometry.kv_dim)
                 column = slot.target in COLUMN_PARALLEL
-                _write_rows(pool_rows, slot.a_row, a if column else _shard(a, rank, targets.world))
-                _write_rows(pool_rows, slot.b_row, _shard(b, rank, targets.world) if column else b)
+                _write_rows(pool_rows, slot.a_row, a if column else shard(a, rank, targets.world))
+                _write_rows(pool_rows, slot.b_row, shard(b, rank, targets.world) if column else b)
+    added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)
     if layout.ends is not None:
-        for part in data if all_ranks else [data]:  # every rank has both ends whole
+        for part in parts.values():  # every rank has both ends whole
             pack_ends(manifest.ends, layout.ends, weights, part, geometry.kv_dim)
-    if all_ranks:
-        return PackedAdapter(digest, manifest.rank, layout, data[0], data)
-    return PackedAdapter(digest, manifest.rank, layout, data)
-
-
-def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
-    """``[count, features]`` view of rows that start at ``pool_row``; ``pool_rows`` is ``[pool rows, kv_dim]``."""
-    per_row = pool_rows_per_row(features, pool_rows.shape[1])
-    return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]
+    of_ranks = data if all_ranks else None
+    return PackedAdapter(digest, manifest.rank, layout, data[0] if all_ranks else data, of_ranks, added)
 
 
 def _plan_layer(
@@ -168,12 +162,20 @@ def _plan_layer(
     return tuple(slots), cursor
 
 
-def _shard(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:
-    """A rank's slice of each row: B of a column-parallel layer, A of a row-parallel one."""
-    width = rows.shape[1] // world
-    return rows[:, rank * width : (rank + 1) * width]
-
-
 def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
     count, features = rows.shape
     module_rows(pool_rows, pool_row, count, features).copy_(rows)
+
+
+__all__ = [
+    "COLUMN_PARALLEL",
+    "TARGET_GROUPS",
+    "AdapterLayout",
+    "ModuleSlot",
+    "PackedAdapter",
+    "TargetShapes",
+    "module_rows",
+    "pack_adapter",
+    "plan_layout",
+    "pool_rows_per_row",
+]

@@ -20,6 +20,7 @@ from lora_engine.peft_format import (
 
 from .delta_norms import Norms, delta_norms
 from .ends import BaseEnds, against_base
+from .epilogue import BaseModules
 from .errors import StageError
 from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
@@ -56,10 +57,12 @@ class PoolPacker:
         memory: HostMemory,
         ends: BaseEnds | None = None,
         pool_pages: int = 0,
+        modules: BaseModules | None = None,
     ) -> None:
         """Rank 0 of several packs for all of them.
 
         ``ends``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any number.
+        ``modules``: the base's, without which adapters that need them (DoRA, biases) cannot be packed.
         """
         self._ends = ends
         self._pool_pages = pool_pages
@@ -69,6 +72,7 @@ class PoolPacker:
         self._targets = targets
         self._dtype = dtype
         self._memory = memory
+        self._modules = modules
 
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
         report = inspect_adapter(folder, self._base, self.limits, check_finite=check_finite)
@@ -114,6 +118,7 @@ class PoolPacker:
                 self._targets,
                 self._dtype,
                 self._memory,
+                self._modules,
                 all_ranks=self._targets.world > 1,
             )
         except FormatError as error:  # it was right a moment ago, when it was inspected

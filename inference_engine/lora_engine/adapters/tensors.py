@@ -25,3 +25,9 @@ def read_tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
 def pool_rows_per_row(features: int, kv_dim: int) -> int:
     """Pool rows that one adapter row of ``features`` elements takes."""
     return -(-features // kv_dim)
+
+
+def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
+    """``[count, features]`` view of rows that start at ``pool_row``; ``pool_rows`` is ``[pool rows, kv_dim]``."""
+    per_row = pool_rows_per_row(features, pool_rows.shape[1])
+    return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]

@@ -45,6 +45,7 @@ class GraphShape:
     groups: frozenset[int] = frozenset()  # target groups that some adapter touches
     merged: bool = False
     delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
+    epilogues: bool = False  # of some adapter; only batches with one pay for its launches
 
 
 def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
@@ -102,7 +103,7 @@ def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -
 def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: bool = False) -> GraphShape:
     """The graph for ``size`` rows whose adapters ``spans`` name."""
     added = [span for span in spans if span.sign > 0]
-    groups = touched(spans)
+    groups, epilogues = touched(spans), any(span.slot.has_epilogues for span in added)
     if groups:
         groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
     subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
@@ -113,7 +114,7 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: b
     lora = lora_shape(decode_variant(covered, invariant), max_rank(added), invariant)
     needed = tiles_needed(covered, lora.variant)
     tiles = next(tiles for tiles in tile_bounds(lora.variant, size, invariant) if tiles >= needed)
-    return GraphShape(size, lora, tiles, groups, merged, delta_correction)
+    return GraphShape(size, lora, tiles, groups, merged, delta_correction, epilogues)
 
 
 def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
@@ -135,7 +136,7 @@ def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
     """
     if shape.size < wanted.size or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
         return False
-    if shape.delta_correction != wanted.delta_correction:
+    if shape.delta_correction != wanted.delta_correction or shape.epilogues != wanted.epilogues:
         return False
     if shape.lora is None or wanted.lora is None:
         return shape.lora is wanted.lora

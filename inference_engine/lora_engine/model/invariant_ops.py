@@ -64,15 +64,14 @@ class InvariantOps(TritonOps):
         product = padded_linear(x, weight, out)
         return product if bias is None else product.add_(bias)  # with a bias cuBLAS takes other kernels
 
-    def project(
+    def product_and_deltas(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
     ) -> torch.Tensor:
         """The base's product first, whatever else is in the step: it decides how often the sum is rounded."""
         full, x = readable(x, weight)
         out = self._product(x, weight, bias)
-        if group in plan.groups:
-            assert full is not None, "adapters read what was not quantised"
-            self.add_deltas(group, layer, full, out, out, plan)
+        assert full is not None, "adapters read what was not quantised"
+        self.add_deltas(group, layer, full, out, out, plan)
         return out
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:

@@ -27,7 +27,7 @@ from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
-from .weights import ModelWeights, load_weights
+from .weights import ModelWeights, biased_targets, load_weights
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,12 @@ def _load(
         model=model,
         tokenizer=tokenizer.result(),
         pool=pool,
-        targets=TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
+        targets=TargetShapes(
+            model_config.target_shapes(parallel.rank, parallel.world),
+            parallel.rank,
+            parallel.world,
+            biased_targets(model_config),
+        ),
         max_context=max_context,
         tables=tables,
         kernels_ahead=kernels_ahead,
@@ -233,12 +238,13 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
-    """Pages of the largest adapter this engine admits: every target, at the highest rank."""
+    """Pages of the largest adapter this engine admits: every target, at the highest rank, with an epilogue."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
     pool_rows = sum(
         pool_rows_per_row(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair
     )
-    return -(-config.max_lora_rank * pool_rows // geometry.rows_per_page)
+    vectors = sum(2 * pool_rows_per_row(out, geometry.kv_dim) for _, out in shape.targets.values())
+    return -(-(config.max_lora_rank * pool_rows + vectors) // geometry.rows_per_page)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

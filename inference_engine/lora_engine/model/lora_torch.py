@@ -25,3 +25,16 @@ def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: 
             rows[:, target.out_start : target.out_stop].addmm_(
                 shrunk[:, target.rank_start : target.rank_stop], target.b, alpha=span.sign * target.scale
             )
+
+
+def apply_epilogues(group: int, layer: int, out: torch.Tensor, spans: Sequence[LoraSpan]) -> None:
+    """``out[rows] += factor * out[rows] + offset`` in place, for the spans whose adapters have such vectors."""
+    for span in spans:
+        if not span.slot.has_epilogues or span.sign < 0:
+            continue
+        for weights in span.slot.epilogues(layer, group):
+            part = out[span.start : span.stop, weights.out_start : weights.out_stop]
+            if weights.factor is not None:
+                part.addcmul_(part, weights.factor)
+            if weights.offset is not None:
+                part.add_(weights.offset)

@@ -13,7 +13,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
-from .lora_torch import add_lora
+from .lora_torch import add_lora, apply_epilogues
 from .rope import RotaryTable, rotate
 from .shape import ModelShape
 from .weights import LayerWeights, Matrix
@@ -60,7 +60,8 @@ class Ops(Protocol[Plan]):
     ) -> torch.Tensor:
         """The base model's product of a target group plus every token's adapter's delta: ``x W^T + bias + x A B``.
 
-        ``x [tokens, in]``, ``weight [out, in]``. Adapters read ``x`` as it was before it was quantised.
+        Then what some kinds of adapters do to it (``adapters/epilogue.py``). ``x [tokens, in]``, ``weight [out, in]``.
+        Adapters read ``x`` as it was before it was quantised.
         """
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
@@ -132,6 +133,7 @@ class TorchOps:
         assert isinstance(x, torch.Tensor), "this backend quantises no activations"
         out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias)
         add_lora(group, layer, x, out, plan.batch.lora)
+        apply_epilogues(group, layer, out, plan.batch.lora)
         return out
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:

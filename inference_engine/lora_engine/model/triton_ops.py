@@ -16,6 +16,7 @@ from lora_engine.device_copies import to_device
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
+from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
@@ -65,6 +66,7 @@ class TritonPlan:
     lora: tuple[LoraPlan, ...]  # one after another
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
+    epilogues: bool = False  # some adapter of the batch has one
 
 
 class TritonOps:
@@ -102,6 +104,7 @@ class TritonOps:
             lora=self._lora(batch),
             groups=touched(batch.lora),
             merged=batch.merged,
+            epilogues=any(span.slot.has_epilogues for span in batch.lora),
         )
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
@@ -167,6 +170,15 @@ class TritonOps:
     ) -> torch.Tensor:
         if group not in plan.groups:
             return self.base_product(x, weight, bias)
+        out = self.product_and_deltas(group, layer, x, weight, bias, plan)
+        if plan.epilogues:
+            self.apply_epilogues(group, layer, out, plan)
+        return out
+
+    def product_and_deltas(
+        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
+    ) -> torch.Tensor:
+        """``project`` of a group that adapters touch, before epilogues."""
         full, x = readable(x, weight)
         assert full is not None, "adapters read what was not quantised"
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
@@ -200,6 +212,12 @@ class TritonOps:
             lora_shrink(x, pool, lora.shrunk, *where)
             lora_expand(lora.shrunk, pool, out, *where, onto)
             onto = out
+
+    def apply_epilogues(self, group: int, layer: int, out: torch.Tensor, plan: TritonPlan) -> None:
+        """Over the tiles of LoRA's launches: each row is in one tile of those that are added."""
+        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        for lora in plan.lora:
+            lora_epilogue(out, pool, lora.tiles, self.tables, layer, self.groups[group], kv_dim)
 
     def base_product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
         """``project`` without adapters."""

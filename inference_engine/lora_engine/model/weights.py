@@ -119,6 +119,14 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     return shapes
 
 
+def biased_targets(config: ModelConfig) -> frozenset[str]:
+    """The names of modules that have biases."""
+    blocks = {"qkv": config.qkv_bias, "o": config.o_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
+    return frozenset(
+        module.rpartition(".")[2] for block, bias in blocks.items() if bias for module in modules_of(config, block)
+    )
+
+
 def modules_of(config: ModelConfig, block: str) -> list[str]:
     """The modules whose rows, one after the other, are a block's matrix."""
     names = {"qkv": ("q_proj", "k_proj", "v_proj"), "o": ("o_proj",), "gate_up": ("gate_proj", "up_proj"),

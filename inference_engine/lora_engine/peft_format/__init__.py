@@ -16,11 +16,15 @@ from .recognised import recognise
 from .resolved_config import resolve_patterns
 from .safetensors_file import SafetensorsFile, TensorEntry
 from .upload import UploadError, unpack_upload
+from .vectors import BIAS, LORA_BIAS, MAGNITUDE, ModuleVector
 
 __all__ = [
+    "BIAS",
     "CONFIG_FILE",
     "EMBEDDING",
     "HEAD",
+    "LORA_BIAS",
+    "MAGNITUDE",
     "TARGETS",
     "WEIGHTS_FILE",
     "AdapterLimits",
@@ -31,6 +35,7 @@ __all__ = [
     "FormatError",
     "ModelEnd",
     "ModuleLora",
+    "ModuleVector",
     "Problem",
     "SafetensorsFile",
     "TensorEntry",

@@ -23,8 +23,6 @@ _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
 
 # Switches that change what the weights mean: name -> (what it is, what to do).
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "use_dora": ("DoRA", "Train with use_dora=False, or merge the adapter into the base and serve that model."),
-    "lora_bias": ("a bias on lora_B", "Train with lora_bias=False."),
     "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
     "alora_invocation_tokens": ("Activated LoRA (aLoRA)", "Train with alora_invocation_tokens=None."),
     "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
@@ -38,6 +36,7 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "enable_lora": ("merged q/k/v LoRA layers", _RETRAIN),
 }
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
+_BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _KNOWN = frozenset(_UNSUPPORTED) | {
     "modules_to_save",
@@ -57,6 +56,8 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
     "fan_in_fan_out",
     "bias",
     "use_rslora",
+    "use_dora",
+    "lora_bias",
     "init_lora_weights",
     "layers_to_transform",
     "layers_pattern",
@@ -85,6 +86,9 @@ class AdapterConfig:
     rank: int
     alpha: float
     use_rslora: bool
+    use_dora: bool
+    lora_bias: bool
+    bias: str  # whose biases were trained too: "none", "all" or "lora_only"
     target_modules: str | tuple[str, ...]
     exclude_modules: str | tuple[str, ...]
     rank_pattern: dict[str, int]
@@ -132,9 +136,10 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
             f"the adapter has fully trained copies of {printable(', '.join(others))} (modules_to_save)",
             "Of whole modules only embed_tokens and lm_head can be served: train with modules_to_save=None or these.",
         )
-    bias = raw.get("bias", "none")
-    if bias != "none":
-        _refuse(findings, f'the adapter trains biases (bias="{printable(bias)}")', 'Train with bias="none".')
+    if raw.get("use_dora") and raw.get("lora_bias"):
+        _refuse(
+            findings, "the adapter uses DoRA (use_dora) with a bias on lora_B (lora_bias)", "Train with one of them."
+        )
     init = raw.get("init_lora_weights")
     if isinstance(init, str) and init.lower().startswith(_MUTATING_INITS):
         _refuse(
@@ -164,6 +169,9 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
         rank=reader.rank("r", raw.get("r")),
         alpha=reader.number("lora_alpha", raw.get("lora_alpha")),
         use_rslora=reader.flag("use_rslora"),
+        use_dora=reader.flag("use_dora"),
+        lora_bias=reader.flag("lora_bias"),
+        bias=reader.bias(),
         target_modules=target_modules,
         exclude_modules=reader.names_or_pattern("exclude_modules"),
         rank_pattern=reader.pattern_map("rank_pattern", reader.rank),
@@ -217,6 +225,13 @@ class _Reader:
             return bool(value)
         self.bad(field, f"is {printable(value)}, not true or false", "Use true or false.")
         return False
+
+    def bias(self) -> str:
+        value = self._raw.get("bias", "none")
+        if value in _BIASES:
+            return str(value)
+        self.bad("bias", f"is {printable(value)}, not one of {', '.join(_BIASES)}", "Use what it was trained with.")
+        return "none"
 
     def names_or_pattern(self, field: str) -> str | tuple[str, ...]:
         value = self._raw.get(field)

@@ -26,6 +26,7 @@ from .modules import ModuleLora, ModuleResolver
 from .patterns import PatternError
 from .problems import GATHER_FIRST, Findings, FormatError, Problem, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
+from .vectors import ModuleVector, VectorChecks
 
 _NAME = re.compile(
     r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|mlp)\.([a-z_]+_proj)\.lora_([AB])\.weight",
@@ -38,12 +39,16 @@ _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upl
 _NOT_STATE_DICT = "Save with model.save_pretrained(folder), not model.state_dict()."
 # Part of a foreign tensor name -> what it tells, what to do.
 _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
-    ("lora_magnitude_vector", "belongs to DoRA", "Train with use_dora=False."),
+    (
+        "lora_magnitude_vector",
+        "belongs to DoRA on a part that cannot have it",
+        "Train with target_modules of linear projections only.",
+    ),
     (".base_layer.", "is a base weight", _SAVE_AGAIN),
     (".experts.", "belongs to a mixture-of-experts model", "Upload an adapter trained on this base model."),
     (".lora_A.default", "carries an adapter's name", _NOT_STATE_DICT),
     (".lora_B.default", "carries an adapter's name", _NOT_STATE_DICT),
-    (".bias", "is a bias", 'Train with bias="none" and lora_bias=False.'),
+    (".bias", "is a bias of a part that keeps the base's", 'Train with bias="lora_only" or bias="none".'),
     ("base_model.model.layers.", "was trained without the language head", "Train on AutoModelForCausalLM."),
 )
 
@@ -62,6 +67,7 @@ class AdapterManifest:
     modules: tuple[ModuleLora, ...]
     config: dict[str, Any]
     ends: tuple[ModelEnd, ...] = ()
+    vectors: tuple[ModuleVector, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A summary for reports: ranks and scales by target, not module by module."""
@@ -92,6 +98,7 @@ class ValidationReport:
     manifest: AdapterManifest | None
     checks: tuple[dict[str, Any], ...]
     problem_count: int = 0
+    notes: tuple[str, ...] = ()  # of what is served, and how
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -153,6 +160,7 @@ class _Inspection:
         self._resolver: ModuleResolver | None = None
         self._weights: SafetensorsFile | None = None
         self._modules: dict[tuple[int, str], _Module] = {}
+        self._vectors = VectorChecks(geometry, self._findings)
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits: list[str] = []  # what does not fit the base, in words
         self._ends = EndsInspection(geometry, limits, root, self._findings, self._misfit)
@@ -168,7 +176,8 @@ class _Inspection:
             self._check("finite", self._finite)
         manifest = self._manifest() if self._findings.count == 0 else None
         problems = tuple(self._findings.problems)
-        return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count)
+        notes = tuple(self._vectors.notes(self._config)) if manifest and self._config else ()
+        return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count, notes)
 
     def _check(self, name: str, step: Callable[[], str]) -> None:
         before, told = self._findings.added, self._findings.count
@@ -197,7 +206,7 @@ class _Inspection:
         if self._raw is None:
             raise _SkippedError("not checked: the config cannot be read")
         check_features(self._raw, self._findings)
-        return "plain LoRA"
+        return "every feature in use is served"
 
     def _open_weights(self) -> str:
         self._weights = SafetensorsFile.open(self._folder / WEIGHTS_FILE, self._limits)
@@ -219,7 +228,7 @@ class _Inspection:
         return f"{len(self._modules)} modules"
 
     def _collect(self, entry: TensorEntry) -> None:
-        if self._ends.collect(entry):
+        if self._ends.collect(entry) or self._vectors.take(entry):
             return
         match = _NAME.fullmatch(entry.name)
         if match is None or match[2] not in self._geometry.targets:
@@ -267,6 +276,8 @@ class _Inspection:
         self._need_weights()
         for module in self._modules.values():
             self._module_shapes(module)
+        for what, entry in self._vectors.misfits():
+            self._misfit("shape_mismatch", what, entry)
         self._ends.shapes()
         if len(self._misfits) > 1:
             self._lead_with_base(
@@ -320,6 +331,7 @@ class _Inspection:
                 f"A pattern in adapter_config.json cannot be used: {error}.",
                 'Write plain names, e.g. "target_modules": ["q_proj", "v_proj"].',
             ) from None
+        self._vectors.against(self._config, self._modules)
         self._ranks()
         return "ranks and targets agree with the config"
 
@@ -420,11 +432,11 @@ class _Inspection:
         for label, entry in self._used():
             bad, first = count_not_finite(weights, entry)
             if bad:
-                row, column = divmod(first, entry.shape[1])
+                row, column = divmod(first, entry.shape[-1])
+                place = f"at row {row}, column {column}" if len(entry.shape) > 1 else f"at {first}"
                 self._findings.add(
                     "not_finite",
-                    f"{label} holds {bad} NaN or infinite value{'s' if bad > 1 else ''}, "
-                    f"the first at row {row}, column {column}.",
+                    f"{label} holds {bad} NaN or infinite value{'s' if bad > 1 else ''}, the first {place}.",
                     "Training diverged, or the dtype overflowed: train again with a lower learning rate, or "
                     "save in bfloat16 or float32.",
                     entry.name,
@@ -436,6 +448,7 @@ class _Inspection:
         for module in self._modules.values():
             for side, entry in sorted(module.sides.items()):
                 yield f"{module.label}.lora_{side}", entry
+        yield from self._vectors.entries()
         yield from self._ends.entries()
 
     def _manifest(self) -> AdapterManifest:
@@ -457,6 +470,7 @@ class _Inspection:
             modules=modules,
             config=config.raw,
             ends=ends,
+            vectors=self._vectors.vectors(),
         )
 
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:

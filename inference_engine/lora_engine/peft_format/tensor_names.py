@@ -13,7 +13,9 @@ from dataclasses import dataclass
 PEFT_PREFIX = "base_model.model."
 # What wraps modules while they train and is no part of the model: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_ADAPTER_NAME = re.compile(r"(\.lora_[AB])\.([^.]+)(\.weight)|(\.lora_embedding_[AB])\.([^.]+)$", re.ASCII)
+_ADAPTER_NAME = re.compile(
+    r"(\.lora_[AB]|\.lora_magnitude_vector)\.([^.]+)(\.weight|\.bias)|(\.lora_embedding_[AB])\.([^.]+)$", re.ASCII
+)
 _IN_LANGUAGE_MODEL = re.compile(
     r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.(?:layers|embed_tokens)\..*)", re.ASCII
 )
@@ -40,7 +42,7 @@ class TensorName:
 
 def read_name(name: str) -> TensorName:
     """What a name stands for. One that is of no known form comes back as it is."""
-    if ".lora_" not in name and not _OF_AN_END.search(name):
+    if ".lora_" not in name and not name.endswith(".bias") and not _OF_AN_END.search(name):
         return TensorName(name)
     plain = _unwrapped(name)
     wrapped = plain != name

@@ -23,6 +23,7 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.model.base_modules import BaseModules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
 from lora_engine.model.errors import UnsupportedModel
@@ -277,6 +278,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         memory,
         BaseEnds(loaded.model.weights.embedding, loaded.model.weights.lm_head),
         loaded.pool.num_pages,
+        BaseModules(loaded.model.weights, loaded.targets.shapes),
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

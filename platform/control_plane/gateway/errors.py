@@ -30,6 +30,7 @@ _STATUS = {
     "unsupported_parameter": 400,
     "untied_ends": 400,
     "client_too_slow": 408,
+    "adapter_does_not_fit": 422,
     "adapter_overflow": 422,
     "constraint_too_complex": 422,
     "rate_limit_exceeded": 429,

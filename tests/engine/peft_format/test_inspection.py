@@ -138,9 +138,11 @@ def test_weights_that_were_saved_empty_are_named_as_such(tmp_path, geometry, ten
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"use_dora": True}, "unsupported_feature", "DoRA"),
-        ({"bias": "all"}, "unsupported_feature", "bias"),
-        ({"lora_bias": True}, "unsupported_feature", "lora_B"),
+        ({"use_dora": True}, "missing_tensor", "lora_magnitude_vector"),
+        ({"lora_bias": True}, "missing_tensor", "lora_B.bias"),
+        ({"use_dora": True, "lora_bias": True}, "unsupported_feature", "lora_bias"),
+        ({"use_dora": "yes"}, "invalid_config", "use_dora"),
+        ({"bias": "some"}, "invalid_config", "bias"),
         ({"modules_to_save": ["norm"]}, "unsupported_feature", "modules_to_save"),
         ({"modules_to_save": ["lm_head"]}, "missing_tensor", "modules_to_save"),
         ({"alora_invocation_tokens": [0]}, "unsupported_feature", "aLoRA"),
@@ -196,7 +198,7 @@ def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
     del bad[V1_B]
     bad[Q0_A][2, 3] = np.nan
     bad["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 16), np.float32)
-    report = inspect_adapter(save(tmp_path, bad, use_dora=True), geometry)
+    report = inspect_adapter(save(tmp_path, bad, use_qalora=True), geometry)
     assert codes(report) == {"unsupported_feature", "missing_tensor", "not_finite", "extra_tensor"}
     assert any("row 2, column 3" in problem.message for problem in report.problems)
 

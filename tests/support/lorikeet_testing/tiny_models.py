@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from lora_engine.adapters.ends import BaseEnds, against_base
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
+from lora_engine.model.base_modules import BaseModules
 from lora_engine.peft_format import (
     AdapterLimits,
     BaseGeometry,
@@ -128,6 +129,8 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "one-layer-r64": {"r": 64, "lora_alpha": 64, "target_modules": _ALL, "layers_to_transform": [1]},
     "down-r256": {"r": 256, "lora_alpha": 64, "target_modules": ["down_proj"]},
+    "dora-r6": {"r": 6, "lora_alpha": 9, "use_dora": True, "target_modules": _ALL},
+    "lora-bias-r4": {"r": 4, "lora_alpha": 6, "lora_bias": True, "target_modules": ["q_proj", "o_proj", "down_proj"]},
 }
 _STORED_AS = {"mlp-r5": torch.float16, "qv-r32": torch.bfloat16}
 
@@ -194,7 +197,9 @@ def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1)
     peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
     with torch.no_grad():
         for key, parameter in peft_model.named_parameters():
-            if "lora_" in key:
+            if "lora_magnitude_vector" in key:
+                parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
+            elif "lora_" in key:
                 parameter.copy_(torch.randn_like(parameter) * 0.08)
                 if name in _STORED_AS:
                     parameter.data = parameter.data.to(_STORED_AS[name])
@@ -265,4 +270,12 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
     base = engine.loaded.model.weights
     manifest = against_base(report.manifest, weights, BaseEnds(base.embedding, base.lm_head))
-    return pack_adapter(adapter.digest, manifest, weights, engine.pool.geometry, engine.targets, engine.pool.data.dtype)
+    return pack_adapter(
+        adapter.digest,
+        manifest,
+        weights,
+        engine.pool.geometry,
+        engine.targets,
+        engine.pool.data.dtype,
+        base=BaseModules(base, engine.targets.shapes),
+    )

@@ -6,11 +6,12 @@ const SERVED = [
   "LoRA and rsLoRA, any rank from 1 to 256",
   "Any of q, k, v, o, gate, up and down projections",
   "LoRA on and copies of embed_tokens and lm_head, trained tokens",
+  "DoRA, lora_bias and trained biases",
   "rank_pattern, alpha_pattern, layers_to_transform",
   "float32, float16 and bfloat16",
   "Whole training folders, shards, adapter_model.bin, mlx-lm: converted",
 ];
-const REFUSED = ["DoRA, biases", "modules_to_save of anything else", "Merged models and GGUF files"];
+const REFUSED = ["modules_to_save of anything else", "Merged models and GGUF files"];
 
 const SAVE = `model.save_pretrained(
     "my-adapter",

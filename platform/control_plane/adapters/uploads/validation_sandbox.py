@@ -159,6 +159,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         notes += [end.note(base.vocab_size) for end in report.manifest.ends]
     if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
+    notes += report.notes
     answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))
