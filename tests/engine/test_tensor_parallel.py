@@ -11,14 +11,27 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
+from lorikeet_testing.tiny_models import (
+    ADAPTERS,
+    VOCAB,
+    Adapter,
+    adapter_at,
+    geometry_of,
+    pack_for,
+    save_adapter,
+    save_model,
+)
 
+from lora_engine.adapters.ends import BaseEnds
+from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel
+from lora_engine.peft_format import AdapterLimits
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel.leader import Leader
 
 Tokens = dict[str, list[int]]
 WHOLE = "dora-r6"  # whose norms are of whole rows: refused where the base model is split
@@ -139,3 +152,38 @@ def test_families_that_cannot_be_split_are_refused(tmp_path: Path, family: str) 
     save_model(family, tmp_path / "model", intermediate_size=152)
     with pytest.raises(ValueError, match="cannot be split over tensor-parallel ranks"):
         load_model(EngineConfig(model=tmp_path / "model", pool_mb=2), Parallel(0, 2))
+
+
+@pytest.mark.long
+def test_the_ends_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: Path) -> None:
+    """Rank 0 plans, and tells the other one whose embeddings its rows have; only rank 0 has heads."""
+    case = make_case(tmp_path, "llama2-mha")
+    ends = {"ends": case.adapters["ends"], "attention-r8": case.adapters["attention-r8"]}
+    alone, _ = generate(case.model, ends, Parallel())
+    config = EngineConfig(
+        model=case.model, pool_mb=2, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2, max_lora_rank=16
+    )
+    failures: list[str] = []
+    leader = Leader(config, lambda why, status: failures.append(why))
+    try:
+        source = LoadedAdapters()
+        engine = Engine(leader.config, source, load_model(leader.config, leader.join()), mirror=leader)
+        base, memory = engine.loaded.model.weights, leader.host_memory(pinned=False)
+        packer = PoolPacker(
+            geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, engine.pool.data.dtype, memory,
+            BaseEnds(base.embedding, base.lm_head),
+        )  # fmt: skip
+        for adapter in ends.values():
+            manifest = packer.inspect(adapter.folder, check_finite=True)
+            source.add(packer.pack(adapter.digest, adapter.folder, manifest))
+        requests = workload(ends)
+        for request in requests:
+            engine.add_request(request)
+        tokens: Tokens = {request.request_id: [] for request in requests}
+        while engine.has_work():
+            for delta in engine.step().deltas:
+                tokens[delta.request_id] += delta.token_ids
+        assert tokens == alone
+    finally:
+        leader.close()
+    assert not failures
