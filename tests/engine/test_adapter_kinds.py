@@ -266,6 +266,16 @@ def test_the_triton_backend_agrees_with_peft(made: Made, wanted: Any, names: tup
     assert tokens == {name: wanted[name][1][:2] for name in names}
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False])
+def test_gpu_one_batch_of_all_kinds_agrees_with_peft(made: Made, wanted: Any, graphs: bool) -> None:
+    """Kernels beside each other, decode steps in graphs that are captured when the batch comes, or without."""
+    engine = made.engine(device="cuda", dtype="float32", cuda_graphs=graphs, step_tokens=64, max_running=24)
+    poison(engine)
+    tokens, _ = run(engine, made, {name: prompt for name, (prompt, _) in wanted.items()})
+    assert tokens == {name: expected for name, (_, expected) in wanted.items()}
+
+
 def outcome(made: Made, engine: Engine, kind: AdapterKind) -> str:
     report = inspect_adapter(made.adapters[kind.name].folder, geometry_of(engine), AdapterLimits(max_rank=RANK))
     if report.ok:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .adapter_config import load_raw_config
 from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
-from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name
+from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name, peft_vector_name
 from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, open_regular
 from .safetensors_writer import NewTensor, write_safetensors
@@ -238,12 +238,14 @@ def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> For
 
 
 def _mlx_tensors(tensors: list[_SentTensor]) -> list[NewTensor]:
-    """Transposed where they are LoRA's; others as they are, which the inspection then names."""
+    """Transposed where they are LoRA's matrices; others as they are. What is not LoRA's the inspection then names."""
     new = []
     for tensor in tensors:
         name = peft_name(tensor.name)
         if name is None or len(tensor.shape) != 2:
-            new.append(NewTensor(tensor.name, tensor.dtype, tensor.shape, tensor.blocks))
+            new.append(
+                NewTensor(peft_vector_name(tensor.name) or tensor.name, tensor.dtype, tensor.shape, tensor.blocks)
+            )
         else:
             new.append(NewTensor(name, tensor.dtype, tensor.shape[::-1], lambda t=tensor: _transposed(t)))  # type: ignore[misc]
     return new

@@ -1,4 +1,4 @@
-"""Adapters of mlx-lm: ``lora_a`` and ``lora_b`` transposed, and a config with ``lora_parameters``."""
+"""Adapters of mlx-lm: ``lora_a`` and ``lora_b`` transposed, DoRA's ``m``, and a config with ``lora_parameters``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .tensor_names import PEFT_PREFIX, read_name
 
 MLX_WEIGHTS_FILE = "adapters.safetensors"
 _TENSOR = re.compile(r"(.*\.)lora_([ab])", re.ASCII)
+_MAGNITUDE = re.compile(r"(.*_proj\.)m", re.ASCII)
 
 
 def is_mlx_config(raw: dict[str, Any]) -> bool:
@@ -25,14 +26,20 @@ def peft_name(name: str) -> str | None:
     return read_name(f"{match[1]}lora_{match[2].upper()}.weight").name if match else None
 
 
+def peft_vector_name(name: str) -> str | None:
+    """The PEFT name of DoRA's magnitudes; None for anything else."""
+    match = _MAGNITUDE.fullmatch(name)
+    return read_name(f"{match[1]}lora_magnitude_vector").name if match else None
+
+
 def peft_config(raw: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The config that PEFT would have written for tensors of these PEFT names. Raises ``FormatError``."""
     kind = raw.get("fine_tune_type", "dora" if raw.get("use_dora") else "lora")
-    if kind != "lora":
+    if kind not in ("lora", "dora"):
         raise FormatError(
             "unsupported_feature",
             f"mlx-lm trained this with fine_tune_type {printable(kind)}; it cannot be served.",
-            "Train with fine_tune_type: lora.",
+            "Train with fine_tune_type: lora or dora.",
         )
     parameters = raw["lora_parameters"]
     if "alpha" in parameters:
@@ -58,4 +65,4 @@ def peft_config(raw: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         "r": rank,
         "target_modules": sorted({name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in names}),
         "task_type": "CAUSAL_LM",
-    }
+    } | ({"use_dora": True} if kind == "dora" else {})

@@ -77,7 +77,10 @@ def same_adapter(folder: Path) -> None:
     report = inspect_adapter(folder, GEOMETRY)
     assert report.manifest is not None, report.problems
     weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
-    assert set(weights.entries) == set(ADAPTER)
+    vectors = {vector.name for vector in report.manifest.vectors}
+    assert set(weights.entries) - vectors == set(ADAPTER)
+    assert all((weights.tensor(name) == 1).all() for name in vectors)
+    assert len(vectors) == (len(report.manifest.modules) if report.manifest.config.get("use_dora") else 0)
     for name, array in ADAPTER.items():
         assert np.array_equal(weights.tensor(name), array)
     assert {module.scale for module in report.manifest.modules} == {2.0}

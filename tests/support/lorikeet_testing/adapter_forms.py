@@ -6,11 +6,12 @@ import io
 import json
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
@@ -58,7 +59,7 @@ def shards() -> Files:
     return {CONFIG_FILE: config_bytes(), f"{WEIGHTS_FILE}.index.json": json.dumps(index).encode(), **weights}
 
 
-def mlx(**changes: Any) -> Files:
+def mlx(more: Mapping[str, npt.NDArray[Any]] | None = None, **changes: Any) -> Files:
     """``adapters.safetensors`` of mlx-lm: matrices transposed, scale instead of alpha."""
     config = {
         "fine_tune_type": "lora",
@@ -76,7 +77,14 @@ def mlx(**changes: Any) -> Files:
         .replace("lora_B", "lora_b"): np.ascontiguousarray(array.T)
         for name, array in ADAPTER.items()
     }
-    return {CONFIG_FILE: json.dumps(config).encode(), MLX_WEIGHTS: safetensors_bytes(weights)}
+    return {CONFIG_FILE: json.dumps(config).encode(), MLX_WEIGHTS: safetensors_bytes(weights | dict(more or {}))}
+
+
+MLX_MAGNITUDES = {
+    name.removeprefix("base_model.model.").replace("lora_B.weight", "m"): np.ones(len(array), np.float32)
+    for name, array in ADAPTER.items()
+    if name.endswith("lora_B.weight")
+}
 
 
 def vision(root: str, tower: str) -> Files:
@@ -205,7 +213,8 @@ FORMS = [
         lambda: mlx(lora_parameters={"rank": 4, "alpha": 16, "scale": 10.0}),
         "ambiguous_scale",
     ),
-    Form("mlx-lm", "`fine_tune_type: dora`", lambda: mlx(fine_tune_type="dora"), "unsupported_feature"),
+    Form("mlx-lm", "`fine_tune_type: dora`", lambda: mlx(MLX_MAGNITUDES, fine_tune_type="dora")),
+    Form("mlx-lm", "`fine_tune_type: full`", lambda: mlx(fine_tune_type="full"), "unsupported_feature"),
     Form("mlx-lm", "`adapters.npz`", lambda: {CONFIG_FILE: mlx()[CONFIG_FILE], "adapters.npz": b"PK"}, "mlx_npz"),
     Form("torchtune", "Hugging Face checkpointer", torchtune),
     Form(
