@@ -81,7 +81,7 @@ export const series: SeriesReport = {
   by_host: [],
 };
 
-export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [] };
+export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [], first_steps: { uploaded: true, called: false, limited: false, invited: false } };
 
 export const key: ApiKey = {
   id: "k1",

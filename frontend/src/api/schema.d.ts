@@ -3073,6 +3073,14 @@ export interface components {
          * @enum {string}
          */
         FilePurpose: "batch" | "batch_output";
+        /** @description What a new tenant does first, and has done. */
+        FirstSteps: {
+            called: boolean;
+            invited: boolean;
+            /** @description The tenant or a key has a limit or a budget. */
+            limited: boolean;
+            uploaded: boolean;
+        };
         ForgotPasswordRequest: {
             /** Format: email */
             email: string;
@@ -3679,6 +3687,7 @@ export interface components {
         };
         Overview: {
             adapters: components["schemas"]["AdapterCounts"];
+            first_steps: components["schemas"]["FirstSteps"];
             hosts: components["schemas"]["Host"][];
             recent_requests: components["schemas"]["RequestRecord"][];
             requests_24h: number;

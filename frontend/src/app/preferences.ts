@@ -70,3 +70,15 @@ export const usePreferences = () => useSyncExternalStore(subscribe, () => curren
 /** The tenant to open at "/". */
 export const lastTenant = () => read("lorikeet.tenant");
 export const rememberTenant = (slug: string) => write("lorikeet.tenant", slug);
+
+const hiddenKey = (name: string) => `lorikeet.hidden.${name}`;
+const hiddenHere = new Set<string>();
+
+/** Do not show a part of the console in this browser again. */
+export function hide(name: string): void {
+  hiddenHere.add(name);
+  write(hiddenKey(name), "1");
+  watchers.forEach((watcher) => watcher());
+}
+
+export const useHidden = (name: string) => useSyncExternalStore(subscribe, () => hiddenHere.has(name) || read(hiddenKey(name)) !== null);

@@ -24,12 +24,22 @@ class AdapterCountsSerializer(serializers.Serializer[Any]):
     ready = serializers.IntegerField()
 
 
+class FirstStepsSerializer(serializers.Serializer[Any]):
+    """What a new tenant does first, and has done."""
+
+    uploaded = serializers.BooleanField()
+    called = serializers.BooleanField()
+    limited = serializers.BooleanField(help_text="The tenant or a key has a limit or a budget.")
+    invited = serializers.BooleanField()
+
+
 class OverviewSerializer(serializers.Serializer[Any]):
     adapters = AdapterCountsSerializer()
     requests_24h = serializers.IntegerField()
     tokens_24h = serializers.IntegerField()
     hosts = HostSerializer(many=True)
     recent_requests = RequestRecordSerializer(many=True)
+    first_steps = FirstStepsSerializer()
 
 
 class OverviewView(TenantView):
@@ -37,13 +47,20 @@ class OverviewView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """Adapters, the last day, hosts and the latest requests."""
         own = self.principal.tenant
-        day = usage.last_day(own)
+        day, adapters = usage.last_day(own), count_adapters(own)
+        recent = usage.recent_requests(own, RECENT).results
         return Response(
             {
-                "adapters": count_adapters(own),
+                "adapters": adapters,
                 "requests_24h": day.requests,
                 "tokens_24h": day.prompt_tokens + day.completion_tokens,
                 "hosts": hosts_for(own),
-                "recent_requests": RequestRecordSerializer(usage.recent_requests(own, RECENT).results, many=True).data,
+                "recent_requests": RequestRecordSerializer(recent, many=True).data,
+                "first_steps": {
+                    "uploaded": adapters["total"] > 0,
+                    "called": bool(recent),
+                    "limited": own.limit_sets.exists() or own.budgets.exists(),
+                    "invited": own.invitations.exists() or own.memberships.count() > 1,
+                },
             }
         )

@@ -13,7 +13,8 @@ OWNED = {
     "adapters_adapter", "adapters_adapterversion", "adapters_alias", "adapters_upload", "usage_usageevent",
     "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailytotals",
     "usage_dailylatency", "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export",
-    "reports_exportschedule", "tenants_invitation", "tenants_membership", "quotas_limitset", "slo_objective",
+    "reports_exportschedule", "tenants_invitation", "tenants_membership", "quotas_limitset", "quotas_budget",
+    "slo_objective",
 }  # fmt: skip
 
 

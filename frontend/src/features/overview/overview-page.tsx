@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { ArrowRight, Check, KeyRound, MessagesSquare, Upload } from "lucide-react";
-import type { ReactNode } from "react";
+import { ArrowRight, KeyRound, MessagesSquare, Upload } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
@@ -20,6 +19,7 @@ import { usageQuery } from "@/features/usage/queries";
 import { LANGUAGES } from "@/lib/snippets";
 import { number, percent, plural, short } from "@/lib/format";
 import { overviewQuery } from "./queries";
+import { FirstSteps } from "./first-steps";
 import { Sparkline } from "./sparkline";
 
 export function OverviewPage() {
@@ -69,7 +69,7 @@ function Content({ overview }: { overview: Overview }) {
     <div className="grid gap-5">
       <BudgetNotice />
       <Figures overview={overview} />
-      {overview.requests_24h === 0 && overview.recent_requests.length === 0 && <FirstSteps overview={overview} />}
+      <FirstSteps done={overview.first_steps} />
       <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1.75fr)_minmax(0,1fr)]">
         <Recent overview={overview} />
         <div className="grid gap-5">
@@ -117,62 +117,6 @@ function Of({ part, whole }: { part: number; whole: number }) {
       {number(part)}
       <span className="text-base font-normal text-ink-3"> / {number(whole)}</span>
     </>
-  );
-}
-
-/** Shown until the first request: what is left to do, in order. */
-function FirstSteps({ overview }: { overview: Overview }) {
-  const tenant = useTenant();
-  const steps: { done: boolean; title: string; note: string; link: ReactNode }[] = [
-    {
-      done: overview.adapters.total > 0,
-      title: "Upload an adapter",
-      note: "The folder that PEFT wrote, or a .zip or .tar.gz of it.",
-      link: (
-        <Link to="/t/$tenant/upload" params={{ tenant }}>
-          Upload <ArrowRight />
-        </Link>
-      ),
-    },
-    {
-      done: false,
-      title: "Talk to it",
-      note: "In the playground, beside the base model.",
-      link: (
-        <Link to="/t/$tenant/playground" params={{ tenant }}>
-          Open playground <ArrowRight />
-        </Link>
-      ),
-    },
-    {
-      done: false,
-      title: "Call it from your code",
-      note: "Make a key; any OpenAI client works.",
-      link: (
-        <Link to="/t/$tenant/keys" params={{ tenant }}>
-          Create a key <ArrowRight />
-        </Link>
-      ),
-    },
-  ];
-  return (
-    <Card>
-      <CardHeader title="First steps" />
-      <ol className="grid gap-px bg-line sm:grid-cols-3">
-        {steps.map((step, index) => (
-          <li key={step.title} className="flex gap-3 bg-surface p-4">
-            <span className="grid size-6 shrink-0 place-items-center rounded-full bg-accent-soft text-xs font-semibold text-accent-text">
-              {step.done ? <Check className="size-3.5" aria-label="done" /> : index + 1}
-            </span>
-            <div>
-              <h3 className="text-sm font-medium">{step.title}</h3>
-              <p className="text-xs text-ink-3">{step.note}</p>
-              <p className="mt-2 text-sm font-medium text-accent-text [&_a]:inline-flex [&_a]:items-center [&_a]:gap-1 [&_svg]:size-3.5">{step.link}</p>
-            </div>
-          </li>
-        ))}
-      </ol>
-    </Card>
   );
 }
 
