@@ -60,8 +60,8 @@ from scripts.test_services import services  # noqa: E402
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 1.0
 WARM_UP_S = 3.0
 WORKERS = [("system", 2), ("validation", 3), ("staging", 4), ("webhooks,mail", 8), ("exports,maintenance", 3)]
-WORKERS_SHARE = 6
-"""As `nice` among sessions: a quarter of the others' weight, as `cpu_shares: 256` in docker-compose.yml."""
+WEB_SHARE, WORKERS_SHARE = -6, 6
+"""As `nice` among sessions: four times and a quarter of the others' weight, as `cpu_shares` in docker-compose.yml."""
 SWITCH_S = 0.0005
 """The chat's thread and the upload's share an interpreter here, whose 5 ms would be in their times."""
 PAUSE_S = 0.5
@@ -270,6 +270,8 @@ def measure(kind: str, seconds: float, abusers_cpu: int | None, installation: di
         web.start()
         stack.callback(web.kill)
         if installation:
+            assert web.process is not None
+            share_among_sessions(web.process.pid, WEB_SHARE)
             stack.enter_context(workers(web))
         web.wait_until_ready("support")
         web.wait_until_ready("sql", tenant="globex")

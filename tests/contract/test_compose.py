@@ -103,6 +103,7 @@ def test_requests_go_before_background_work(compose: dict[str, Any]) -> None:
     """Among containers priorities of processes count for nothing."""
     shares = {name: service.get("cpu_shares", 1024) for name, service in compose["services"].items()}
     assert {name for name, share in shares.items() if share < 1024} == set(WORKERS)
+    assert {name for name, share in shares.items() if share > 1024} == {"web"}
 
 
 def test_our_containers_have_no_rights(compose: dict[str, Any]) -> None:
