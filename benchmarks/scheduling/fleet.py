@@ -1,11 +1,11 @@
 """Dispatch over a fleet: in turn, by the fewest requests, by the soonest first token that hosts forecast.
 
-    python benchmarks/scheduling/fleet.py [--hosts 16] [--seconds 60]
+    python benchmarks/scheduling/fleet.py [--hosts 8] [--seconds 30] [--load 12 18]
 
 Simulated hosts (Llama-3.1-8B on an H200) behind four web processes. Each web process knows what the product's does: a
-heartbeat of each host every second, and what it has itself sent since. Requests have ShareGPT-like lengths (log-normal,
-means of about 220 and 200 tokens), a tenth of them prompts of 6,000 tokens; 32 tenants; adapters by Zipf's law. Cases:
-equal hosts; half of the hosts at half the speed; adapters of which each host has a part on disk only."""
+heartbeat of each host four times a second, and what it has itself sent since. Requests have ShareGPT-like lengths
+(log-normal, means of about 220 and 200 tokens), a tenth of them prompts of 6,000 tokens; 32 tenants; adapters by Zipf's
+law. Cases: equal hosts; half of the hosts at half the speed; adapters of which each host has a part on disk only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lora_engine.simulation import SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
 
 WEB_PROCESSES = 4
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.25
 TENANTS = 32
 ADAPTERS = 256
 RUNNING = 128
@@ -166,9 +166,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hosts", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--load", type=float, nargs="*", default=[18.0, 24.0], help="requests per second and host")
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--load", type=float, nargs="*", default=[12.0, 18.0], help="requests per second and host")
     options = parser.parse_args()
     rows = []
     for name, case in CASES.items():

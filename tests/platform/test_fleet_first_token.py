@@ -61,6 +61,15 @@ def test_what_was_sent_since_the_heartbeat_counts_until_the_next(host: FirstToke
     assert host.seconds(ask()) == pytest.approx(0.2)
 
 
+def test_between_heartbeats_hosts_tell_their_load_only(host: FirstTokenPrediction) -> None:
+    load = pb.HostStatus(first_token=pb.FirstTokenForecast(seconds=0.4, prompt_token_s=0.002), load_only=True)
+    host.sent(ask(tokens=1000))
+    host.observed(load)
+    assert host.seconds(ask()) == pytest.approx(0.4 + 0.2)
+    assert host.seconds(ask("busy")) == pytest.approx(0.4 + 0.2), "it waits no more"
+    assert host.seconds(ask(digest="host")) == pytest.approx(1.5), "where adapters are is as it was"
+
+
 def test_hosts_that_cannot_tell() -> None:
     host = FirstTokenPrediction()
     assert host.seconds(ask()) is None

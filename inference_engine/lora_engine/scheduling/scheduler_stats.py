@@ -35,7 +35,7 @@ class TenantShare:
     owed: float
     received: float
     reason: str  # why its next request waits; "" if none does
-    first_token_s: float | None  # predicted, of one more request; None until step times are known
+    first_token_s: float | None  # predicted, of one more request; None if it has none waiting, or nothing is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class SchedulerStats:
             owed,
             received,
             self.reason(account.waiting.first()).code if waits else "",
-            self._first_token(account.tenant),
+            self._first_token(account.tenant) if waits else None,
         )
 
     def _newcomer(self) -> Newcomer | None:

@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 _LONG_PROMPT = 4000
 _RATE_WINDOW_S = 2.0
 _STATUS_PATIENCE_S = 1.0
+_LOAD_KEPT_S = 0.1
 
 
 @dataclass(slots=True)
@@ -155,6 +156,8 @@ class EngineHost:
         )
         self._probes = AdapterProbes(self._engine, tiers, tokenizer, chat_format, grammars)
         self._snapshot: Snapshot | None = None
+        self._load: asyncio.Future[pb.HostStatus] | None = None
+        self._load_at = 0.0
         tiers.on_change = self._engine.wake
 
     def start(self) -> None:
@@ -458,6 +461,32 @@ class EngineHost:
     @property
     def may_restart(self) -> bool:
         return self.idle or time.monotonic() >= self._restart_by
+
+    async def load(self) -> pb.HostStatus | None:
+        """The part of the heartbeat that dispatchers go by, the same for all that ask within a moment. None if a step
+        takes long.
+        """
+        now = time.monotonic()
+        if self._load is None or now - self._load_at > _LOAD_KEPT_S:
+            self._load, self._load_at = asyncio.ensure_future(self._read_load()), now
+        done, _ = await asyncio.wait([self._load], timeout=_STATUS_PATIENCE_S)
+        return self._load.result() if done else None
+
+    async def _read_load(self) -> pb.HostStatus:
+        read = self._engine.call(lambda e: (e.steps, e.num_running, e.num_waiting, e.queue_report()))
+        steps, running, waiting, queue = await asyncio.wrap_future(read)
+        return pb.HostStatus(
+            boot_id=self.boot_id,
+            unix_time=time.time(),
+            steps=steps,
+            running=running,
+            waiting=waiting,
+            draining=self.draining,
+            tokens_per_second=self._tokens_per_second(),
+            tenants=[tenant_message(share) for share in queue.tenants if share.tenant != PROBING],
+            first_token=newcomer_message(queue.newcomer),
+            load_only=True,
+        )
 
     async def status(self) -> pb.HostStatus:
         """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""

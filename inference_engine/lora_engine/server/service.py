@@ -92,9 +92,14 @@ class EngineService(engine_pb2_grpc.EngineServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
+        load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
         while True:
             yield await self._host.status()
-            await asyncio.sleep(interval_ms / 1000)
+            for _ in range(load_every_ms, interval_ms, load_every_ms):
+                await asyncio.sleep(load_every_ms / 1000)
+                if (load := await self._host.load()) is not None:
+                    yield load
+            await asyncio.sleep(min(load_every_ms, interval_ms) / 1000)
 
     async def _read(self, session: ClientSession, messages: AsyncIterator[pb.ClientMessage]) -> None:
         async for message in messages:

@@ -763,13 +763,15 @@ class AckUsageReply(_message.Message):
     def __init__(self, acknowledged: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("interval_ms",)
+    __slots__ = ("interval_ms", "load_every_ms")
     INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_EVERY_MS_FIELD_NUMBER: _ClassVar[int]
     interval_ms: int
-    def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
+    load_every_ms: int
+    def __init__(self, interval_ms: _Optional[int] = ..., load_every_ms: _Optional[int] = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token", "load_only")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -790,6 +792,7 @@ class HostStatus(_message.Message):
     SERVICE_GAP_FIELD_NUMBER: _ClassVar[int]
     LOAD_TIMES_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOAD_ONLY_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -810,7 +813,8 @@ class HostStatus(_message.Message):
     service_gap: ServiceGap
     load_times: LoadTimes
     first_token: FirstTokenForecast
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ...) -> None: ...
+    load_only: bool
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ...) -> None: ...
 
 class FirstTokenForecast(_message.Message):
     __slots__ = ("seconds", "prompt_token_s")

@@ -29,6 +29,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 T = TypeVar("T")
 HEARTBEAT_S = 1.0
+LOAD_EVERY_S = 0.25  # other web processes send there too
 SILENT_HEARTBEATS = 5
 OVERDUE_S = 3.0
 RETRY_S = 1.0
@@ -101,7 +102,7 @@ class HostConnection:
             await asyncio.sleep(RETRY_S)
 
     async def _read_heartbeats(self) -> None:
-        heartbeats = aiter(self.client.watch(HEARTBEAT_S))
+        heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S))
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
@@ -117,12 +118,24 @@ class HostConnection:
     def _observe(self, status: pb.HostStatus) -> None:
         self._seen_at = time.monotonic()
         before, self.status = self.status, status
+        if status.load_only:
+            self.status = _with_load(before, status)
         idle = not (status.running or status.waiting or self._sent_since_status)
         if before is None or before.boot_id != status.boot_id or before.steps != status.steps or idle:
             self._progress_at = self._seen_at
         self._sent_since_status = 0
-        self._resident = frozenset(adapter.digest for adapter in status.adapters)
+        if not status.load_only:
+            self._resident = frozenset(adapter.digest for adapter in status.adapters)
         self._first_token.observed(status)
+
+
+def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStatus | None:
+    """The last heartbeat, its load brought up to date. Nothing else of it is copied: it lists all adapters."""
+    if status is None or status.boot_id != load.boot_id:
+        return status
+    for name in ("steps", "running", "waiting", "draining", "tokens_per_second"):
+        setattr(status, name, getattr(load, name))
+    return status
 
 
 class Fleet:

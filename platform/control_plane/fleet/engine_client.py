@@ -170,11 +170,10 @@ class EngineClient:
         reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)
         return reply.acknowledged
 
-    async def watch(self, interval_s: float) -> AsyncIterator[pb.HostStatus]:
-        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``)."""
-        call = self._stub().Watch(
-            pb.WatchRequest(interval_ms=int(interval_s * 1000)), metadata=self.endpoint.metadata, wait_for_ready=False
-        )
+    async def watch(self, interval_s: float, load_every_s: float = 0.0) -> AsyncIterator[pb.HostStatus]:
+        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load."""
+        request = pb.WatchRequest(interval_ms=int(interval_s * 1000), load_every_ms=int(load_every_s * 1000))
+        call = self._stub().Watch(request, metadata=self.endpoint.metadata, wait_for_ready=False)
         async for status in call:
             yield status
 

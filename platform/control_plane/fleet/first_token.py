@@ -11,7 +11,8 @@ class FirstTokenPrediction:
     """Of one host, between two heartbeats."""
 
     def __init__(self) -> None:
-        self._status: pb.HostStatus | None = None
+        self._forecast: pb.FirstTokenForecast | None = None
+        self._load_times = pb.LoadTimes()
         self._tenants: dict[str, float] = {}
         self._adapters: dict[str, pb.AdapterResidency] = {}
         self._sent_s = 0.0
@@ -19,29 +20,30 @@ class FirstTokenPrediction:
 
     def observed(self, status: pb.HostStatus) -> None:
         """A heartbeat has come: what was sent before is counted in it."""
-        self._status = status if status.HasField("first_token") else None
+        self._forecast = status.first_token if status.HasField("first_token") else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
-        self._adapters = {adapter.digest: adapter for adapter in status.adapters}
-        self._sent_s, self._loading = 0.0, set()
+        self._sent_s = 0.0
+        if not status.load_only:
+            self._adapters = {adapter.digest: adapter for adapter in status.adapters}
+            self._load_times, self._loading = status.load_times, set()
 
     def forget(self) -> None:
-        self._status = None
+        self._forecast = None
 
     def sent(self, submit: pb.Submit) -> None:
         """The host has one request more."""
-        if self._status is not None:
-            self._sent_s += prompt_tokens(submit) * self._status.first_token.prompt_token_s
+        if self._forecast is not None:
+            self._sent_s += prompt_tokens(submit) * self._forecast.prompt_token_s
             self._loading.add(submit.adapter_digest)
 
     def seconds(self, submit: pb.Submit) -> float | None:
         """Until this request's first token if it were sent now; None if the host cannot tell."""
-        if self._status is None:
+        if self._forecast is None:
             return None
-        forecast = self._status.first_token
-        queue = self._tenants.get(submit.tenant, forecast.seconds)
+        queue = self._tenants.get(submit.tenant, self._forecast.seconds)
         return max(
-            queue + self._sent_s + prompt_tokens(submit) * forecast.prompt_token_s,
-            self._load_s(submit.adapter_digest, self._status.load_times),
+            queue + self._sent_s + prompt_tokens(submit) * self._forecast.prompt_token_s,
+            self._load_s(submit.adapter_digest, self._load_times),
         )
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
@@ -50,11 +52,8 @@ class FirstTokenPrediction:
         if not digest or adapter is None or digest in self._loading or adapter.tier == pb.AdapterResidency.DEVICE:
             return 0.0
         to_device = _load_time(times.to_device, adapter.bytes)
-        return (
-            to_device
-            if adapter.tier == pb.AdapterResidency.HOST
-            else to_device + _load_time(times.from_disk, adapter.bytes)
-        )
+        on_disk = adapter.tier == pb.AdapterResidency.DISK
+        return to_device + (_load_time(times.from_disk, adapter.bytes) if on_disk else 0.0)
 
 
 def prompt_tokens(submit: pb.Submit) -> float:

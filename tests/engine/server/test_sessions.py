@@ -370,6 +370,17 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
 
 
+async def test_between_heartbeats_comes_the_load_alone(client):
+    statuses = client.stub.Watch(pb.WatchRequest(interval_ms=300, load_every_ms=100), metadata=client.metadata)
+    found = [await anext(aiter(statuses)) for _ in range(4)]
+    statuses.cancel()
+    assert [status.load_only for status in found] == [False, True, True, False]
+    for status in found:
+        assert (status.first_token.seconds, status.tenants[0].first_token_s) == (0.25, 0.75)
+    assert not any(status.HasField("load_times") or status.adapters for status in found[1:3])
+    assert found[0].HasField("load_times")
+
+
 async def test_who_waits_and_why_can_be_asked(client):
     reply = await client.stub.ListWaiting(pb.ListWaitingRequest(tenant="acme"))
     (waiting,) = reply.requests
