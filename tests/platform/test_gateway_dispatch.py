@@ -14,6 +14,7 @@ from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway import dispatch as dispatch_module
 from control_plane.gateway.dispatch import Dispatch
+from control_plane.quotas.budgets import UNBUDGETED
 from lora_engine.wire import engine_pb2 as pb
 
 REQUEST = "req_1"
@@ -67,7 +68,8 @@ class Around:
                                      resumes=lambda host: True)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission)
         model = SimpleNamespace(display_name="m", digest="", adapter=None, version=None)
-        self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None)
+        self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
+                                              budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
     def expect(self, name: str, attempt: Any, reservation: Any) -> None:
@@ -76,6 +78,9 @@ class Around:
 
     def unsent(self, name: str) -> None:
         self._ended(name, 0)
+
+    def ended(self, name: str, tokens: int | None, cost: int | None) -> None:
+        self._ended(name, tokens)
 
     def _ended(self, name: str, tokens: int | None) -> None:
         if name in self.reserved:
