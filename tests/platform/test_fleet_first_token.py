@@ -46,10 +46,9 @@ def test_the_queue_of_its_tenant_and_its_own_prompt(host: FirstTokenPrediction) 
     assert host.seconds(pb.Submit(tenant="t", chat=chat)) == pytest.approx(0.2)
 
 
-def test_an_adapter_s_load_runs_beside_the_queue(host: FirstTokenPrediction) -> None:
+def test_a_part_of_its_adapter_s_load(host: FirstTokenPrediction) -> None:
     loads = {digest: host.seconds(ask(digest=digest)) for digest in ("near", "host", "disk", "not there")}
-    assert loads == pytest.approx({"near": 0.2, "host": 1.5, "disk": 1.5 + 4.0, "not there": 0.2})
-    assert host.seconds(ask("busy", digest="host")) == pytest.approx(3.1)
+    assert loads == pytest.approx({"near": 0.2, "host": 0.2 + 0.2 * 1.5, "disk": 0.2 + 0.2 * 5.5, "not there": 0.2})
     host.sent(ask(digest="disk"))
     assert host.seconds(ask(digest="disk")) == pytest.approx(0.3), "it is on its way"
 
@@ -67,7 +66,7 @@ def test_between_heartbeats_hosts_tell_their_load_only(host: FirstTokenPredictio
     host.observed(load)
     assert host.seconds(ask()) == pytest.approx(0.4 + 0.2)
     assert host.seconds(ask("busy")) == pytest.approx(0.4 + 0.2), "it waits no more"
-    assert host.seconds(ask(digest="host")) == pytest.approx(1.5), "where adapters are is as it was"
+    assert host.seconds(ask(digest="host")) == pytest.approx(0.6 + 0.2 * 1.5), "where adapters are is as it was"
 
 
 def test_hosts_that_cannot_tell() -> None:

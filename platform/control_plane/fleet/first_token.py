@@ -5,6 +5,9 @@ from __future__ import annotations
 from lora_engine.wire import engine_pb2 as pb
 
 _CHARACTERS_PER_TOKEN = 4.0
+_LOAD_SHARE = 0.2
+"""Of an adapter's load, what it counts for: one request waits for it, and those that follow gain from it. Counted
+whole, requests stay away from hosts that nothing was loaded on yet."""
 
 
 class FirstTokenPrediction:
@@ -37,14 +40,12 @@ class FirstTokenPrediction:
             self._loading.add(submit.adapter_digest)
 
     def seconds(self, submit: pb.Submit) -> float | None:
-        """Until this request's first token if it were sent now; None if the host cannot tell."""
+        """About when this request's first token comes if it is sent now; None if the host cannot tell."""
         if self._forecast is None:
             return None
         queue = self._tenants.get(submit.tenant, self._forecast.seconds)
-        return max(
-            queue + self._sent_s + prompt_tokens(submit) * self._forecast.prompt_token_s,
-            self._load_s(submit.adapter_digest, self._load_times),
-        )
+        own = prompt_tokens(submit) * self._forecast.prompt_token_s
+        return queue + self._sent_s + own + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
         """To bring the adapter to the device from the tier where it is; nothing if another request has begun that."""
