@@ -205,13 +205,13 @@ class EndsInspection:
     def _read_copies(self, config: AdapterConfig) -> None:
         names = config.raw.get("modules_to_save") or []
         names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-        self._copies = frozenset(target for target in ENDS if any(self._keys[target].endswith(n) for n in names))
+        self._copies = frozenset(_last_part(name) for name in names) & frozenset(ENDS)
 
     def _read_tokens(self, value: Any) -> dict[str, tuple[int, ...]]:
         by_end = value if isinstance(value, dict) else {EMBEDDING: value} if value else {}
         found: dict[str, tuple[int, ...]] = {}
         for key, tokens in by_end.items():
-            target = next((target for target in ENDS if key and self._keys[target].endswith(key)), "")
+            target = _last_part(key) if _last_part(key) in ENDS else ""
             in_range = isinstance(tokens, list) and all(
                 type(token) is int and 0 <= token < self._vocab(target) for token in tokens
             )
@@ -338,6 +338,10 @@ class EndsInspection:
 def end_key(target: str, root: str = "model") -> str:
     """The module's name inside the base model, as ``module_key``."""
     return HEAD if target == HEAD else f"{root}.{target}"
+
+
+def _last_part(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
 
 
 def _label(part: str) -> str:
