@@ -87,6 +87,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/fairness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description How far apart tenants that waited were served on each host, beside what the fair order allows. */
+        get: operations["read_fairness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/hosts": {
         parameters: {
             query?: never;
@@ -3044,6 +3061,15 @@ export interface components {
          * @enum {string}
          */
         ExportState: "queued" | "running" | "ready" | "failed";
+        Fairness: {
+            /** @description Those on which two tenants waited in this time. */
+            hosts: components["schemas"]["HostFairness"][];
+            /** Format: date-time */
+            since: string;
+            step_s: number;
+            /** Format: date-time */
+            until: string;
+        };
         FileList: {
             data: components["schemas"]["FileObject"][];
             first_id: string | null;
@@ -3152,6 +3178,11 @@ export interface components {
             /** Format: double */
             tokens_per_second: number;
             waiting: number;
+        };
+        HostFairness: {
+            name: string;
+            now: components["schemas"]["ServiceGap"] | null;
+            points: components["schemas"]["ServiceGapPoint"][];
         };
         /** @description Whose each page of a host's pool is. */
         HostPages: {
@@ -4211,6 +4242,36 @@ export interface components {
             outcomes: components["schemas"]["Outcomes"];
             prompt_tokens: number;
             requests: number;
+        };
+        /** @description Between the two tenants furthest apart of those that waited and could have run. */
+        ServiceGap: {
+            /** @description A tenant's slug. */
+            ahead: string;
+            behind: string;
+            /**
+             * Format: double
+             * @description What the fair order keeps it below, over any time in which both wait.
+             */
+            bound: number;
+            /**
+             * Format: double
+             * @description Priced tokens per weight that the one has had more than the other.
+             */
+            gap: number;
+            /**
+             * Format: double
+             * @description gap / bound.
+             */
+            share: number;
+        };
+        ServiceGapPoint: {
+            /**
+             * Format: date-time
+             * @description When the step begins.
+             */
+            at: string;
+            /** @description The nearest to its bound, of all heartbeats; null = no two tenants waited. */
+            widest: components["schemas"]["ServiceGap"] | null;
         };
         Session: {
             authenticated: boolean;
@@ -5396,6 +5457,55 @@ export interface operations {
                 };
             };
             507: components["responses"]["Error"];
+        };
+    };
+    read_fairness: {
+        parameters: {
+            query?: {
+                /**
+                 * @description * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                since?: string;
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fairness"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     list_all_hosts: {

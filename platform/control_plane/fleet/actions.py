@@ -11,7 +11,7 @@ from django.utils import timezone
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.fleet import host_status
+from control_plane.fleet import host_status, service_gaps
 from control_plane.fleet.base_model import Quarantine, quarantine, served_base
 from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import HostEndpoint
@@ -132,6 +132,8 @@ def record_status(name: str, status: pb.HostStatus) -> None:
     EngineHost.objects.filter(name=name).update(
         last_status=host_status.status_json(status), last_seen=timezone.now(), state=state
     )
+    if status.HasField("service_gap"):
+        service_gaps.record(name, status.service_gap)
 
 
 def record_offline(name: str) -> None:

@@ -74,6 +74,27 @@ class EngineHost(models.Model):
         return bool(self.restart_boot_id) and self.restart_boot_id == self.boot_id
 
 
+class ServiceGap(models.Model):
+    """The gap in service per weight of two tenants that both waited on a host, the nearest to its bound in a step."""
+
+    id = models.BigAutoField(primary_key=True)
+    host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")
+    step = models.PositiveSmallIntegerField(help_text="Minutes.")
+    start = models.PositiveIntegerField(help_text="Minutes since 1970.")
+    gap = models.FloatField(help_text="Priced tokens per weight.")
+    bound = models.FloatField(help_text="What the order keeps it below.")
+    share = models.FloatField(help_text="gap / bound")
+    ahead = models.CharField(max_length=64, help_text="Id of a tenant.")
+    behind = models.CharField(max_length=64, help_text="Id of a tenant.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "step", "start"], name="service_gap_once_per_step")]
+        indexes = [models.Index(fields=["step", "start"], name="service_gap_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.host_id} {self.start}: {self.share:.2f}"
+
+
 class StagingPhase(models.TextChoices):
     """The engine's staging phases, by the names of the wire contract in lower case."""
 

@@ -68,3 +68,33 @@ class SloReportSerializer(LatencyObjectivesSerializer):
 
 class TenantWeightSerializer(serializers.Serializer[Any]):
     weight = serializers.FloatField(min_value=0.01, max_value=1000)
+
+
+class ServiceGapSerializer(serializers.Serializer[Any]):
+    """Between the two tenants furthest apart of those that waited and could have run."""
+
+    gap = serializers.FloatField(help_text="Priced tokens per weight that the one has had more than the other.")
+    bound = serializers.FloatField(help_text="What the fair order keeps it below, over any time in which both wait.")
+    share = serializers.FloatField(help_text="gap / bound.")
+    ahead = serializers.CharField(help_text="A tenant's slug.")
+    behind = serializers.CharField()
+
+
+class ServiceGapPointSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField(help_text="When the step begins.")
+    widest = ServiceGapSerializer(
+        allow_null=True, help_text="The nearest to its bound, of all heartbeats; null = no two tenants waited."
+    )
+
+
+class HostFairnessSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    now = ServiceGapSerializer(allow_null=True)
+    points = ServiceGapPointSerializer(many=True)
+
+
+class FairnessSerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    step_s = serializers.IntegerField()
+    hosts = HostFairnessSerializer(many=True, help_text="Those on which two tenants waited in this time.")

@@ -6,5 +6,6 @@ from control_plane.slo import views
 
 urlpatterns = [path("slo", views.SloView.as_view(), name="slo")]
 operator_urlpatterns = [
-    path("tenants/<slug:tenant>/weight", views.OperatorWeightView.as_view(), name="operator-weight")
+    path("fairness", views.OperatorFairnessView.as_view(), name="operator-fairness"),
+    path("tenants/<slug:tenant>/weight", views.OperatorWeightView.as_view(), name="operator-weight"),
 ]

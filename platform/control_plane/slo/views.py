@@ -14,9 +14,17 @@ from control_plane.access.views import TenantView
 from control_plane.http.cursors import days_parameter
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.slo.actions import set_objective, set_weight
+from control_plane.slo.fairness import service_gaps
 from control_plane.slo.queries import attainment
-from control_plane.slo.serializers import LatencyObjectivesSerializer, SloReportSerializer, TenantWeightSerializer
+from control_plane.slo.serializers import (
+    FairnessSerializer,
+    LatencyObjectivesSerializer,
+    SloReportSerializer,
+    TenantWeightSerializer,
+)
 from control_plane.tenants.roles import Capability
+from control_plane.usage import series
+from control_plane.usage.serializers import TimeRangeSerializer
 
 MOST_DAYS = 90
 
@@ -65,3 +73,17 @@ class OperatorWeightView(OperatorView):
         """Set a tenant's share of the hosts when they are full."""
         body = validated(TenantWeightSerializer, request.data)
         return Response(TenantWeightSerializer(set_weight(actor=self.actor, tenant=get_tenant(tenant), **body)).data)
+
+
+class OperatorFairnessView(OperatorView):
+    @extend_schema(
+        operation_id="read_fairness",
+        parameters=[TimeRangeSerializer],
+        responses={200: FairnessSerializer, 400: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """How far apart tenants that waited were served on each host, beside what the fair order allows."""
+        asked = validated(TimeRangeSerializer, request.query_params.dict())
+        window = series.window(asked["range"], asked["since"], asked["until"], asked["step"])
+        return Response(FairnessSerializer(service_gaps(window)).data)

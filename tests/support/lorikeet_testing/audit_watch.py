@@ -48,6 +48,7 @@ UNAUDITED = {
     "transcripts_transcript": "follows from the tenant's choice to record, and from its days",
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",
+    "fleet_servicegap": "what hosts report",
     "fleet_lease": "which watcher leads",
     "conversations_storedresponse": "the text of a request that asked to have it stored; its deletion is audited",
     "batches_batchline": "the work of a batch, whose beginning and end are audited",

@@ -16,9 +16,9 @@ import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
-import { Shares, tenantRows } from "@/features/hosts/shares";
 import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
+import { FairShares } from "./fairness";
 import { HostLoad } from "./host-load";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
@@ -52,26 +52,6 @@ function Memory() {
           <PageMapSection key={name} host={name} everybody />
         ))}
       </Suspense>
-    </Card>
-  );
-}
-
-/** By the engines' last word: refreshed with the list of hosts. */
-function FairShares() {
-  const hosts = (useQuery(allHostsQuery).data ?? []).filter(({ shares }) => shares?.length);
-  return (
-    <Card aria-label="Fair shares">
-      <CardHeader
-        title="Fair shares now"
-        note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
-      />
-      {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
-      {hosts.map(({ name, shares = [] }) => (
-        <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
-          {hosts.length > 1 && <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{name}</h3>}
-          <Shares label={`Shares on ${name}`} noun="Tenant" rows={tenantRows(shares)} ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))} />
-        </section>
-      ))}
     </Card>
   );
 }

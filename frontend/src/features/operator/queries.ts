@@ -2,6 +2,7 @@ import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@ta
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type { HostService, LatencyObjectives, NewBaseModel, NewPrices, NewTenant, Role } from "@/api/types";
+import { type AskedRange, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
 export const reportQuery = (days: number) =>
@@ -36,6 +37,14 @@ export const allHostsQuery = queryOptions({
   // A restart is followed closely: its steps take seconds.
   refetchInterval: ({ state }) => (state.data?.some(({ restart }) => restart) ? 1000 : 10_000),
 });
+
+export const fairnessQuery = (range: AskedRange) =>
+  queryOptions({
+    queryKey: ["operator", "fairness", range],
+    queryFn: () => unwrap(api.GET("/api/operator/fairness", { params: { query: range } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });
 
 export function useSetBaseModel() {
   const client = useQueryClient();

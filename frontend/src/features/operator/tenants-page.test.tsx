@@ -59,6 +59,7 @@ beforeEach(() => {
     http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
     http.get("/api/operator/hosts", () => HttpResponse.json([host])),
+    http.get("/api/operator/fairness", () => HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [] })),
     http.get("/api/operator/staging", () => HttpResponse.json({ results: [staging], total: 1, phases })),
   );
 });
@@ -164,6 +165,24 @@ describe("hosts and staging for operators", () => {
     expect(await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 })).toBeInTheDocument();
     restart = null;
     await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"), { timeout: 3000 });
+  });
+
+  it("tells how far apart tenants were served, beside the bound", async () => {
+    const gap = { gap: 1200, bound: 10_000, share: 0.12, ahead: "acme", behind: "globex" };
+    const points = [
+      { at: "2026-05-04T10:00:00Z", widest: gap },
+      { at: "2026-05-04T10:01:00Z", widest: null },
+    ];
+    server.use(
+      http.get("/api/operator/fairness", () =>
+        HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [{ name: "gpu1", now: null, points }] }),
+      ),
+    );
+    openConsole("/t/acme/operator/hosts");
+    const part = await screen.findByLabelText("Service gap");
+    expect(await within(part).findByText(/at most acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K/)).toBeInTheDocument();
+    expect(part).toHaveTextContent("no two tenants wait now");
+    expect(await within(part).findByRole("slider", { name: /Widest gap/ })).toBeInTheDocument();
   });
 
   it("tells the rate and the remaining time of what is on its way", async () => {

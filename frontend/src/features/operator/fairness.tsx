@@ -1,0 +1,95 @@
+import { useQuery } from "@tanstack/react-query";
+import { Suspense } from "react";
+import { asApiError } from "@/api/errors";
+import type { HostFairness, ServiceGap } from "@/api/types";
+import { Card, CardHeader } from "@/components/card";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { useTimeRange } from "@/components/time-range";
+import { Shares, tenantRows } from "@/features/hosts/shares";
+import { short } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
+import { allHostsQuery, fairnessQuery } from "./queries";
+
+const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
+
+const ofBound = (percent: number) => `${percent < 10 ? percent.toFixed(1) : Math.round(percent)}%`;
+
+/** Who gets what of each engine now, and how far apart tenants that waited were served over time. */
+export function FairShares() {
+  const hosts = (useQuery(allHostsQuery).data ?? []).filter(({ shares }) => shares?.length);
+  return (
+    <Card aria-label="Fair shares">
+      <CardHeader
+        title="Fair shares"
+        note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
+      />
+      {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
+      {hosts.map(({ name, shares = [] }) => (
+        <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
+          {hosts.length > 1 && <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{name}</h3>}
+          <Shares label={`Shares on ${name}`} noun="Tenant" rows={tenantRows(shares)} ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))} />
+        </section>
+      ))}
+      <Gaps />
+    </Card>
+  );
+}
+
+function Gaps() {
+  const range = useTimeRange("1h");
+  const { data, error, refetch } = useQuery(fairnessQuery(range.asked));
+  return (
+    <section aria-label="Service gap" className="border-t p-4">
+      <h3 className="text-sm font-semibold">Service gap</h3>
+      <p className="mt-1 max-w-3xl text-xs text-ink-3">
+        How much more service per weight one tenant has had than another while both waited and could run, as a share of what the fair order allows: twice the
+        cost of the longest prompt or of a full pool, whichever is more (VTC’s bound), and the slack. The widest of each step; looked at with every heartbeat.
+      </p>
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />}
+      {!error && !data && <Skeleton className="mt-3 h-44" />}
+      {data?.hosts.length === 0 && <p className="mt-3 text-sm text-ink-3">No two tenants waited on one host in this time.</p>}
+      {data?.hosts.map((host) => (
+        <HostGap key={host.name} host={host} stepS={data.step_s} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+      ))}
+    </section>
+  );
+}
+
+interface HostGapProps {
+  host: HostFairness;
+  stepS: number;
+  onZoom: (since: number, until: number) => void;
+  onZoomOut: () => void;
+}
+
+function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
+  const widest = host.points.map((point) => point.widest).filter((gap) => gap !== null);
+  const most = widest.toSorted((a, b) => b.share - a.share)[0];
+  return (
+    <div className="mt-4">
+      <p className="mb-3 text-sm">
+        <span className="font-medium break-all">{host.name}</span>: {host.now ? `now ${said(host.now)}` : "no two tenants wait now"}
+        {most && `; at most ${said(most)}`}.
+      </p>
+      {most && (
+        <Suspense fallback={<Skeleton className="h-44" />}>
+          <TimeChart
+            title="Widest gap, of its bound"
+            at={host.points.map(({ at }) => Date.parse(at))}
+            stepS={stepS}
+            kind="lines"
+            format={ofBound}
+            series={[{ key: "share", label: "of the bound", color: 1, values: host.points.map((point) => (point.widest ? point.widest.share * 100 : null)) }]}
+            line={{ value: 100, label: "bound" }}
+            onZoom={onZoom}
+            onZoomOut={onZoomOut}
+          />
+        </Suspense>
+      )}
+    </div>
+  );
+}
+
+/** "acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K" */
+const said = ({ gap, bound, share, ahead, behind }: ServiceGap) =>
+  `${ahead} ${short(Math.round(gap))} priced tokens per weight ahead of ${behind}, ${ofBound(share * 100)} of the bound ${short(Math.round(bound))}`;
