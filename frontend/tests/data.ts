@@ -1,11 +1,12 @@
 import type {
-  SeriesReport,
   Adapter,
   AdapterSummary,
   ApiKey,
   Model,
   Overview,
   Placement,
+  RefusalSeries,
+  SeriesReport,
   ValidationReport,
   Session,
   Upload,
@@ -65,6 +66,8 @@ const noTotals = {
   mean_adapter_load_ms: null,
   latency: usage.latency,
 };
+
+export const noRefusals: RefusalSeries = { since: "2026-05-04T00:00:00Z", until: "2026-05-05T00:00:00Z", step_s: 86_400, starts: ["2026-05-04T00:00:00Z"], total: 0, failed: 0, by_code: [] };
 
 export const series: SeriesReport = {
   since: AT,

@@ -21,6 +21,9 @@ export const server = setupServer(
   http.get(`${tenant}/usage`, () => HttpResponse.json(data.usage)),
   http.get(`${tenant}/series`, () => HttpResponse.json(data.series)),
   http.get("/api/operator/series", () => HttpResponse.json(data.series)),
+  http.get(`${tenant}/refusals/series`, () => HttpResponse.json(data.noRefusals)),
+  http.get("/api/operator/refusals/series", () => HttpResponse.json(data.noRefusals)),
+  http.get("/api/operator/fairness", () => HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [] })),
   http.get(`${tenant}/keys`, () => HttpResponse.json([data.key])),
 );
 

@@ -13,6 +13,7 @@ from control_plane.overview.views import OverviewView
 from control_plane.placements import urls as fleet
 from control_plane.prices import urls as prices
 from control_plane.quotas import urls as quotas
+from control_plane.refusals import urls as refusals
 from control_plane.reports import urls as reports
 from control_plane.slo import urls as slo
 from control_plane.usage import urls as usage
@@ -48,6 +49,7 @@ operator_urls: list[URLPattern | URLResolver] = [
     *fleet.operator_urlpatterns,
     *prices.operator_urlpatterns,
     *quotas.operator_urlpatterns,
+    *refusals.operator_urlpatterns,
     *reports.operator_urlpatterns,
     *slo.operator_urlpatterns,
     *usage.operator_urlpatterns,

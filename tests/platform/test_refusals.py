@@ -13,12 +13,14 @@ from django.db import DatabaseError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from control_plane.access.actor import SYSTEM
+from control_plane.accounts.actions import set_operator
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.recording import refusals
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.refusals import actions
 from control_plane.refusals.actions import Count, Reason, add
-from control_plane.refusals.models import Refusal
+from control_plane.refusals.models import HourlyRefusals, Refusal
 from control_plane.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -77,7 +79,7 @@ def test_what_clients_make_up_is_no_new_row_and_never_too_long(acme: Any) -> Non
     (counted,) = log._counts.items()
     with CaptureQueriesContext(connection) as queries:
         add(dict([counted]))
-    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= 5
+    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= 6
     row = Refusal.objects.get()
     assert (row.count, row.code, row.model[:9]) == (1000, "invalid_value", "model-999")
 
@@ -113,3 +115,54 @@ def test_a_database_that_is_away_loses_nothing(acme: Any, monkeypatch: pytest.Mo
 
     asyncio.run(twice())
     assert written == [2]
+
+
+def series(org: Any, **query: Any) -> Any:
+    answer = org.client(Role.VIEWER).get(org.path("refusals/series"), query)
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def test_over_time_by_code(acme: Any, globex: Any) -> None:
+    quota, away = reason(acme), reason(acme, MINUTE - 2, status=503, code="no_ready_host", limit="")
+    add({quota: count(3), reason(acme, MINUTE - 3): count(2), away: count(4), reason(globex): count(9)})
+    add({quota: count(1)})
+    found = series(acme, range="15m", step=60)
+    assert (found["total"], found["failed"], found["step_s"]) == (10, 4, 60)
+    assert [(row["code"], row["status"], row["count"]) for row in found["by_code"]] == [
+        ("rate_limit_exceeded", 429, 6),
+        ("no_ready_host", 503, 4),
+    ]
+    assert {len(row["by_step"]) for row in found["by_code"]} == {len(found["starts"])}
+    assert [number for number in found["by_code"][0]["by_step"] if number] == [2, 4]
+    for span in ("7d", "90d"):  # from the hours
+        assert (series(acme, range=span)["total"], series(acme, range=span)["failed"]) == (10, 4)
+    assert series(globex)["total"] == 9
+    wrong = acme.client().get(acme.path("refusals/series"), {"since": "2020-01-01T00:00:00Z"})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "bad_time_range")
+
+
+def test_operators_see_all_or_one(acme: Any, globex: Any) -> None:
+    add({reason(acme): count(3), reason(globex): count(9)})
+    assert acme.client(Role.OWNER).get("/api/operator/refusals/series").status_code == 403
+    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
+    operator = globex.client(Role.VIEWER)
+    assert operator.get("/api/operator/refusals/series").json()["total"] == 12
+    assert operator.get("/api/operator/refusals/series?tenant=acme&range=7d").json()["total"] == 3
+    assert operator.get("/api/operator/refusals/series?tenant=nobody").status_code == 404
+
+
+def test_rare_codes_are_added_up(acme: Any) -> None:
+    add({reason(acme, code=f"code_{number:02}"): count(100 - number) for number in range(23)})
+    found = series(acme)
+    assert [row["code"] for row in found["by_code"][-2:]] == ["code_19", "others"]
+    assert found["by_code"][-1]["count"] == 80 + 79 + 78
+    assert found["total"] == sum(row["count"] for row in found["by_code"])
+
+
+def test_hours_are_forgotten_after_ninety_days(acme: Any) -> None:
+    add({reason(acme): count(3)})
+    actions.forget(timezone.now() + timedelta(days=60))
+    assert HourlyRefusals.objects.count() == 1 and not Refusal.objects.exists()
+    actions.forget(timezone.now() + timedelta(days=92))
+    assert not HourlyRefusals.objects.exists()

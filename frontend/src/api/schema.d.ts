@@ -196,6 +196,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/refusals/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The same of all tenants, or of one. */
+        get: operations["read_operator_refusal_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/report": {
         parameters: {
             query?: never;
@@ -1446,6 +1463,23 @@ export interface paths {
         };
         /** @description Requests that were refused before they reached an engine, counted by minute and reason, newest first. */
         get: operations["list_refusals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/refusals/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Refusals over time, by code: beside `series`, which has what reached an engine. */
+        get: operations["read_refusal_series"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3927,6 +3961,28 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Refusal"][];
         };
+        RefusalsByCode: {
+            by_step: number[];
+            /** @description `others`: what is beyond the 20 most frequent. */
+            code: string;
+            count: number;
+            /** @description Of HTTP; 0 of `others`. */
+            status: number;
+        };
+        /** @description Requests that reached no engine, over time. They are a few seconds late. */
+        RefusalSeries: {
+            by_code: components["schemas"]["RefusalsByCode"][];
+            /** @description Of these, the ones that were the platform's fault: 5xx. */
+            failed: number;
+            /** Format: date-time */
+            since: string;
+            /** @description When each step begins. */
+            starts: string[];
+            step_s: number;
+            total: number;
+            /** Format: date-time */
+            until: string;
+        };
         RequestCounts: {
             completed: number;
             failed: number;
@@ -5755,6 +5811,65 @@ export interface operations {
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];
+        };
+    };
+    read_operator_refusal_series: {
+        parameters: {
+            query?: {
+                /**
+                 * @description * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                since?: string;
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                /** @description Its slug; left out: all. */
+                tenant?: string;
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RefusalSeries"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
         };
     };
     read_operator_report: {
@@ -9893,6 +10008,58 @@ export interface operations {
                 };
             };
             400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    read_refusal_series: {
+        parameters: {
+            query?: {
+                /**
+                 * @description * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                since?: string;
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                until?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RefusalSeries"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

@@ -31,6 +31,7 @@ export type CreatedApiKey = Schemas["CreatedApiKey"];
 export type RequestRecord = Schemas["RequestRecord"];
 export type RequestPage = Schemas["RequestPage"];
 export type Refusal = Schemas["Refusal"];
+export type RefusalSeries = Schemas["RefusalSeries"];
 export type Recording = Schemas["RecordingRequest"];
 export type Transcript = Schemas["Transcript"];
 export type UsageReport = Schemas["UsageReport"];

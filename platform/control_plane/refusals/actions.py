@@ -12,10 +12,11 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from control_plane.refusals.models import DailyRefusals, Refusal
+from control_plane.refusals.models import DailyRefusals, HourlyRefusals, Refusal
 from control_plane.writes import announce
 
 KEPT = timedelta(days=30)
+HOURS_KEPT = timedelta(days=91)
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,22 @@ def add(counts: Mapping[Reason, Count]) -> None:
                 model=count.model[:200],
                 param=count.param[:100],
             )
+        _add_hours(ordered)
         _add_days(ordered)
         for tenant_id in {reason.tenant_id for reason in counts}:
             announce(tenant_id, "refusals.updated", dict)
+
+
+def _add_hours(ordered: Sequence[tuple[Reason, Count]]) -> None:
+    hours: Counter[tuple[UUID, int, int, str]] = Counter()
+    for reason, count in ordered:
+        hours[reason.tenant_id, reason.minute // 60 * 60, reason.status, reason.code[:64]] += count.count
+    found = sorted(hours.items(), key=lambda item: (str(item[0][0]), *item[0][1:]))
+    rows = [HourlyRefusals(tenant_id=at[0], start=at[1], status=at[2], code=at[3]) for at, _ in found]
+    HourlyRefusals.objects.bulk_create(rows, ignore_conflicts=True)
+    for (tenant, start, status, code), number in found:
+        row = HourlyRefusals.objects.filter(tenant_id=tenant, start=start, status=status, code=code)
+        row.update(count=F("count") + number)
 
 
 def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
@@ -85,7 +99,10 @@ def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
 
 def forget(now: datetime | None = None) -> int:
     """Delete counts of long ago. Returns how many rows."""
-    return Refusal.objects.filter(minute__lt=(now or timezone.now()) - KEPT).delete()[0]
+    at = now or timezone.now()
+    oldest_hour = int((at - HOURS_KEPT).timestamp() // 60)
+    deleted = HourlyRefusals.objects.filter(start__lt=oldest_hour).delete()[0]
+    return deleted + Refusal.objects.filter(minute__lt=at - KEPT).delete()[0]
 
 
 def _row(reason: Reason, count: Count) -> Refusal:

@@ -36,10 +36,33 @@ class Refusal(models.Model):
         indexes = [
             models.Index(fields=["tenant", "-id"], name="refusals_recent_by_tenant"),
             models.Index(fields=["minute"], name="refusals_by_age"),
+            models.Index(fields=["tenant", "minute"], name="refusals_by_tenant_and_minute"),
         ]
 
     def __str__(self) -> str:
         return f"{self.count} x {self.code}"
+
+
+class HourlyRefusals(models.Model):
+    """The same by hour, for charts of weeks: kept when the rows by minute are forgotten."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    start = models.PositiveIntegerField(help_text="Minutes since 1970.")
+    status = models.PositiveSmallIntegerField()
+    code = models.CharField(max_length=64)
+    count = models.PositiveBigIntegerField(default=0)
+
+    objects = TenantQuerySet["HourlyRefusals"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "start", "status", "code"], name="refusals_once_per_hour")
+        ]
+        indexes = [models.Index(fields=["start"], name="refusals_hours")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start}: {self.count} x {self.code}"
 
 
 class DailyRefusals(models.Model):

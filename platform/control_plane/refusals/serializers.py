@@ -3,6 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.usage.models import ApiEndpoint
+from control_plane.usage.serializers import TimeRangeSerializer
 
 
 class RefusalSerializer(serializers.Serializer[Any]):
@@ -24,3 +25,28 @@ class RefusalSerializer(serializers.Serializer[Any]):
 class RefusalPageSerializer(serializers.Serializer[Any]):
     results = RefusalSerializer(many=True)
     next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")
+
+
+class RefusalSeriesQuerySerializer(TimeRangeSerializer):
+    tenant = serializers.CharField(
+        max_length=64, required=False, default="", allow_blank=True, help_text="Its slug; left out: all."
+    )
+
+
+class RefusalsByCodeSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField(help_text="`others`: what is beyond the 20 most frequent.")
+    status = serializers.IntegerField(help_text="Of HTTP; 0 of `others`.")
+    count = serializers.IntegerField()
+    by_step = serializers.ListField(child=serializers.IntegerField())
+
+
+class RefusalSeriesSerializer(serializers.Serializer[Any]):
+    """Requests that reached no engine, over time. They are a few seconds late."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    step_s = serializers.IntegerField()
+    starts = serializers.ListField(child=serializers.DateTimeField(), help_text="When each step begins.")
+    total = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Of these, the ones that were the platform's fault: 5xx.")
+    by_code = RefusalsByCodeSerializer(many=True)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
-from control_plane.http.serializers import validated
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.refusals.queries import recent_refusals
-from control_plane.refusals.serializers import RefusalPageSerializer
+from control_plane.refusals.serializers import (
+    RefusalPageSerializer,
+    RefusalSeriesQuerySerializer,
+    RefusalSeriesSerializer,
+)
+from control_plane.refusals.series import refusal_series
+from control_plane.usage import series
+from control_plane.usage.serializers import TimeRangeSerializer
 
 
 class RefusalsView(TenantView):
@@ -21,3 +31,34 @@ class RefusalsView(TenantView):
         """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
         query = validated(PageQuery, request.query_params.dict())
         return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query)).data)
+
+
+class RefusalSeriesView(TenantView):
+    @extend_schema(
+        operation_id="read_refusal_series",
+        parameters=[TimeRangeSerializer],
+        responses={200: RefusalSeriesSerializer, 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Refusals over time, by code: beside `series`, which has what reached an engine."""
+        within = _window(validated(TimeRangeSerializer, request.query_params.dict()))
+        return Response(RefusalSeriesSerializer(refusal_series(within, self.principal.tenant)).data)
+
+
+class OperatorRefusalSeriesView(OperatorView):
+    @extend_schema(
+        operation_id="read_operator_refusal_series",
+        parameters=[RefusalSeriesQuerySerializer],
+        responses={200: RefusalSeriesSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The same of all tenants, or of one."""
+        asked = validated(RefusalSeriesQuerySerializer, request.query_params.dict())
+        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
+        return Response(RefusalSeriesSerializer(refusal_series(_window(asked), tenant)).data)
+
+
+def _window(asked: dict[str, Any]) -> series.Window:
+    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])

@@ -45,6 +45,7 @@ UNAUDITED = {
     "usage_abandonedtry": "which host was not the one that answered",
     "refusals_refusal": "counts of what was refused",
     "refusals_dailyrefusals": "counts of what was refused",
+    "refusals_hourlyrefusals": "counts of what was refused",
     "transcripts_transcript": "follows from the tenant's choice to record, and from its days",
     "fleet_enginehost": "what hosts report",
     "fleet_placement": "what hosts report",

@@ -7,7 +7,8 @@ import { Select } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
-import { operatorSeriesQuery } from "@/features/usage/series";
+import { RefusalsCard } from "@/features/usage/refusals-card";
+import { operatorRefusalSeriesQuery, operatorSeriesQuery } from "@/features/usage/series";
 import { deviceTime, milliseconds, number, percent } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 
@@ -20,40 +21,45 @@ export function HostLoad() {
   const [host, setHost] = useState("");
   const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
   const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
+  // They met no host, so they are of all hosts together.
+  const refused = useQuery({ ...operatorRefusalSeriesQuery(range.asked), enabled: !host }).data;
   const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
   return (
-    <Card aria-label="Load">
-      <CardHeader
-        title="Load"
-        note="Requests by when they came in. Drag over a chart to zoom."
-        actions={
+    <>
+      <Card aria-label="Load">
+        <CardHeader
+          title="Load"
+          note="Requests by when they came in. Drag over a chart to zoom."
+          actions={
+            <>
+              <div className="w-36">
+                <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)}>
+                  <option value="">All hosts</option>
+                  {names.map((name) => (
+                    <option key={name}>{name}</option>
+                  ))}
+                </Select>
+              </div>
+              <TimeRangeControl range={range} />
+            </>
+          }
+        />
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+        {!error && !data && <Skeleton className="m-4 h-80" />}
+        {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>}
+        {data && data.totals.requests > 0 && (
           <>
-            <div className="w-36">
-              <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)}>
-                <option value="">All hosts</option>
-                {names.map((name) => (
-                  <option key={name}>{name}</option>
-                ))}
-              </Select>
-            </div>
-            <TimeRangeControl range={range} />
+            <Suspense fallback={<Skeleton className="m-4 h-80" />}>
+              <SeriesCharts report={data} refused={host ? undefined : refused} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+            </Suspense>
+            {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
+            <FairnessChart report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+            <Parts title="By tenant" noun="Tenant" rows={data.by_tenant} whole={data.totals.device_us} />
           </>
-        }
-      />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
-      {!error && !data && <Skeleton className="m-4 h-80" />}
-      {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>}
-      {data && data.totals.requests > 0 && (
-        <>
-          <Suspense fallback={<Skeleton className="m-4 h-80" />}>
-            <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
-          </Suspense>
-          {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
-          <FairnessChart report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
-          <Parts title="By tenant" noun="Tenant" rows={data.by_tenant} whole={data.totals.device_us} />
-        </>
-      )}
-    </Card>
+        )}
+      </Card>
+      {!host && <RefusalsCard refused={refused} range={range} />}
+    </>
   );
 }
 

@@ -59,7 +59,6 @@ beforeEach(() => {
     http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
     http.get("/api/operator/hosts", () => HttpResponse.json([host])),
-    http.get("/api/operator/fairness", () => HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [] })),
     http.get("/api/operator/staging", () => HttpResponse.json({ results: [staging], total: 1, phases })),
   );
 });

@@ -9,7 +9,8 @@ import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { useCan, useTenant } from "@/features/session/queries";
-import { seriesQuery } from "@/features/usage/series";
+import { RefusalsCard } from "@/features/usage/refusals-card";
+import { refusalSeriesQuery, seriesQuery } from "@/features/usage/series";
 import { Freshness } from "@/features/usage/usage-page";
 import { cn } from "@/lib/cn";
 import { day, milliseconds, number, plural, short } from "@/lib/format";
@@ -57,7 +58,8 @@ export function SloPage() {
 }
 
 function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
-  if (slo.requests === 0) return <Nothing />;
+  const refused = useQuery(refusalSeriesQuery(useTenant(), range.asked)).data;
+  if (slo.requests === 0 && !refused?.total) return <Nothing />;
   return (
     <>
       <Stats>
@@ -69,6 +71,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
       <Latencies slo={slo} range={range} />
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />
       <Metric title="Inter-token latency" slo={slo} metric={slo.inter_token} />
+      <RefusalsCard refused={refused} range={range} />
     </>
   );
 }

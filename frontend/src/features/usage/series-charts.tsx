@@ -1,5 +1,5 @@
 import type { ReactNode } from "react";
-import type { SeriesPoint, SeriesReport } from "@/api/types";
+import type { RefusalSeries, SeriesPoint, SeriesReport } from "@/api/types";
 import { type ChartSeries, TimeChart } from "@/components/time-chart";
 import { milliseconds, money, short } from "@/lib/format";
 import { cn } from "@/lib/cn";
@@ -11,6 +11,8 @@ interface ChartsProps {
   /** Milliseconds; drawn across the latencies. */
   objectives?: { first_token?: number | null; inter_token?: number | null };
   show?: ChartName[];
+  /** What reached no engine in the same time; shown beside what did. */
+  refused?: RefusalSeries;
   /** As wide as the page each. */
   wide?: boolean;
 }
@@ -21,8 +23,9 @@ const ALL: ChartName[] = ["requests", "tokens", "first_token", "inter_token"];
 export const latencyMs = (value: number) => (value < 10 ? `${value.toFixed(1)} ms` : milliseconds(value));
 
 /** What a report holds over time. Zooming in one zooms all, since the page has one time range. */
-export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL, wide }: ChartsProps) {
+export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL, refused, wide }: ChartsProps) {
   const { points, step_s: stepS, currency } = report;
+  const refusedAt = refused && totalByStep(refused);
   const frame = { at: points.map(({ at }) => Date.parse(at)), stepS, onZoom, onZoomOut };
   const of = (key: string, label: string, color: ChartSeries["color"], value: (point: SeriesPoint) => number | null): ChartSeries => ({ key, label, color, values: points.map(value) });
   const percentiles = (metric: "first_token" | "inter_token") => [
@@ -42,6 +45,7 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
           of("answered", "answered", 1, ({ outcomes }) => outcomes.finished),
           of("aborted", "aborted", 4, ({ outcomes }) => outcomes.aborted),
           of("failed", "failed", "danger", ({ outcomes }) => outcomes.failed + outcomes.refused),
+          ...(refusedAt ? [of("refused", "refused before an engine", 3, ({ at }) => refusedAt.get(Date.parse(at)) ?? 0)] : []),
         ]}
       />
     ),
@@ -67,4 +71,9 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
       ))}
     </div>
   );
+}
+
+/** Both were asked for at about the same time; a step that only one of them has is left out. */
+function totalByStep({ starts, by_code }: RefusalSeries): Map<number, number> {
+  return new Map(starts.map((at, index) => [Date.parse(at), by_code.reduce((sum, { by_step }) => sum + (by_step[index] ?? 0), 0)]));
 }

@@ -15,6 +15,23 @@ export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
     refetchInterval: refreshEvery(range),
   });
 
+/** What reached no engine, by code. */
+export const refusalSeriesQuery = (tenant: string, range: AskedRange) =>
+  queryOptions({
+    queryKey: ["t", tenant, "refusals", "series", range],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/refusals/series", { params: { path: { tenant }, query: range } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });
+
+export const operatorRefusalSeriesQuery = (range: AskedRange) =>
+  queryOptions({
+    queryKey: ["operator", "refusals", "series", range],
+    queryFn: () => unwrap(api.GET("/api/operator/refusals/series", { params: { query: range } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });
+
 export const operatorSeriesQuery = (range: AskedRange, of: { host?: string; tenant?: string } = {}) =>
   queryOptions({
     queryKey: ["operator", "series", of, range],

@@ -43,6 +43,23 @@ function serve() {
 }
 
 describe("usage", () => {
+  it("shows what was refused beside what was served, by code", async () => {
+    serve();
+    const starts = ["2026-05-04T10:00:00Z", "2026-05-04T10:01:00Z"];
+    const by_code = [
+      { code: "rate_limit_exceeded", status: 429, count: 7, by_step: [0, 7] },
+      { code: "no_ready_host", status: 503, count: 2, by_step: [2, 0] },
+    ];
+    server.use(http.get(`${tenant}/refusals/series`, () => HttpResponse.json({ ...data.noRefusals, step_s: 60, starts, total: 9, failed: 2, by_code })));
+    openConsole("/t/acme/usage");
+    const card = await screen.findByLabelText("Refused");
+    expect(card).toHaveTextContent("9 requests, 2 of them through no fault of the caller (5xx)");
+    expect(within(card).getByRole("row", { name: "rate_limit_exceeded 429 7 78%" })).toBeInTheDocument();
+    expect(screen.getByText("9 more were refused before an engine")).toBeInTheDocument();
+    expect(await within(card).findByRole("slider", { name: /By code/ })).toBeInTheDocument();
+    expect(screen.getAllByText(/refused before an engine/).length).toBeGreaterThan(1);
+  });
+
   it("shows what was used, what it cost, and the statement of the month", async () => {
     serve();
     openConsole("/t/acme/usage");

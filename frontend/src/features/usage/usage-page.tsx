@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { ChartNoAxesColumn, Download } from "lucide-react";
 import { type ReactNode, Suspense } from "react";
 import { asApiError } from "@/api/errors";
-import type { SeriesReport } from "@/api/types";
+import type { RefusalSeries, SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
@@ -18,7 +18,8 @@ import { lazyPart } from "@/lib/lazy-part";
 import { Breakdown } from "./breakdown";
 import { ExportsCard } from "./exports-card";
 import { LatencyTable } from "./latency";
-import { seriesQuery } from "./series";
+import { RefusalsCard } from "./refusals-card";
+import { refusalSeriesQuery, seriesQuery } from "./series";
 import { StatementCard } from "./statement-card";
 
 const SeriesCharts = lazyPart(() => import("./series-charts"), "SeriesCharts");
@@ -28,6 +29,7 @@ export function UsagePage() {
   const range = useTimeRange("30d");
   const now = useNow(60_000);
   const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked));
+  const refused = useQuery(refusalSeriesQuery(tenant, range.asked)).data;
   return (
     <Page
       title="Usage"
@@ -46,7 +48,8 @@ export function UsagePage() {
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
+        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refused} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
+        <RefusalsCard refused={refused} range={range} />
         <StatementCard />
         <ExportsCard />
       </div>
@@ -66,17 +69,18 @@ function NoUsage() {
 
 interface ReportProps {
   report: SeriesReport;
+  refused: RefusalSeries | undefined;
   onZoom: (since: number, until: number) => void;
   onZoomOut: () => void;
 }
 
-function Report({ report, onZoom, onZoomOut }: ReportProps) {
+function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
   const { totals, currency } = report;
   const total = totals.prompt_tokens + totals.completion_tokens;
   return (
     <div className="grid gap-5">
       <Stats>
-        <Stat label="Requests" value={short(totals.requests)} />
+        <Stat label="Requests" value={short(totals.requests)} note={refused?.total ? `${short(refused.total)} more were refused before an engine` : undefined} />
         <Stat label="Tokens" value={short(total)} note={`${percent(totals.prompt_tokens, total)} prompt, ${percent(totals.completion_tokens, total)} completion`} />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note="its share of every step, by tokens" />
         <Stat label="Cost" value={money(totals.cost_micros, currency)} note={currency ? "without storage" : "no prices set"} />
@@ -84,7 +88,7 @@ function Report({ report, onZoom, onZoomOut }: ReportProps) {
       <Card>
         <CardHeader title="Over time" note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`} actions={<Freshness at={report.as_of} />} />
         <Suspense fallback={<Skeleton className="m-4 h-96" />}>
-          <SeriesCharts report={report} onZoom={onZoom} onZoomOut={onZoomOut} />
+          <SeriesCharts report={report} refused={refused} onZoom={onZoom} onZoomOut={onZoomOut} />
         </Suspense>
       </Card>
       <Breakdown

@@ -1,0 +1,76 @@
+import { Suspense } from "react";
+import type { RefusalSeries } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Card, CardHeader } from "@/components/card";
+import { Skeleton } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import type { ChartSeries } from "@/components/time-chart";
+import type { useTimeRange } from "@/components/time-range";
+import { number, percent, plural, short } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
+
+const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
+
+const COLORS: ChartSeries["color"][] = [3, 2, 1, 4];
+
+interface RefusalsCardProps {
+  refused: RefusalSeries | undefined;
+  range: ReturnType<typeof useTimeRange>;
+}
+
+/** Requests that reached no engine, over time and by code. Nothing where there were none. */
+export function RefusalsCard({ refused, range }: RefusalsCardProps) {
+  if (!refused || refused.total === 0) return null;
+  const { by_code: codes, total, failed } = refused;
+  const most = codes.slice(0, COLORS.length);
+  const series: ChartSeries[] = most.map(({ code, by_step }, index) => ({ key: code, label: code, color: COLORS[index] ?? 4, values: by_step }));
+  const rest = codes.slice(COLORS.length);
+  if (rest.length > 0) {
+    const values = refused.starts.map((_, step) => rest.reduce((sum, { by_step }) => sum + (by_step[step] ?? 0), 0));
+    series.push({ key: "", label: "all other codes", color: "danger", values });
+  }
+  return (
+    <Card aria-label="Refused">
+      <CardHeader
+        title="Refused before an engine"
+        note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them through no fault of the caller (5xx)` : ""}. They are in no other figure here, and cost nothing.`}
+      />
+      <div className="p-4">
+        <Suspense fallback={<Skeleton className="h-44" />}>
+          <TimeChart
+            title="By code"
+            at={refused.starts.map((at) => Date.parse(at))}
+            stepS={refused.step_s}
+            kind="bars"
+            format={short}
+            series={series}
+            onZoom={range.zoom}
+            onZoomOut={range.zoomOut}
+          />
+        </Suspense>
+      </div>
+      <div className="border-t">
+        <Table label="Refused by code">
+          <thead>
+            <tr>
+              <Th>Code</Th>
+              <Th className="text-right">Status</Th>
+              <Th className="text-right">Requests</Th>
+              <Th className="text-right">Share</Th>
+            </tr>
+          </thead>
+          <tbody>
+            {codes.map(({ code, status, count }) => (
+              <Tr key={`${status} ${code}`}>
+                <Td className="font-mono text-xs">{code}</Td>
+                <Td className="text-right">{status === 0 ? "–" : <Badge tone={status >= 500 ? "danger" : "neutral"}>{status}</Badge>}</Td>
+                <Td className="tnum text-right">{number(count)}</Td>
+                <Td className="tnum text-right">{percent(count, total)}</Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      </div>
+    </Card>
+  );
+}

@@ -1,0 +1,56 @@
+"""Refusals over time: by the minute as they are counted, by the hour beyond two days."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from control_plane.refusals.models import HourlyRefusals, Refusal
+from control_plane.tenants.models import Tenant
+from control_plane.usage.series import Window
+from control_plane.usage.time_series import EpochMinute, time_of
+
+MOST_CODES = 20
+OTHERS = (0, "others")
+
+
+def refusal_series(asked: Window, tenant: Tenant | None) -> dict[str, Any]:
+    """As `RefusalSeriesSerializer` shows it; of all tenants without one."""
+    starts = asked.starts()
+    by_code: defaultdict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(starts))
+    for at, status, code, count in _counts(asked, tenant):
+        by_code[status, code][starts.index(at)] += count
+    most = sorted(by_code, key=lambda key: (-sum(by_code[key]), key))
+    for key in most[MOST_CODES:]:
+        by_code[OTHERS] = [one + other for one, other in zip(by_code[OTHERS], by_code[key], strict=True)]
+    shown = [*most[:MOST_CODES], *([OTHERS] if len(most) > MOST_CODES else [])]
+    return {
+        "since": time_of(asked.first),
+        "until": time_of(asked.end),
+        "step_s": asked.step * 60,
+        "starts": [time_of(start) for start in starts],
+        "total": sum(sum(by_code[key]) for key in most),
+        "failed": sum(sum(by_code[key]) for key in most if key[0] >= 500),
+        "by_code": [
+            {"status": key[0], "code": key[1], "count": sum(by_code[key]), "by_step": by_code[key]} for key in shown
+        ],
+    }
+
+
+def _counts(asked: Window, tenant: Tenant | None) -> QuerySet[Any, Any]:
+    """Step, status, code and how many."""
+    rows = _by_minute(asked, tenant) if asked.resolution.step == 1 else _by_hour(asked, tenant)
+    return rows.values_list("at", "status", "code").annotate(Sum("count"))
+
+
+def _by_minute(asked: Window, tenant: Tenant | None) -> QuerySet[Any]:
+    rows = Refusal.objects.for_tenant(tenant) if tenant else Refusal.objects.all()
+    inside = rows.filter(minute__gte=time_of(asked.first), minute__lt=time_of(asked.end)).order_by()
+    annotated: QuerySet[Any] = inside.annotate(at=EpochMinute("minute") / asked.step * asked.step)
+    return annotated
+
+
+def _by_hour(asked: Window, tenant: Tenant | None) -> QuerySet[Any]:
+    return asked.of(HourlyRefusals.objects.for_tenant(tenant) if tenant else HourlyRefusals.objects.all())
