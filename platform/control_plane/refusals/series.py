@@ -42,7 +42,8 @@ def refusal_series(asked: Window, tenant: Tenant | None) -> dict[str, Any]:
 def _counts(asked: Window, tenant: Tenant | None) -> QuerySet[Any, Any]:
     """Step, status, code and how many."""
     rows = _by_minute(asked, tenant) if asked.resolution.step == 1 else _by_hour(asked, tenant)
-    return rows.values_list("at", "status", "code").annotate(Sum("count"))
+    counts: QuerySet[Any, Any] = rows.values_list("at", "status", "code").annotate(Sum("count"))
+    return counts
 
 
 def _by_minute(asked: Window, tenant: Tenant | None) -> QuerySet[Any]:
