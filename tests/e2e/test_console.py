@@ -27,14 +27,31 @@ PAGES = {
     "batches": "/batches",
     "requests": "/requests",
     "usage": "/usage",
+    "limits": "/limits",
+    "slo": "/slo",
     "hosts": "/hosts",
     "keys": "/keys",
     "members": "/members",
     "audit": "/audit",
     "webhooks": "/webhooks",
     "operator": "/operator",
+    "operator-tenants": "/operator/tenants",
+    "operator-tenant": "/operator/tenants/acme",
+    "operator-hosts": "/operator/hosts",
     "operator-audit": "/operator/audit",
     "settings": "/settings",
+}
+DIALOGS = {
+    "/keys": ["Create key", "Edit demo", "Rotate demo", "Revoke demo"],
+    "/members": ["Invite"],
+    "/limits": ["Edit as operator", "Edit limits of demo"],
+    "/slo": ["Set objectives"],
+    "/webhooks": ["Add webhook"],
+    "/batches": ["New batch"],
+    "/adapters/pirate": ["New alias"],
+    "/operator/tenants": ["Create tenant"],
+    "/operator/tenants/acme": ["Change weight", "Rename", "Suspend", "Delete"],
+    "/operator/hosts": ["Cordon", "Drain"],
 }
 THEMES = ("light", "dark")
 
@@ -195,6 +212,21 @@ def test_every_page_is_accessible_in_both_themes(themed_page: Page, name: str) -
     expect(themed_page.get_by_role("heading", level=1)).to_be_visible()
     themed_page.wait_for_load_state("networkidle")
     assert axe(themed_page) == []
+
+
+@pytest.mark.parametrize("path", DIALOGS)
+def test_every_dialog_is_accessible_and_fits_a_phone(page: Page, path: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{TENANT}{path}")
+    for name in DIALOGS[path]:
+        page.get_by_role("main").get_by_role("button", name=name, exact=True).first.click()
+        dialog = page.locator("[role=dialog], [role=alertdialog]")
+        expect(dialog).to_be_visible()
+        assert axe(page) == [], name
+        box = dialog.bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["height"] <= 844, name
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
 
 
 @pytest.mark.parametrize("theme", THEMES)

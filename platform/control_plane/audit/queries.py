@@ -30,7 +30,7 @@ class Filters:
 
 
 def of_tenant(tenant: Tenant, filters: Filters) -> QuerySet[AuditEvent]:
-    return _matching(AuditEvent.objects.for_tenant(tenant), filters)
+    return _matching(AuditEvent.objects.for_tenant(tenant).select_related("tenant"), filters)
 
 
 def of_everybody(filters: Filters) -> QuerySet[AuditEvent]:

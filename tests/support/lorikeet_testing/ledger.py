@@ -12,7 +12,7 @@ from control_plane.usage.actions import Ended, record_events
 FIRST_DAY = date(2026, 2, 1)
 DAYS = 90
 SECONDS = DAYS * 86_400
-_COLUMNS = (
+COLUMNS = (
     "request_id, tenant_id, adapter_id, version_id, api_key_id, model, endpoint, streamed, host, prompt_tokens,"
     " cached_prompt_tokens, completion_tokens, outcome, error_code, queue_ms, adapter_load_ms, first_token_ms,"
     " prefill_ms, decode_ms, preemptions, device_us, created_at"
@@ -36,7 +36,7 @@ def fill(count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any
     ids = [row and (str(row.pk) if postgres else row.pk.hex) for row in owner]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO usage_usageevent ({_COLUMNS}) SELECT %s || i, {uuid}, {uuid}, {uuid}, {uuid}, 'm',"
+            f"INSERT INTO usage_usageevent ({COLUMNS}) SELECT %s || i, {uuid}, {uuid}, {uuid}, {uuid}, 'm',"
             f" 'completions', {false}, 'h', i %% 3000 + 100, i %% 100, i %% 500,"
             " CASE WHEN i %% 20 = 0 THEN 'aborted' ELSE 'finished' END, '', i %% 70, i %% 9, i %% 4000, i %% 300,"
             f" i %% 30000, 0, i %% 100000, {moment} FROM ({numbers}) numbers",

@@ -134,7 +134,7 @@ function AdapterTable({ adapters, sort, onSort }: TableProps) {
           </SortTh>
           <Th>Status</Th>
           <Th>Live</Th>
-          <SortTh column="rank" align="right" {...header}>
+          <SortTh column="rank" align="right" className="max-sm:hidden" {...header}>
             Rank
           </SortTh>
           <Th className="max-md:hidden">Targets</Th>
@@ -178,7 +178,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
         {adapter.live_version ? <Badge>v{adapter.live_version}</Badge> : <span className="text-ink-3">none</span>}
         <span className="ml-2 hidden text-xs text-ink-3 md:inline">{plural(adapter.versions_count, "version")}</span>
       </Td>
-      <Td className="tnum text-right">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
+      <Td className="tnum text-right max-sm:hidden">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
       <Td className="max-md:hidden">
         <TargetModules targets={adapter.targets} />
       </Td>

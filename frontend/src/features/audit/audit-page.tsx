@@ -144,11 +144,15 @@ function Row({ event, all }: { event: AuditEvent; all: boolean }) {
         className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
       >
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
-        <span className="w-36 shrink-0 truncate">
-          <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
+        <span className="grid min-w-0 flex-1 gap-0.5 sm:flex sm:flex-2 sm:items-center sm:gap-3">
+          <span className="truncate sm:w-36 sm:shrink-0">
+            <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
+          </span>
+          {all && <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">{event.tenant ?? <span className="text-ink-3">no tenant</span>}</span>}
+          <span className="min-w-0 flex-1 truncate font-medium" dir="auto">
+            {event.target.label}
+          </span>
         </span>
-        {all && <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">{event.tenant ?? <span className="text-ink-3">no tenant</span>}</span>}
-        <span className="min-w-0 flex-1 truncate font-medium">{event.target.label}</span>
         <span className="hidden min-w-0 flex-1 truncate text-ink-3 sm:block">{event.actor.label}</span>
         <span className="w-24 shrink-0 text-right text-xs whitespace-nowrap text-ink-3">
           <RelativeTime at={event.created_at} />

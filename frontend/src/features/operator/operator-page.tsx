@@ -12,7 +12,7 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
-import { deviceTime, milliseconds, money, number, percent, short } from "@/lib/format";
+import { deviceTime, milliseconds, money, number, percent, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { BaseModelCard } from "./base-model-card";
 import { reportQuery } from "./queries";
@@ -68,7 +68,7 @@ function Report({ report }: { report: OperatorReport }) {
       <Stats>
         <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, asked)} failed or refused`} />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
-        <Stat label="GPU time" value={deviceTime(totals.device_us)} note={`${number(report.tenants)} tenants`} />
+        <Stat label="GPU time" value={deviceTime(totals.device_us)} note={plural(report.tenants, "tenant")} />
         <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />
       </Stats>
       <Card>

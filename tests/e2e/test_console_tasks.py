@@ -1,0 +1,273 @@
+"""What tenants and operators come to the console for, each done with the keyboard alone.
+
+`Keyboard.reach` presses Tab until the element has the focus: what no Tab reaches fails its test.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Literal
+
+import httpx
+import pytest
+from lorikeet_testing.launched import Access, Launched
+from lorikeet_testing.web import free_port
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from scripts.test_services import services
+
+MOST_TABS = 150
+LONG_NAME = "🦜 مرحبا بالعالم " + "a-very-long-name-that-ends-nowhere-" + "at-all" * 4
+FIRST_ROW = "Details of request"
+
+
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], ids=lambda name: str(name)
+)
+def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
+    """The one that all end-to-end tests share, and for the long run one on PostgreSQL and Redis."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("access")
+        return
+    with services() as running:
+        settings = {"LORIKEET_DATABASE_URL": running.database_url, "LORIKEET_REDIS_URL": running.redis_url}
+        launched = Launched(tmp_path_factory.mktemp("postgres") / "var", free_port(), settings)
+        try:
+            yield launched.start()
+        finally:
+            launched.stop()
+
+
+class Keyboard:
+    """A signed-in page, and only keys to use it with."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.page.keyboard.insert_text(text)
+
+    def reach(self, target: Locator) -> Locator:
+        expect(target).to_be_visible()
+        for _ in range(MOST_TABS):
+            if target.evaluate("element => element === document.activeElement"):
+                return target
+            self.press("Tab")
+        raise AssertionError(f"Tab does not reach {target}")
+
+    def enter(self, target: Locator, text: str) -> None:
+        self.reach(target)
+        self.press("Control+a")
+        self.type(text)
+
+    def do(self, target: Locator) -> None:
+        self.reach(target)
+        self.press("Enter")
+
+    def palette(self, words: str) -> None:
+        """Opens what it offers first for these words."""
+        self.press("Control+k")
+        search = self.page.get_by_placeholder(re.compile("Go to a page"))
+        expect(search).to_be_focused()
+        self.page.keyboard.type(words)
+        # Enter takes the one that is marked, which follows what was typed a moment later.
+        marked = self.page.get_by_role("option", selected=True)
+        expect(marked).to_have_text(re.compile(words, re.I))
+        self.press("Enter")
+        expect(search).to_have_count(0)
+
+    def open(self, label: str, heading: str | None = None) -> None:
+        self.palette(label)
+        expect(self.page.get_by_role("heading", level=1, name=heading or label)).to_be_visible()
+
+
+@pytest.fixture(scope="module", params=["light", pytest.param("dark", marks=pytest.mark.long)])
+def keyboard(request: pytest.FixtureRequest, browser: Browser, platform: Access) -> Iterator[Keyboard]:
+    scheme: Literal["light", "dark"] = "dark" if request.param == "dark" else "light"
+    context = browser.new_context(base_url=platform.url, color_scheme=scheme, reduced_motion="reduce")
+    context.set_default_timeout(20_000)
+    page = context.new_page()
+    made = Keyboard(page)
+    page.goto("/login")
+    made.enter(page.get_by_test_id("login-email"), platform.email)
+    made.enter(page.get_by_test_id("login-password"), platform.password)
+    made.press("Enter")
+    page.wait_for_url(re.compile("/t/acme"))
+    page.wait_for_load_state("networkidle")
+    # One request, so that there is something to look at.
+    body = {"model": "pirate", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]}
+    httpx.post(
+        f"{platform.url}/v1/chat/completions", json=body, headers=platform.bearer, trust_env=False, timeout=60
+    ).raise_for_status()
+    yield made
+    context.close()
+
+
+def test_a_key_is_made_and_its_secret_outlives_escape(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.palette("Create an API key")
+    keyboard.enter(page.get_by_test_id("key-name"), LONG_NAME)
+    keyboard.press("Enter")
+    secret = page.get_by_test_id("key-secret")
+    expect(secret).to_contain_text("lk_")
+    keyboard.press("Escape")
+    expect(secret).to_be_visible()
+    keyboard.do(page.get_by_role("button", name="Done"))
+    expect(secret).to_have_count(0)
+    row = page.get_by_role("row").filter(has_text="🦜").first
+    expect(row).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "a long name breaks the page"
+    assert (row.bounding_box() or {})["height"] < 80, "a long name breaks its row"
+    keyboard.do(row.get_by_role("button", name=re.compile("^Revoke")))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Revoke key"))
+    expect(row).to_contain_text("Revoked")
+
+
+def test_a_person_is_invited(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.palette("Invite a person")
+    keyboard.enter(page.get_by_test_id("invite-email"), f"{uuid.uuid4().hex[:8]}@example.org")
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("invite-link")).to_contain_text("/invitation")
+    keyboard.do(page.get_by_role("button", name="Done"))
+
+
+def test_a_key_gets_a_limit(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Limits")
+    keyboard.do(page.get_by_role("button", name="Edit limits of demo"))
+    keyboard.enter(page.get_by_label("Requests per minute"), "5000")
+    keyboard.press("Enter")
+    expect(page.get_by_role("row", name=re.compile("demo"))).to_contain_text("of 5,000")
+
+
+def test_an_objective_is_set(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Fairness")
+    keyboard.do(page.get_by_test_id("slo-edit"))
+    keyboard.enter(page.get_by_test_id("slo-first"), "900")
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("slo-save")).to_have_count(0)
+    expect(page.get_by_text(re.compile("900 ms")).first).to_be_visible()
+
+
+def test_an_adapter_is_found_and_opened(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Adapters")
+    keyboard.enter(page.get_by_role("searchbox"), "pira")
+    page.wait_for_url(re.compile("q=pira"))
+    expect(page.get_by_role("row")).to_have_count(2)
+    keyboard.do(page.get_by_role("link", name="pirate"))
+    page.wait_for_url(re.compile("/adapters/pirate"))
+    expect(page.get_by_text("Aliases").first).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("pira")
+
+
+def test_a_request_is_opened_and_found_again_by_its_id(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Requests")
+    row = page.get_by_role("button", name=re.compile(FIRST_ROW)).first
+    keyboard.do(row)
+    expect(page.get_by_test_id("waterfall").first).to_be_visible()
+    request_id = str(row.get_attribute("aria-label")).rpartition(" ")[2]
+    keyboard.palette(request_id)
+    page.wait_for_url(re.compile(f"id=.*{request_id}"))
+    expect(page.get_by_role("button", name=re.compile(FIRST_ROW))).to_have_count(1)
+    page.reload()
+    expect(page.get_by_role("button", name=re.compile(FIRST_ROW))).to_have_count(1)
+
+
+def test_one_time_range_is_chosen_for_all_charts(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Usage")
+    chosen = page.get_by_role("radio", name="30d")
+    keyboard.reach(chosen)
+    keyboard.press("ArrowRight")
+    keyboard.press("Enter")
+    page.wait_for_url(re.compile("range=90d"))
+    keyboard.do(page.get_by_role("link", name="Fairness & SLO"))
+    page.wait_for_url(re.compile("/slo.*range=90d"))
+
+
+def test_the_playground_answers(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Playground")
+    keyboard.enter(page.get_by_test_id("playground-input"), "Hello")
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("playground-output").last).not_to_be_empty(timeout=30_000)
+    expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
+
+
+def test_the_memory_map_is_a_table_too(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Hosts & GPUs")
+    keyboard.do(page.get_by_role("button", name="Show the map"))
+    expect(page.get_by_role("table", name="Pages by owner")).to_contain_text("pirate")
+
+
+def test_an_operator_makes_weighs_suspends_and_deletes_a_tenant(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    slug = f"t-{uuid.uuid4().hex[:8]}"
+    keyboard.open("Manage tenants")
+    keyboard.do(page.get_by_test_id("create-tenant"))
+    keyboard.enter(page.get_by_test_id("tenant-name"), LONG_NAME)
+    keyboard.enter(page.get_by_test_id("tenant-slug"), slug)
+    keyboard.enter(page.get_by_test_id("tenant-owner"), f"owner@{slug}.example")
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("tenant-link")).to_be_visible()
+    keyboard.do(page.get_by_role("button", name="Done"))
+    keyboard.enter(page.get_by_role("searchbox"), slug)
+    keyboard.do(page.get_by_role("link", name=re.compile("🦜")))
+    keyboard.do(page.get_by_role("button", name="Change weight"))
+    keyboard.enter(page.get_by_test_id("weight"), "2.5")
+    keyboard.press("Enter")
+    expect(page.get_by_label("What is decided")).to_contain_text("2.5")
+    keyboard.do(page.get_by_test_id("suspend"))
+    keyboard.enter(page.get_by_test_id("suspend-reason"), "Bills.")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Suspend"))
+    expect(page.get_by_text("Bills.").first).to_be_visible()
+    keyboard.do(page.get_by_test_id("delete-tenant"))
+    dialog = page.get_by_role("alertdialog")
+    expect(dialog).to_contain_text("cannot be undone")
+    keyboard.enter(page.get_by_test_id("delete-confirm"), slug)
+    keyboard.do(dialog.get_by_role("button", name="Delete for good"))
+    expect(page.get_by_text("Deleted").first).to_be_visible()
+
+
+def test_an_operator_cordons_a_host_and_takes_it_back(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Hosts & staging")
+    host = page.get_by_label("Host local")
+    keyboard.do(host.get_by_role("button", name="Cordon"))
+    dialog = page.get_by_role("alertdialog")
+    expect(dialog).to_contain_text("No other host serves")
+    keyboard.do(dialog.get_by_role("button", name="Cordon"))
+    keyboard.do(host.get_by_role("button", name="Back in service"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Back in service"))
+    expect(host.get_by_role("button", name="Cordon")).to_be_visible()
+
+
+def test_an_operator_sees_who_did_that(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("All audit logs", "Audit of all tenants")
+    keyboard.enter(page.get_by_label("Subject"), "local")
+    expect(page.get_by_role("list", name="Changes").get_by_text("host.").first).to_be_visible()
+    keyboard.do(page.get_by_role("list", name="Changes").get_by_role("button").first)
+    expect(page.get_by_text("Request", exact=True).first).to_be_visible()
+
+
+def test_the_theme_is_switched(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    root = page.locator("html")
+    before = str(root.get_attribute("data-theme"))
+    keyboard.palette("Switch to the")
+    expect(root).not_to_have_attribute("data-theme", before)
+    keyboard.palette("Switch to the")
+    expect(root).to_have_attribute("data-theme", before)
