@@ -10,7 +10,9 @@ from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 
+from control_plane.usage import queries
 from control_plane.usage.counters import Counts
+from control_plane.usage.queries import RequestFilters
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = timezone.now().replace(microsecond=0)
@@ -97,3 +99,32 @@ def test_pages_keep_their_filter(acme: Any, log: dict[str, str]) -> None:
 def test_what_makes_no_sense_is_refused(acme: Any, query: dict[str, Any]) -> None:
     answer = acme.client().get(acme.path("requests"), query)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(query)))
+
+
+def test_a_filter_that_nothing_fits_looks_through_a_part_at_a_time(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MOST_LOOKED_AT", 10)
+    now = timezone.now()
+    for number in range(35):
+        at = now - timedelta(minutes=35 - number)
+        record_event(
+            request_id=f"req_{number}", tenant=acme.tenant, model="base", endpoint="chat.completions", created_at=at,
+            outcome="failed" if number in (2, 30) else "finished", counts=Counts(prompt_tokens=1),
+        )  # fmt: skip
+
+    def pages(**asked: Any) -> list[list[str]]:
+        found, cursor = [], None
+        while True:
+            page = queries.recent_requests(acme.tenant, 5, cursor, RequestFilters(**asked))
+            found.append([row.request_id for row in page.results])
+            if page.next_cursor is None:
+                return found
+            cursor = page.next_cursor
+
+    assert pages(outcome="failed") == [["req_30"], [], [], ["req_2"]]
+    assert pages(outcome="refused") == [[], [], [], []]
+    assert [len(page) for page in pages(outcome="finished")] == [5, 5, 5, 5, 5, 5, 3]
+    assert pages(id="req_2") == [["req_2"]]
+    # What is older than asked for ends the search, wherever the rows go on.
+    monkeypatch.setattr(queries, "LATEST", timedelta(0))
+    assert pages(outcome="refused", since=now - timedelta(minutes=12)) == [[], []]
+    assert pages(outcome="failed", until=now - timedelta(minutes=30)) == [["req_2"]]

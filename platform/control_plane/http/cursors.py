@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,14 +38,29 @@ class Page(Generic[M]):
     next_cursor: str | None
 
 
-def page_of(own: models.QuerySet[M], limit: int, cursor: str | None, *related: str) -> Page[M]:
-    """By `id`. Raises LorikeetError (bad_cursor)."""
-    before = own.filter(id__lt=_decode(cursor)) if cursor else own
+def page_of(
+    own: models.QuerySet[M],
+    limit: int,
+    cursor: str | None,
+    *related: str,
+    down_to: Callable[[int | None], int | None] | None = None,
+) -> Page[M]:
+    """By `id`. Raises LorikeetError (bad_cursor).
+
+    Where few rows of many may fit, `down_to` says for the id before which a page begins the last that is looked at, or
+    None for the end. The page may then have few rows or none, and its cursor goes on from there.
+    """
+    begins = _decode(cursor) if cursor else None
+    before = own if begins is None else own.filter(id__lt=begins)
+    last = down_to(begins) if down_to else None
+    if last is not None:
+        before = before.filter(id__gte=last)
     # The ids first, which an index of tenant and id has: asked for whole rows, PostgreSQL may walk back through
     # everybody's newer ones until it meets this tenant's.
     ids = list(before.order_by("-id").values_list("id", flat=True)[: limit + 1])
     rows = own.filter(id__in=ids[:limit]).select_related(*related).order_by("-id")
-    return Page(list(rows), _encode(ids[limit - 1]) if len(ids) > limit else None)
+    goes_on = ids[limit - 1] if len(ids) > limit else last
+    return Page(list(rows), None if goes_on is None else _encode(goes_on))
 
 
 def _encode(last_id: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +47,10 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
 # How far filters look back where they do not say: without an end they would read a tenant's whole ledger.
 LOOK_BACK = timedelta(days=30)
 CONSOLE = "console"
+# A page reads no more of them than this: a filter that nothing fits would read a month, with each request that ends.
+MOST_LOOKED_AT = 20_000
+# Rows come in the order of their ids, but for those that a host's journal still held, up to so much later.
+LATEST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,31 @@ class RequestFilters:
 def recent_requests(
     tenant: Tenant, limit: int, cursor: str | None = None, filters: RequestFilters | None = None
 ) -> Page[UsageEvent]:
-    """The newest requests first."""
-    own = UsageEvent.objects.for_tenant(tenant)
-    return page_of(_matching(own, filters or RequestFilters()), limit, cursor, "adapter", "version", "api_key")
+    """The newest requests first. With filters a page ends where `MOST_LOOKED_AT` have been looked through."""
+    own, asked = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
+    related = ("adapter", "version", "api_key")
+    if asked == RequestFilters() or asked.id:  # an index leads there
+        return page_of(_matching(own, asked), limit, cursor, *related)
+    walked = own
+    if asked.until is not None and (top := _newest_before(own, asked.until + LATEST)):
+        walked = own.filter(id__lte=top)
+    since = asked.since or (asked.until or timezone.now()) - LOOK_BACK
+    matching = _matching(walked, asked)
+    return page_of(matching, limit, cursor, *related, down_to=partial(_last_looked_at, walked, since))
+
+
+def _newest_before(own: QuerySet[UsageEvent], moment: datetime) -> int | None:
+    return own.filter(created_at__lt=moment).order_by("-created_at").values_list("id", flat=True).first()
+
+
+def _last_looked_at(own: QuerySet[UsageEvent], since: datetime, begins: int | None) -> int | None:
+    """None where all that are left, or that can be of this time, are fewer."""
+    rows = own if begins is None else own.filter(id__lt=begins)
+    # Ids alone, which an index has.
+    found = list(rows.order_by("-id").values_list("id", flat=True)[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT])
+    if not found or UsageEvent.objects.get(pk=found[0]).created_at < since - LATEST:
+        return None
+    return found[0]
 
 
 def _matching(rows: QuerySet[UsageEvent], asked: RequestFilters) -> QuerySet[UsageEvent]:

@@ -135,7 +135,7 @@ function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
   return (
     <Card>
       {!rows && <SkeletonRows rows={8} />}
-      {rows?.length === 0 && empty}
+      {rows?.length === 0 && (hasNextPage ? <NoneYet /> : empty)}
       {rows && rows.length > 0 && children(rows)}
       {hasNextPage && (
         <div className="border-t p-2.5 text-center">
@@ -147,6 +147,9 @@ function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
     </Card>
   );
 }
+
+/** The server looks through a part of very many at a time. */
+const NoneYet = () => <p className="px-4 py-8 text-center text-sm text-ink-2">None among the newest requests. Older ones have not been looked through yet.</p>;
 
 function NoRequests() {
   return (
