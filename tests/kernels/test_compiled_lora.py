@@ -58,3 +58,10 @@ def test_rank_512_takes_the_same_kernels(variant: KernelVariant) -> None:
         return {name: ptx.count("mma.sync") for name, ptx in kernels.items()}
 
     assert products(compiled()["bfloat16"][f"{variant.name} of rank 512"]) == products(ptx_of(variant, "bfloat16"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_epilogue_waits_for_all_of_the_kernel_before(dtype: str) -> None:
+    """It compiles, and has no part in launches that overlap: what it reads is complete when it starts."""
+    (ptx,) = compiled()[dtype]["epilogue"].values()
+    assert "griddepcontrol" not in ptx

@@ -20,9 +20,19 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from lora_kernels import attention, elementwise, expand, fp8, invariant_decode, invariant_linear, sampling, shrink
+from lora_kernels import (
+    attention,
+    elementwise,
+    epilogue,
+    expand,
+    fp8,
+    invariant_decode,
+    invariant_linear,
+    sampling,
+    shrink,
+)
 
-MODULES = (attention, elementwise, expand, fp8, invariant_decode, invariant_linear, sampling, shrink)
+MODULES = (attention, elementwise, epilogue, expand, fp8, invariant_decode, invariant_linear, sampling, shrink)
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 POINTERS = {
     torch.bfloat16: "*bf16",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lora_kernels import expand, shrink
+from lora_kernels import epilogue, expand, shrink
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.tables import Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
@@ -43,11 +43,26 @@ def ptx_of(
     return ptx
 
 
+def epilogue_ptx(dtype: torch.dtype) -> dict[str, str]:
+    ptx: dict[str, str] = {}
+
+    def take(launch: Launch) -> None:
+        ptx[launch.name] = launch.compile().asm["ptx"]
+
+    pool = torch.zeros(4, ROWS_PER_PAGE * KV_DIM, dtype=dtype)
+    out = torch.zeros(8, sum(GROUP.out_features), dtype=dtype)
+    tiles = token_tiles([Span(1, 0, 8, 8)], KernelVariant.GROUPED)
+    with compiling(take):
+        epilogue.lora_epilogue(out, pool, tiles, SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM)
+    return ptx
+
+
 if __name__ == "__main__":
     types = {name: getattr(torch, name) for name in sys.argv[1:]}
     json.dump(
         {
-            name: {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
+            name: {"epilogue": epilogue_ptx(dtype)}
+            | {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
             | {f"{variant.name} of rank 512": ptx_of(variant, dtype=dtype, rank=512) for variant in KernelVariant}
             for name, dtype in types.items()
         },
