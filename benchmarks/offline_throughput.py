@@ -16,7 +16,7 @@ import logging
 import random
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from rows import Rows
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from lora_engine.adapters.host_memory import PinnedSlabs
+from lora_engine.adapters.host_memory import HostMemory, PinnedSlabs
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -38,6 +38,7 @@ from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
 from lora_engine.peft_format import AdapterManifest, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel.leader import Leader
 from lora_engine.text import Tokenizer
 
 LLAMA_3_1_8B: dict[str, Any] = {
@@ -45,11 +46,14 @@ LLAMA_3_1_8B: dict[str, Any] = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 32768,
     "rope_theta": 500000.0,
 }  # fmt: skip
+LLAMA_3_1_70B: dict[str, Any] = LLAMA_3_1_8B | {
+    "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
+}  # fmt: skip
 LLAMA_2_7B: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 11008,
     "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
 }  # fmt: skip
-MODELS = {"llama-3.1-8b": LLAMA_3_1_8B, "llama-2-7b": LLAMA_2_7B}
+MODELS = {"llama-3.1-8b": LLAMA_3_1_8B, "llama-3.1-70b": LLAMA_3_1_70B, "llama-2-7b": LLAMA_2_7B}
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL_LINEAR = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 MIXED = (8, 16, 32, 64)
@@ -98,17 +102,30 @@ def tokenizer_folder(vocab_size: int) -> Path:
     return folder
 
 
-def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Engine:
-    model_config, device = ModelConfig.from_dict(MODELS[name]), torch.device("cuda")
-    weights = random_weights(model_config, device, torch.bfloat16, Parallel(), quantised=quantises(config))
+def random_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
+    """One rank of the model that ``config`` names."""
+    model_config, device = ModelConfig.from_dict(MODELS[config.model_name]), torch.device(config.device)
+    weights = random_weights(model_config, device, torch.bfloat16, parallel, quantised=quantises(config))
     max_context = config.max_context or model_config.max_position
-    model, tables = build_transformer(config, model_config, weights, max_context, Parallel())
-    loaded = LoadedModel(
-        name, "sha256:random", torch.cuda.get_device_name(), model,
+    model, tables = build_transformer(config, model_config, weights, max_context, parallel)
+    return LoadedModel(
+        config.model_name, "sha256:random", torch.cuda.get_device_name(), model,
         Tokenizer.load(tokenizer_folder(model_config.vocab_size)), build_pool(config, model, max_context),
-        TargetShapes(model_config.target_shapes()), max_context, tables,
+        TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
+        max_context, tables,
     )  # fmt: skip
-    return Engine(config, source, loaded)
+
+
+def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Engine:
+    """Over ``config.tensor_parallel`` devices; the other ranks end with this process."""
+    global _memory
+    config = replace(config, model_name=name)
+    if config.tensor_parallel == 1:
+        return Engine(config, source, random_model(config, Parallel()))
+    leader = Leader(config, load=random_model)
+    loaded = random_model(leader.config, leader.join())
+    _memory = leader.host_memory(pinned=True)
+    return Engine(leader.config, source, loaded, mirror=leader)
 
 
 def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ...]) -> PackedAdapter:
@@ -120,12 +137,12 @@ def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ..
     manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {})
     layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
     shape = (engine.pool.geometry.num_layers, layout.num_pages, engine.pool.geometry.page_elems)
-    data = _memory.zeros(shape, torch.bfloat16)
-    data.copy_(noise(data.numel()).view(shape))
-    return PackedAdapter(f"sha256:{index:064x}", rank, layout, data)
+    of_ranks = _memory.zeros((engine.targets.world, *shape), torch.bfloat16)
+    of_ranks.copy_(noise(of_ranks.numel()).view(of_ranks.shape))
+    return PackedAdapter(f"sha256:{index:064x}", rank, layout, of_ranks[0], of_ranks)
 
 
-_memory = PinnedSlabs(1 << 30)
+_memory: HostMemory = PinnedSlabs(1 << 30)
 _noise = torch.empty(0)
 
 
@@ -197,6 +214,7 @@ def main() -> None:
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
@@ -204,7 +222,7 @@ def main() -> None:
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
         step_tokens=arguments.step_tokens, quantization=arguments.quantization, pool_mb=arguments.pool_mb,
-        kv_cache_dtype=arguments.kv_cache_dtype, prefix_cache=False,
+        kv_cache_dtype=arguments.kv_cache_dtype, prefix_cache=False, tensor_parallel=arguments.tensor_parallel,
     )  # fmt: skip
     if arguments.lora_off:
         TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: ops.base_product(x, weight, bias)  # type: ignore[method-assign]
@@ -217,6 +235,8 @@ def main() -> None:
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
+    if arguments.tensor_parallel > 1:
+        system += f", {arguments.tensor_parallel} GPUs"
     sizes = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
     rows = Rows(arguments.out, "W1", arguments.model, **sizes, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):

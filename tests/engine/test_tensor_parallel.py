@@ -23,13 +23,15 @@ from lorikeet_testing.tiny_models import (
 )
 
 from lora_engine.adapters.ends import BaseEnds
+from lora_engine.adapters.host_memory import PageableMemory
+from lora_engine.adapters.layout import pack_adapter
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel
-from lora_engine.peft_format import AdapterLimits
+from lora_engine.peft_format import AdapterLimits, SafetensorsFile, inspect_adapter
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
 
@@ -187,3 +189,47 @@ def test_the_ends_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: 
     finally:
         leader.close()
     assert not failures
+
+
+def on_devices(model: Path, adapters: dict[str, Adapter], ranks: int) -> Tokens:
+    """By an engine as it is started, with graphs."""
+    config = EngineConfig(
+        model=model, device="cuda", dtype="float32", pool_mb=256, page_tokens=16, step_tokens=64, max_running=32,
+        tensor_parallel=ranks, fast_start=False,
+    )  # fmt: skip
+    leader = Leader(config) if ranks > 1 else None
+    try:
+        loaded = load_model(config) if leader is None else load_model(leader.config, leader.join())
+        memory = PageableMemory() if leader is None else leader.host_memory(pinned=True)
+        source = LoadedAdapters()
+        engine = Engine(config if leader is None else leader.config, source, loaded, mirror=leader)
+        for adapter in adapters.values():
+            report = inspect_adapter(adapter.folder, geometry_of(engine), AdapterLimits())
+            assert report.manifest is not None
+            weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
+            pool, targets, shared = engine.pool, engine.targets, ranks > 1
+            args = (report.manifest, weights, pool.geometry, targets, pool.data.dtype, memory)
+            source.add(pack_adapter(adapter.digest, *args, all_ranks=shared))
+        tokens: Tokens = {}
+        for request in workload(adapters):
+            tokens[request.request_id] = []
+            engine.add_request(request)
+        while engine.has_work():
+            for delta in engine.step().deltas:
+                tokens[delta.request_id] += delta.token_ids
+        return tokens
+    finally:
+        if leader is not None:
+            leader.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_give_the_tokens_of_one(tmp_path: Path) -> None:
+    """With NCCL inside graphs, in float32: a few sums of another order may turn an answer."""
+    shape = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+    reference = save_model("llama2-mha", tmp_path / "model", **shape)
+    adapters = {name: adapter_at(name, save_adapter(name, reference, tmp_path / name)) for name in ADAPTERS}
+    alone, together = on_devices(tmp_path / "model", adapters, 1), on_devices(tmp_path / "model", adapters, 2)
+    turned = [name for name, tokens in alone.items() if tokens != together[name]]
+    assert len(turned) <= 1, turned

@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
@@ -25,8 +25,9 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
 from lora_engine.model.batch import EndSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
-from lora_engine.model.loading import LoadedModel, load_model
+from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
+from lora_engine.model.parallel import Parallel
 from lora_engine.step_inputs import StepInputs
 from lora_engine.text import TokenizerError
 
@@ -59,7 +60,14 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _COPY_POLL_S = 0.001
 
 
-def run_rank(config: EngineConfig, rank: int, meeting_place: Path, commands: Connection, pulse: Connection) -> None:
+def run_rank(
+    config: EngineConfig,
+    rank: int,
+    meeting_place: Path,
+    commands: Connection,
+    pulse: Connection,
+    load: Callable[[EngineConfig, Parallel], LoadedModel],
+) -> None:
     """The whole life of the process: until rank 0 says ``Stop``, or is gone."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
@@ -69,7 +77,7 @@ def run_rank(config: EngineConfig, rank: int, meeting_place: Path, commands: Con
     try:
         own = group.config_of(config, rank)
         parallel = group.join(own, rank, meeting_place)
-        follower = Follower(own, load_model(own, parallel), commands)
+        follower = Follower(own, load(own, parallel), commands)
         starting = False
         follower.run()
         dist.destroy_process_group()

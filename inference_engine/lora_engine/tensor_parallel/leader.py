@@ -25,6 +25,7 @@ from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.model.batch import LoraSpan
+from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.merging import MergedLayers
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
@@ -78,10 +79,13 @@ class Rank:
 class Leader:
     """A ``Mirror`` of the engine. Commands come from the step thread, but for shared memory, which any may share."""
 
-    def __init__(self, config: EngineConfig, end: Callable[[str, int], None] | None = None) -> None:
-        """Start the other ranks of ``config``. ``end`` ends this process, told why, and with which status."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        load: Callable[[EngineConfig, Parallel], LoadedModel] = load_model,
+    ) -> None:
+        """Start the other ranks of ``config``, each of which calls ``load``."""
         self.config = group.config_of(config, 0)
-        self._end = end or _end
         self._folder = tempfile.TemporaryDirectory(prefix="lora-ranks-")
         self._meeting_place = Path(self._folder.name) / "meet"
         self._sending = threading.Lock()
@@ -91,7 +95,7 @@ class Leader:
         self._ranks = []
         for number in range(1, config.tensor_parallel):
             (commands, theirs), (pulse, their_pulse) = context.Pipe(), context.Pipe()
-            arguments = (config, number, self._meeting_place, theirs, their_pulse)
+            arguments = (config, number, self._meeting_place, theirs, their_pulse, load)
             process = context.Process(target=run_rank, args=arguments, name=f"rank-{number}", daemon=True)
             process.start()
             theirs.close()
@@ -163,7 +167,7 @@ class Leader:
 
     def diverged(self, error: Exception) -> NoReturn:
         log.critical("rank 0 failed in a step that the other ranks began", exc_info=error)
-        self._end(f"rank 0 failed in a step that the other ranks began: {error}", EXIT_STATUS)
+        _end(f"rank 0 failed in a step that the other ranks began: {error}", EXIT_STATUS)
         raise error
 
     # Messages.
@@ -251,7 +255,7 @@ class Leader:
         self._closing = True
         for rank in self._ranks:
             rank.process.kill()
-        self._end(reason, status)
+        _end(reason, status)
 
 
 class OthersCopies:
