@@ -126,7 +126,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
                 </Th>
               ))}
               <Th className="text-right">Output</Th>
-              <Th>
+              <Th className="sticky right-0">
                 <span className="sr-only">Actions</span>
               </Th>
             </tr>
@@ -135,7 +135,9 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
             {keys.map((key) => (
               <Tr key={key.id}>
                 <Td>
-                  <span className="font-medium">{key.name}</span>
+                  <span className="block max-w-36 truncate font-medium sm:max-w-56" dir="auto" title={key.name}>
+                    {key.name}
+                  </span>
                   <span className="block font-mono text-xs text-ink-3">lk_{key.prefix}_…</span>
                 </Td>
                 {COLUMNS.map(([name]) => (
@@ -144,7 +146,8 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
                   </Td>
                 ))}
                 <Td className="tnum text-right">{key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}</Td>
-                <Td className="text-right">
+                {/* It stays in view while the figures scroll beneath it on a phone. */}
+                <Td className="sticky right-0 bg-surface px-2 text-right">
                   {mayBudget && (
                     <Button size="sm" variant="ghost" aria-label={`Budget of ${key.name}`} onClick={() => setBudgeting(key)}>
                       Budget
