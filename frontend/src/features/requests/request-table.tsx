@@ -131,8 +131,9 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
   return (
     <tr className="border-b bg-fill/50">
       <td colSpan={span} className="px-4 py-4 sm:pl-12">
-        <div className="grid max-w-3xl gap-4">
-          <div className="flex items-center gap-1 font-mono text-xs text-ink-2">
+        {/* On a phone it is as wide as the screen and stays there, though the table is wider and scrolls. */}
+        <div className="sticky left-4 grid w-[calc(100vw-4.5rem)] max-w-3xl gap-4 sm:static sm:w-auto">
+          <div className="flex items-center gap-1 font-mono text-xs break-all text-ink-2">
             {row.id}
             <CopyButton text={row.id} label="Copy request id" />
           </div>
