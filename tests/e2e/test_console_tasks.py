@@ -51,7 +51,10 @@ class Keyboard:
             self.page.keyboard.press(key)
 
     def type(self, text: str) -> None:
-        self.page.keyboard.insert_text(text)
+        if text:
+            self.page.keyboard.insert_text(text)
+        else:
+            self.press("Delete")
 
     def reach(self, target: Locator) -> Locator:
         expect(target).to_be_visible()
@@ -156,6 +159,11 @@ def test_an_objective_is_set(keyboard: Keyboard) -> None:
     keyboard.press("Enter")
     expect(page.get_by_test_id("slo-save")).to_have_count(0)
     expect(page.get_by_text(re.compile("900 ms")).first).to_be_visible()
+    # And lifted: other tests' requests must not be refused for it.
+    keyboard.do(page.get_by_test_id("slo-edit"))
+    keyboard.enter(page.get_by_test_id("slo-first"), "")
+    keyboard.press("Enter")
+    expect(page.get_by_text("No objective set").first).to_be_visible()
 
 
 def test_an_adapter_is_found_and_opened(keyboard: Keyboard) -> None:
@@ -191,6 +199,7 @@ def test_one_time_range_is_chosen_for_all_charts(keyboard: Keyboard) -> None:
     chosen = page.get_by_role("radio", name="30d")
     keyboard.reach(chosen)
     keyboard.press("ArrowRight")
+    expect(page.get_by_role("radio", name="90d")).to_be_focused()
     keyboard.press("Enter")
     page.wait_for_url(re.compile("range=90d"))
     keyboard.do(page.get_by_role("link", name="Fairness & SLO"))
