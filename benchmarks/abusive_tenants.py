@@ -30,6 +30,7 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -385,6 +386,7 @@ def main() -> None:
     if asked.engine:
         serve_engine(asked.engine)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what has sessions of its own is ended all the same
     sys.setswitchinterval(SWITCH_S)
     abusers_cpu = None
     if asked.machine_of_its_own:
