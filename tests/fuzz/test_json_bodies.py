@@ -35,6 +35,7 @@ CALLED = [
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
 SAMPLING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 4, "n": 1, "seed": 7, "stop": ["x"], "logit_bias": {"5": 1}}
 HOOK = {"url": "https://hooks.example.org/x", "description": "d", "events": ["adapter.ready"], "active": True}
+BUDGETS = {"day": None, "month": {"amount_micros": 5_000_000, "at_limit": "warn", "alerts": [50, 100]}}
 LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrency": None}
 # Method, address, and a body that is understood there. {key} is a key of the tenant.
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -78,7 +79,9 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/api/operator/tenants/globex/suspension", {"reason": "unpaid"}),
     ("PUT", "/api/operator/tenants/globex/objectives", {"first_token_ms": 500, "inter_token_ms": 50, "target": 0.99}),
     ("PUT", "/api/operator/hosts/local/service", {"service": "serving"}),
+    ("POST", "/api/operator/hosts/nowhere/restart", {"wait_s": 5}),
     ("PUT", "/api/operator/tenants/globex/limits", LIMITS),
+    ("PUT", "/api/operator/tenants/globex/budgets", BUDGETS),
     ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
@@ -91,6 +94,8 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", f"{TENANT}/keys", {"name": "k", "scopes": ["view"], "expires_at": "2100-01-01T00:00:00Z"}),
     ("PATCH", f"{TENANT}/keys/{{key}}", {"name": "k", "scopes": ["view"], "expires_at": None}),
     ("PUT", f"{TENANT}/keys/{{key}}/limits", LIMITS),
+    ("PUT", f"{TENANT}/keys/{{key}}/budgets", BUDGETS),
+    ("PUT", f"{TENANT}/budgets", BUDGETS),
     ("POST", f"{TENANT}/keys/{{key}}/rotate", {"grace_s": 60}),
     ("PATCH", f"{TENANT}/members/{ID}", {"role": "viewer"}),
     ("PUT", f"{TENANT}/recording", {"enabled": False, "days": 7}),
