@@ -5,6 +5,7 @@ A "slot" is what a worker's thread does between two looks into its queue: one ca
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -206,14 +207,19 @@ def ask(**what: Any) -> Any:
 
 
 def children(process: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return []
 
 
 def waiting_check() -> tuple[validation_child.Child, int]:
     """One that has begun, and waits for its request; and its process."""
-    child = validation_child.start_child()
+    validation_child.prepare()
     assert validation_child._forker is not None
-    (keeper,) = eventually(lambda: children(validation_child._forker.process.pid))
+    forker = validation_child._forker.process.pid
+    before = set(children(forker))  # those of checks that are just ending
+    child = validation_child.start_child()
+    (keeper,) = eventually(lambda: set(children(forker)) - before)
     (checking,) = eventually(lambda: children(keeper))
     return child, checking
 

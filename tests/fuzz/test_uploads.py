@@ -348,7 +348,7 @@ def adapters_of_ends(draw: st.DrawFn) -> dict[str, bytes]:
     if draw(st.booleans()):
         shapes[draw(st.sampled_from(names))] = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 32, 64]), max_size=3)))
     more = {f"base_model.model.{name}": np.ones(shape, np.float32) for name, shape in shapes.items()}
-    config = {
+    config: dict[str, Any] = {
         "target_modules": ["q_proj", "v_proj", *draw(NAMES_OF_ENDS)],
         "modules_to_save": draw(NAMES_OF_ENDS | st.none()),
         "trainable_token_indices": draw(

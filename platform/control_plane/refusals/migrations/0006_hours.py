@@ -20,16 +20,17 @@ class Migration(migrations.Migration):
                 ("status", models.PositiveSmallIntegerField()),
                 ("code", models.CharField(max_length=64)),
                 ("count", models.PositiveBigIntegerField(default=0)),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.AddIndex(
             model_name="refusal",
             index=models.Index(fields=["tenant", "minute"], name="refusals_by_tenant_and_minute"),
-        ),
-        migrations.AddField(
-            model_name="hourlyrefusals",
-            name="tenant",
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="tenants.tenant"),
         ),
         migrations.AddIndex(
             model_name="hourlyrefusals",
