@@ -428,9 +428,9 @@ def test_logits_of_prompts_are_made_in_slices(
     monkeypatch.setattr("lora_engine.prompt_reads._LOGITS_AT_ONCE", 7 * VOCAB)
     original = engine.loaded.model.logits
 
-    def spy(hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def spy(hidden: torch.Tensor, *more: Any) -> torch.Tensor:
         rows.append(len(hidden))
-        return original(hidden, out)
+        return original(hidden, *more)
 
     monkeypatch.setattr(engine.loaded.model, "logits", spy)
     prompt = [random.Random(3).randrange(VOCAB) for _ in range(50)]
@@ -670,7 +670,7 @@ def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypa
     monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(
         "lora_engine.engine.build_runner",
-        lambda config, loaded: GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context),
+        lambda config, loaded, mirror: GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context),
     )
     family = families("qwen3-qk-norm")
     requests, adapters = workload(family, 9, seed=5)
