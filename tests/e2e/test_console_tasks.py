@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import httpx
 import pytest
 from lorikeet_testing.launched import Access, Launched
 from lorikeet_testing.web import free_port
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 from scripts.test_services import services
 
@@ -75,8 +76,13 @@ class Keyboard:
 
     def palette(self, words: str) -> None:
         """Opens what it offers first for these words."""
-        self.press("Control+k")
+        expect(self.page.get_by_role("heading", level=1)).to_be_visible()  # before, nobody listens to keys
         search = self.page.get_by_placeholder(re.compile("Go to a page"))
+        for _ in range(3):
+            self.press("Control+k")
+            with contextlib.suppress(TimeoutError):
+                search.wait_for(timeout=7000)
+                break
         expect(search).to_be_focused()
         self.page.keyboard.type(words)
         # Enter takes the one that is marked, which follows what was typed a moment later.
