@@ -6,7 +6,7 @@ A graph reads its inputs from fixed tensors: per token its id, position, slot in
 the block table, and the tiles that say which rows use which adapter. Loading or evicting an
 adapter changes the tables the tiles point into, never a graph. Steps with a prompt chunk
 run without a graph, since their kernels are long enough to hide their launches; and steps in which an adapter has an
-embedding or a head of its own (`model/ends.py`), which are rare.
+embedding or a head of its own (`model/embedding_layers.py`), which are rare.
 """
 
 from __future__ import annotations
@@ -225,7 +225,12 @@ class GraphRunner(Runner):
 
     def _fits_graph(self, chunk: Chunk) -> bool:
         slot = chunk.sequence.slot
-        return chunk.tokens == 1 and chunk.samples and self._decodes(chunk) and (slot is None or not slot.has_ends)
+        return (
+            chunk.tokens == 1
+            and chunk.samples
+            and self._decodes(chunk)
+            and (slot is None or not slot.has_embedding_layers)
+        )
 
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """All that a graph of this shape reads in this step, page-locked."""

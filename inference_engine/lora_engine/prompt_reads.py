@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from .device_copies import to_device
-from .model.batch import EndSpan
-from .model.ends import clipped, spans_of
+from .model.batch import EmbeddingLayerSpan
+from .model.embedding_layers import clipped, spans_of
 from .model.transformer import Transformer
 from .request import Embedding, PromptLogprobs
 from .scheduling.sequence import Chunk, Sequence
@@ -142,7 +142,9 @@ class _Scores:
         )
 
 
-def _score(model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int, heads: list[EndSpan]) -> _Scores:
+def _score(
+    model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int, heads: list[EmbeddingLayerSpan]
+) -> _Scores:
     slices = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
     parts = []
     for first in range(0, len(hidden), slices):

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from .adapters.device_tier import AdapterSlot
 from .model.batch import StepBatch
-from .model.ends import ABSENT, clipped
+from .model.embedding_layers import ABSENT, clipped
 from .prompt_reads import PromptReads
 from .runner import Logits, Runner
 from .sampling import Samples, SamplingRow

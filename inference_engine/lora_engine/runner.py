@@ -14,8 +14,8 @@ import torch
 
 from .adapters.device_tier import AdapterSlot
 from .memory import PagePool
-from .model.batch import EndSpan, LoraSpan, StepBatch
-from .model.ends import spans_of
+from .model.batch import EmbeddingLayerSpan, LoraSpan, StepBatch
+from .model.embedding_layers import spans_of
 from .model.transformer import Transformer
 from .prompt_reads import PromptReads
 from .request import Embedding, PromptLogprobs, TokenLogprob
@@ -219,7 +219,7 @@ class Runner:
         return batch
 
     @torch.inference_mode()
-    def follow(self, inputs: StepInputs, spans: list[LoraSpan], embeddings: list[EndSpan]) -> None:
+    def follow(self, inputs: StepInputs, spans: list[LoraSpan], embeddings: list[EmbeddingLayerSpan]) -> None:
         """On a rank that does not plan: run what rank 0 runs, and learn the tokens that it chose."""
         batch = inputs.batch(spans, self.last_tokens)
         batch.embeddings = embeddings

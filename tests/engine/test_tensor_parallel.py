@@ -22,7 +22,7 @@ from lorikeet_testing.tiny_models import (
     save_model,
 )
 
-from lora_engine.adapters.ends import BaseEnds
+from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import pack_adapter
 from lora_engine.adapters.packing import PoolPacker
@@ -91,10 +91,11 @@ def make_case(folder: Path, family: str) -> Case:
     reference = save_model(family, folder / "model", intermediate_size=152)
     names = [name for name in ADAPTERS if name != WHOLE]
     adapters = {name: adapter_at(name, save_adapter(name, reference, folder / name)) for name in names}
-    return Case(folder, adapters | {"ends": adapter_at("ends", save_ends(reference, folder / "ends"))})
+    name = "embedding_layers"
+    return Case(folder, adapters | {name: adapter_at(name, save_embedding_layers(reference, folder / name))})
 
 
-def save_ends(model: Any, folder: Path) -> Path:
+def save_embedding_layers(model: Any, folder: Path) -> Path:
     """LoRA on the head, and an embedding of its own."""
     from peft import LoraConfig, get_peft_model
 
@@ -157,11 +158,11 @@ def test_families_that_cannot_be_split_are_refused(tmp_path: Path, family: str) 
 
 
 @pytest.mark.long
-def test_the_ends_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: Path) -> None:
+def test_the_embedding_layers_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: Path) -> None:
     """Rank 0 plans, and tells the other one whose embeddings its rows have; only rank 0 has heads."""
     case = make_case(tmp_path, "llama2-mha")
-    ends = {"ends": case.adapters["ends"], "attention-r8": case.adapters["attention-r8"]}
-    alone, _ = generate(case.model, ends, Parallel())
+    adapters = {name: case.adapters[name] for name in ("embedding_layers", "attention-r8")}
+    alone, _ = generate(case.model, adapters, Parallel())
     config = EngineConfig(
         model=case.model, pool_mb=2, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2, max_lora_rank=16
     )
@@ -173,12 +174,12 @@ def test_the_ends_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: 
         base, memory = engine.loaded.model.weights, leader.host_memory(pinned=False)
         packer = PoolPacker(
             geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, engine.pool.data.dtype, memory,
-            BaseEnds(base.embedding, base.lm_head),
+            BaseEmbeddingLayers(base.embedding, base.lm_head),
         )  # fmt: skip
-        for adapter in ends.values():
+        for adapter in adapters.values():
             manifest = packer.inspect(adapter.folder, check_finite=True)
             source.add(packer.pack(adapter.digest, adapter.folder, manifest))
-        requests = workload(ends)
+        requests = workload(adapters)
         for request in requests:
             engine.add_request(request)
         tokens: Tokens = {request.request_id: [] for request in requests}

@@ -33,7 +33,7 @@ from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.uploads.validation_sandbox import validate
-from lora_engine.adapters.ends import EndsPlanner, pack_ends
+from lora_engine.adapters.embedding_layers import EmbeddingLayersPlanner, pack_embedding_layers
 from lora_engine.memory import PoolGeometry
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
 
@@ -89,10 +89,10 @@ def loads(folder: Path) -> None:
     weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
     for module in report.manifest.modules:
         assert weights.tensor(module.a_name).shape[0] == weights.tensor(module.b_name).shape[1] == module.rank
-    ends = EndsPlanner(PoolGeometry(GEOMETRY.num_layers, 4, 2, 16), row=0)
-    if layout := ends.plan(report.manifest.ends):
-        pages = torch.empty(GEOMETRY.num_layers, -(-ends.row // 8), 8 * 32)
-        pack_ends(report.manifest.ends, layout, weights, pages, 32)
+    planner = EmbeddingLayersPlanner(PoolGeometry(GEOMETRY.num_layers, 4, 2, 16), row=0)
+    if layout := planner.plan(report.manifest.embedding_layers):
+        pages = torch.empty(GEOMETRY.num_layers, -(-planner.row // 8), 8 * 32)
+        pack_embedding_layers(report.manifest.embedding_layers, layout, weights, pages, 32)
 
 
 # -- archives ---------------------------------------------------------------------------------------------------------
@@ -330,27 +330,29 @@ def test_configs(folder: Path) -> None:
     fuzz("adapter config", configs(), run, vary=changed)
 
 
-ENDS = {
+EMBEDDING_LAYERS = {
     "model.embed_tokens.lora_embedding_A": (2, 32), "model.embed_tokens.lora_embedding_B": (64, 2),
     "model.embed_tokens.weight": (32, 64), "model.embed_tokens.token_adapter.trainable_tokens_delta": (2, 64),
     "lm_head.lora_A.weight": (2, 64), "lm_head.lora_B.weight": (32, 2), "lm_head.base_layer.weight": (32, 64),
     "lm_head.token_adapter.trainable_tokens_delta": (2, 64), "lm_head.weight": (35, 64), "lm_head.bias": (32,),
 }  # fmt: skip
-NAMES_OF_ENDS = st.lists(st.sampled_from(["lm_head", "embed_tokens", "model.embed_tokens", "norm", "", "head"]))
+NAMES_OF_EMBEDDING_LAYERS = st.lists(
+    st.sampled_from(["lm_head", "embed_tokens", "model.embed_tokens", "norm", "", "head"])
+)
 TOKENS = st.lists(st.integers(-1, 40), max_size=3)
 
 
 @st.composite
-def adapters_of_ends(draw: st.DrawFn) -> dict[str, bytes]:
+def adapters_of_embedding_layers(draw: st.DrawFn) -> dict[str, bytes]:
     """Some tensors of the embedding and the head, of shapes that may be wrong, and a config that may name them."""
-    names = draw(st.lists(st.sampled_from(sorted(ENDS)), unique=True, min_size=1))
-    shapes = {name: ENDS[name] for name in names}
+    names = draw(st.lists(st.sampled_from(sorted(EMBEDDING_LAYERS)), unique=True, min_size=1))
+    shapes = {name: EMBEDDING_LAYERS[name] for name in names}
     if draw(st.booleans()):
         shapes[draw(st.sampled_from(names))] = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 32, 64]), max_size=3)))
     more = {f"base_model.model.{name}": np.ones(shape, np.float32) for name, shape in shapes.items()}
     config: dict[str, Any] = {
-        "target_modules": ["q_proj", "v_proj", *draw(NAMES_OF_ENDS)],
-        "modules_to_save": draw(NAMES_OF_ENDS | st.none()),
+        "target_modules": ["q_proj", "v_proj", *draw(NAMES_OF_EMBEDDING_LAYERS)],
+        "modules_to_save": draw(NAMES_OF_EMBEDDING_LAYERS | st.none()),
         "trainable_token_indices": draw(
             TOKENS | st.none() | st.dictionaries(st.sampled_from(["lm_head", "embed_tokens", ""]), TOKENS | SCALARS)
         ),
@@ -362,8 +364,13 @@ def adapters_of_ends(draw: st.DrawFn) -> dict[str, bytes]:
     }
 
 
-def test_adapters_of_ends(folder: Path) -> None:
-    fuzz("adapter of ends", adapters_of_ends(), lambda files: decide(folder, files)[0], vary=changed_file)
+def test_adapters_of_embedding_layers(folder: Path) -> None:
+    fuzz(
+        "adapter of embedding layers",
+        adapters_of_embedding_layers(),
+        lambda files: decide(folder, files)[0],
+        vary=changed_file,
+    )
 
 
 def weights_for(config: bytes) -> bytes:

@@ -41,7 +41,7 @@ class DeviceTable:
                 _describe_group(targets, by_target, modules[layer], scales[layer])
         for layer, epilogues in enumerate(layout.epilogues):
             _describe_epilogues(epilogues, modules[layer])
-        of_modules = pages[: len(pages) - layout.end_pages]  # kernels read nothing else
+        of_modules = pages[: len(pages) - layout.embedding_layer_pages]  # kernels read nothing else
         self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales))
 
     def give_back(self, index: int) -> None:

@@ -14,7 +14,7 @@ from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocat
 
 from . import epilogue
 from .device_copies import Arrival, DeviceCopies, InlineCopies
-from .ends import AdapterEnd
+from .embedding_layers import AdapterEmbeddingLayer
 from .epilogue import EpilogueWeights
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 from .load_times import LoadTimes
@@ -73,9 +73,9 @@ class AdapterSlot(Evictable):
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
         self.layout = packed.layout
         self.groups = target_groups(packed.layout)
-        ends = packed.layout.ends
-        self.embedding = AdapterEnd(ends.embedding, pool, pages) if ends and ends.embedding else None
-        self.head = AdapterEnd(ends.head, pool, pages) if ends and ends.head else None
+        layers = packed.layout.embedding_layers
+        self.embedding = AdapterEmbeddingLayer(layers.embedding, pool, pages) if layers and layers.embedding else None
+        self.head = AdapterEmbeddingLayer(layers.head, pool, pages) if layers and layers.head else None
         self.has_epilogues = bool(packed.layout.epilogues)
         self._pool = pool
         self._offsets = group_offsets
@@ -92,7 +92,7 @@ class AdapterSlot(Evictable):
         return groups[group]
 
     @property
-    def has_ends(self) -> bool:
+    def has_embedding_layers(self) -> bool:
         """Whether it changes the embedding or the head."""
         return self.embedding is not None or self.head is not None
 

@@ -19,7 +19,7 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 
 from . import epilogue
-from .ends import EndsLayout, EndsPlanner, pack_ends
+from .embedding_layers import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
 from .host_memory import HostMemory, PageableMemory
 from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes, shard
@@ -43,14 +43,14 @@ class ModuleSlot:
 class AdapterLayout:
     """Per layer, the module slots in packing order; the same pages serve every layer.
 
-    ``epilogues``: per layer, the vectors behind them; empty for an adapter without any. ``ends``, if there are any,
-    begin on a page of their own: the last ``end_pages`` are only theirs.
+    ``epilogues``: per layer, the vectors behind them; empty for an adapter without any. ``embedding_layers``, if there
+    are any, begin on a page of their own: the last ``embedding_layer_pages`` are only theirs.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
     num_pages: int
-    ends: EndsLayout | None = None
-    end_pages: int = 0
+    embedding_layers: EmbeddingLayersLayout | None = None
+    embedding_layer_pages: int = 0
     epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
 
 
@@ -94,11 +94,11 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
         epilogues.append(behind)
         max_pool_rows = max(max_pool_rows, used)
     module_pages = -(-max_pool_rows // geometry.rows_per_page)
-    planner = EndsPlanner(geometry, module_pages * geometry.rows_per_page)
-    ends = planner.plan(manifest.ends)
+    planner = EmbeddingLayersPlanner(geometry, module_pages * geometry.rows_per_page)
+    embedding_layers = planner.plan(manifest.embedding_layers)
     num_pages = -(-planner.row // geometry.rows_per_page)
     behind_modules = tuple(epilogues) if any(epilogues) else ()
-    return AdapterLayout(tuple(layers), num_pages, ends, num_pages - module_pages, behind_modules)
+    return AdapterLayout(tuple(layers), num_pages, embedding_layers, num_pages - module_pages, behind_modules)
 
 
 def pack_adapter(
@@ -133,9 +133,9 @@ def pack_adapter(
                 _write_rows(pool_rows, slot.a_row, a if column else shard(a, rank, targets.world))
                 _write_rows(pool_rows, slot.b_row, shard(b, rank, targets.world) if column else b)
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)
-    if layout.ends is not None:
-        for part in parts.values():  # every rank has both ends whole
-            pack_ends(manifest.ends, layout.ends, weights, part, geometry.kv_dim)
+    if layout.embedding_layers is not None:
+        for part in parts.values():  # every rank has both embedding layers whole
+            pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)
     of_ranks = data if all_ranks else None
     return PackedAdapter(digest, manifest.rank, layout, data[0] if all_ranks else data, of_ranks, added)
 

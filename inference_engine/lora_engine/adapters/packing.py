@@ -19,7 +19,7 @@ from lora_engine.peft_format import (
 )
 
 from .delta_norms import Norms, delta_norms
-from .ends import BaseEnds, against_base
+from .embedding_layers import BaseEmbeddingLayers, against_base
 from .epilogue import BaseModules
 from .errors import StageError
 from .host_memory import HostMemory
@@ -55,16 +55,17 @@ class PoolPacker:
         targets: TargetShapes,
         dtype: torch.dtype,
         memory: HostMemory,
-        ends: BaseEnds | None = None,
+        embedding_layers: BaseEmbeddingLayers | None = None,
         pool_pages: int = 0,
         modules: BaseModules | None = None,
     ) -> None:
         """Rank 0 of several packs for all of them.
 
-        ``ends``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any number.
+        ``embedding_layers``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any
+        number.
         ``modules``: the base's, without which adapters that need them (DoRA, biases) cannot be packed.
         """
-        self._ends = ends
+        self._embedding_layers = embedding_layers
         self._pool_pages = pool_pages
         self.limits = limits
         self._base = base
@@ -81,14 +82,16 @@ class PoolPacker:
             others = f" ({report.problem_count - 1} more problems)" if report.problem_count > 1 else ""
             raise StageError(first.code, first.message + others, first.fix)
         manifest = report.manifest
-        if manifest.ends and self._ends is not None:
-            manifest = self._against_base(folder, manifest, self._ends)
+        if manifest.embedding_layers and self._embedding_layers is not None:
+            manifest = self._against_base(folder, manifest, self._embedding_layers)
         self._require_room(manifest)
         return manifest
 
-    def _against_base(self, folder: Path, manifest: AdapterManifest, ends: BaseEnds) -> AdapterManifest:
+    def _against_base(
+        self, folder: Path, manifest: AdapterManifest, embedding_layers: BaseEmbeddingLayers
+    ) -> AdapterManifest:
         try:
-            return against_base(manifest, SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits), ends)
+            return against_base(manifest, SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits), embedding_layers)
         except FormatError as error:  # it was right a moment ago, when it was inspected
             raise StageError(error.code, error.message, error.fix) from None
 

@@ -201,10 +201,10 @@ class AdapterTiers:
         packed = self.arena.get(digest)
         return None if packed is None else self._packer.delta_norms(packed)
 
-    def changes_ends(self, digest: str) -> bool:
+    def changes_embedding_layers(self, digest: str) -> bool:
         """Whether the adapter, if it is in host memory, changes the embedding or the head."""
         packed = self.arena.get(digest)
-        return packed is not None and packed.layout.ends is not None
+        return packed is not None and packed.layout.embedding_layers is not None
 
     def drop(self, digest: str) -> bool:
         """Forget an adapter in host memory and on disk, as soon as no request holds it. True if it was here."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.adapters.ends import AdapterEnd
+from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class LoraSpan:
     sign: int = 1
 
 
-class EndSpan(NamedTuple):
+class EmbeddingLayerSpan(NamedTuple):
     """Rows ``[start, stop)`` have an adapter's own embedding or head."""
 
-    end: AdapterEnd
+    layer: AdapterEmbeddingLayer
     start: int
     stop: int
 
@@ -65,5 +65,5 @@ class StepBatch:
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
     merged: bool = False  # run on the weights with an adapter merged in
-    embeddings: Sequence[EndSpan] = ()  # rows are tokens; in order
-    heads: Sequence[EndSpan] = ()  # rows are those of ``logit_rows``; in order
+    embeddings: Sequence[EmbeddingLayerSpan] = ()  # rows are tokens; in order
+    heads: Sequence[EmbeddingLayerSpan] = ()  # rows are those of ``logit_rows``; in order

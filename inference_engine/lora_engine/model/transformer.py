@@ -9,9 +9,9 @@ import torch
 
 from lora_engine.memory.page_pool import PagePool
 
-from .batch import EndSpan, StepBatch
+from .batch import EmbeddingLayerSpan, StepBatch
 from .config import ModelConfig
-from .ends import add_heads, embed, hide_absent
+from .embedding_layers import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel
@@ -72,7 +72,7 @@ class Transformer:
         rows: torch.Tensor | None,
         plan: Any,
         layers: Sequence[int] | None = None,
-        embeddings: Sequence[EndSpan] = (),
+        embeddings: Sequence[EmbeddingLayerSpan] = (),
     ) -> torch.Tensor:
         """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
         residual = embed(token_ids, self.weights.embedding, embeddings, singly=self.ops.invariant)
@@ -96,7 +96,7 @@ class Transformer:
         return self.ops.add_norm(residual, delta, self.weights.final_norm)
 
     def logits(
-        self, hidden: torch.Tensor, out: torch.Tensor | None = None, heads: Sequence[EndSpan] = ()
+        self, hidden: torch.Tensor, out: torch.Tensor | None = None, heads: Sequence[EmbeddingLayerSpan] = ()
     ) -> torch.Tensor:
         """Of hidden states after the last norm, ``[rows, vocab]``; wider if an adapter in ``heads`` has more tokens."""
         logits, cap = self.ops.linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap

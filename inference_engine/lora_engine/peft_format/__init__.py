@@ -6,7 +6,7 @@ whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
 from .canonical import Form, is_weights, to_peft_form
-from .ends import EMBEDDING, HEAD, EndLora, ModelEnd
+from .embedding_layers import EMBEDDING, HEAD, EmbeddingLayer, EmbeddingLayerLora
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
@@ -30,10 +30,10 @@ __all__ = [
     "AdapterLimits",
     "AdapterManifest",
     "BaseGeometry",
-    "EndLora",
+    "EmbeddingLayer",
+    "EmbeddingLayerLora",
     "Form",
     "FormatError",
-    "ModelEnd",
     "ModuleLora",
     "ModuleVector",
     "Problem",

@@ -128,8 +128,10 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
             _refuse(findings, f"the adapter uses {what} ({name})", fix)
     copies = raw.get("modules_to_save") or []
     names = copies if isinstance(copies, list) else [copies]
-    ends = ("lm_head", "embed_tokens")
-    others = [str(name) for name in names if names is not copies or str(name).rsplit(".", 1)[-1] not in ends]
+    embedding_layers = ("lm_head", "embed_tokens")
+    others = [
+        str(name) for name in names if names is not copies or str(name).rsplit(".", 1)[-1] not in embedding_layers
+    ]
     if others:
         _refuse(
             findings,

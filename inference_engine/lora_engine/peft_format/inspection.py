@@ -19,7 +19,7 @@ from .adapter_config import (
     load_raw_config,
     parse_config,
 )
-from .ends import EndsInspection, ModelEnd
+from .embedding_layers import EmbeddingLayer, EmbeddingLayersInspection
 from .geometry import AdapterLimits, BaseGeometry, module_key
 from .identity import WEIGHTS_FILE
 from .modules import ModuleLora, ModuleResolver
@@ -66,7 +66,7 @@ class AdapterManifest:
     base_model_name: str
     modules: tuple[ModuleLora, ...]
     config: dict[str, Any]
-    ends: tuple[ModelEnd, ...] = ()
+    embedding_layers: tuple[EmbeddingLayer, ...] = ()
     vectors: tuple[ModuleVector, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class _Inspection:
         self._vectors = VectorChecks(geometry, self._findings)
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits: list[str] = []  # what does not fit the base, in words
-        self._ends = EndsInspection(geometry, limits, root, self._findings, self._misfit)
+        self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
         self._check("config", self._read_config)
@@ -223,12 +223,12 @@ class _Inspection:
         before = self._findings.added
         for entry in self._need_weights().entries.values():
             self._collect(entry)
-        if not self._modules and not self._ends and self._findings.added == before:
+        if not self._modules and not self._embedding_layers and self._findings.added == before:
             self._findings.add("no_lora_tensors", f"{WEIGHTS_FILE} holds no LoRA tensors.", _SAVE_AGAIN)
         return f"{len(self._modules)} modules"
 
     def _collect(self, entry: TensorEntry) -> None:
-        if self._ends.collect(entry) or self._vectors.take(entry):
+        if self._embedding_layers.collect(entry) or self._vectors.take(entry):
             return
         match = _NAME.fullmatch(entry.name)
         if match is None or match[2] not in self._geometry.targets:
@@ -278,7 +278,7 @@ class _Inspection:
             self._module_shapes(module)
         for what, entry in self._vectors.misfits():
             self._misfit("shape_mismatch", what, entry)
-        self._ends.shapes()
+        self._embedding_layers.shapes()
         if len(self._misfits) > 1:
             self._lead_with_base(
                 f"{len(self._misfits)} tensors do not fit {self._geometry.name}", f" {self._misfits[0]}."
@@ -323,7 +323,7 @@ class _Inspection:
             raise _SkippedError("not checked: the config has problems")
         try:
             self._completeness(self._resolver)
-            self._ends.against_config(self._config, self._resolver)
+            self._embedding_layers.against_config(self._config, self._resolver)
             self._ask_config(self._resolver)
         except PatternError as error:
             raise FormatError(
@@ -449,7 +449,7 @@ class _Inspection:
             for side, entry in sorted(module.sides.items()):
                 yield f"{module.label}.lora_{side}", entry
         yield from self._vectors.entries()
-        yield from self._ends.entries()
+        yield from self._embedding_layers.entries()
 
     def _manifest(self) -> AdapterManifest:
         config, resolver, weights = self._config, self._resolver, self._weights
@@ -457,11 +457,11 @@ class _Inspection:
         modules = tuple(self._describe(self._modules[key], resolver) for key in sorted(self._modules))
         entries = weights.entries.values()
         dtypes = {_DTYPE_NAMES[entry.dtype] for entry in entries}
-        ends = self._ends.describe(resolver)
-        ranks = [module.rank for module in modules] + [end.lora.rank for end in ends if end.lora]
+        embedding_layers = self._embedding_layers.describe(resolver)
+        ranks = [module.rank for module in modules] + [layer.lora.rank for layer in embedding_layers if layer.lora]
         return AdapterManifest(
             rank=max(ranks, default=0),
-            targets=tuple(sorted({module.target for module in modules} | {end.target for end in ends})),
+            targets=tuple(sorted({module.target for module in modules} | {layer.target for layer in embedding_layers})),
             dtype=dtypes.pop() if len(dtypes) == 1 else "mixed",
             num_tensors=len(weights.entries),
             num_parameters=sum(entry.num_elements for entry in entries),
@@ -469,7 +469,7 @@ class _Inspection:
             base_model_name=config.base_model_name,
             modules=modules,
             config=config.raw,
-            ends=ends,
+            embedding_layers=embedding_layers,
             vectors=self._vectors.vectors(),
         )
 

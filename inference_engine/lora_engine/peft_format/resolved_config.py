@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .ends import EndLora, end_key
+from .embedding_layers import EmbeddingLayerLora, embedding_layer_key
 from .geometry import module_key
 from .identity import CONFIG_FILE
 from .inspection import AdapterManifest
@@ -42,13 +42,17 @@ def _has_expressions(raw: dict[str, Any]) -> bool:
 
 def _resolved(manifest: AdapterManifest) -> dict[str, Any]:
     raw = manifest.config
-    modules: dict[str, ModuleLora | EndLora] = {module_key(m.layer, m.target): m for m in manifest.modules}
-    modules |= {end_key(end.target): end.lora for end in manifest.ends if end.lora is not None}
+    modules: dict[str, ModuleLora | EmbeddingLayerLora] = {module_key(m.layer, m.target): m for m in manifest.modules}
+    modules |= {
+        embedding_layer_key(layer.target): layer.lora for layer in manifest.embedding_layers if layer.lora is not None
+    }
     alphas = {_escaped(key): _number(m.alpha) for key, m in modules.items() if m.alpha != raw["lora_alpha"]}
     own: dict[str, Any] = {}
-    if manifest.ends:
-        own["modules_to_save"] = [end.target for end in manifest.ends if end.alone]
-        own["trainable_token_indices"] = {e.target: list(e.tokens) for e in manifest.ends if e.tokens} or None
+    if manifest.embedding_layers:
+        own["modules_to_save"] = [layer.target for layer in manifest.embedding_layers if layer.alone]
+        own["trainable_token_indices"] = {
+            e.target: list(e.tokens) for e in manifest.embedding_layers if e.tokens
+        } or None
     return (
         raw
         | own

@@ -19,7 +19,7 @@ _ADAPTER_NAME = re.compile(
 _IN_LANGUAGE_MODEL = re.compile(
     r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.(?:layers|embed_tokens)\..*)", re.ASCII
 )
-_OF_AN_END = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)\.", re.ASCII)
+_OF_AN_EMBEDDING_LAYER = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)\.", re.ASCII)
 _HEAD = re.compile(r"(?:[a-z]\w*\.)*?(?:language_model|text_model)\.(lm_head\..*)", re.ASCII)
 _VISION = re.compile(
     r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|"
@@ -42,7 +42,7 @@ class TensorName:
 
 def read_name(name: str) -> TensorName:
     """What a name stands for. One that is of no known form comes back as it is."""
-    if ".lora_" not in name and not name.endswith(".bias") and not _OF_AN_END.search(name):
+    if ".lora_" not in name and not name.endswith(".bias") and not _OF_AN_EMBEDDING_LAYER.search(name):
         return TensorName(name)
     plain = _unwrapped(name)
     wrapped = plain != name

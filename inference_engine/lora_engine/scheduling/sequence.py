@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.adapters.ends import AdapterEnd
+from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 from lora_engine.memory import PrefixKey
 from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
 from lora_engine.sampling import SamplingRow
@@ -180,12 +180,12 @@ class Sequence:
         return self.masks is not None and not self.pending and not self.masks.ready
 
     @property
-    def embedding(self) -> AdapterEnd | None:
+    def embedding(self) -> AdapterEmbeddingLayer | None:
         """Its adapter's own, if it has one."""
         return None if self.slot is None else self.slot.embedding
 
     @property
-    def head(self) -> AdapterEnd | None:
+    def head(self) -> AdapterEmbeddingLayer | None:
         return None if self.slot is None else self.slot.head
 
     @property

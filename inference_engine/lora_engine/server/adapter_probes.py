@@ -88,12 +88,12 @@ class AdapterProbes:
             async with asyncio.timeout(patience_s):
                 pairs = await self._run(self._requests(digest))
                 layers = await self._layer_changes(digest)
-                ends = self._tiers.changes_ends(digest)
+                embedding_layers = self._tiers.changes_embedding_layers(digest)
         except TimeoutError:
             raise _busy() from None
         finally:
             self._tiers.release(digest)
-        effect = effect_of(pairs, layers, self._tokenizer, ends)
+        effect = effect_of(pairs, layers, self._tokenizer, embedding_layers)
         effect.elapsed_ms = round((time.monotonic() - began) * 1000)
         return effect
 
@@ -161,9 +161,9 @@ def relative_change(delta: Norms, base: list[float]) -> float:
 
 
 def effect_of(
-    pairs: list[tuple[_Probe, _Probe]], layers: list[float], tokenizer: Tokenizer, ends: bool = False
+    pairs: list[tuple[_Probe, _Probe]], layers: list[float], tokenizer: Tokenizer, embedding_layers: bool = False
 ) -> pb.AdapterEffect:
-    """``ends``: whether the embedding or the head is changed too, of which ``layers`` say nothing.
+    """``embedding_layers``: whether the embedding or the head is changed too, of which ``layers`` say nothing.
 
     Raises ``RequestError`` for a request that failed otherwise than by overflowing with the adapter.
     """
@@ -171,7 +171,7 @@ def effect_of(
     verdict: Verdict = pb.AdapterEffect.ACTS
     if not all(prompt.finite for prompt in prompts):
         verdict = pb.AdapterEffect.OVERFLOWS
-    elif not (any(layers) or ends) or max(prompt.largest_change for prompt in prompts) < LEAST_CHANGE:
+    elif not (any(layers) or embedding_layers) or max(prompt.largest_change for prompt in prompts) < LEAST_CHANGE:
         verdict = pb.AdapterEffect.CHANGES_NOTHING
     return pb.AdapterEffect(verdict=verdict, prompts=prompts, layer_changes=layers)
 

@@ -16,7 +16,7 @@ import grpc.aio
 import torch
 
 from lora_engine.adapters.disk_tier import DiskTier
-from lora_engine.adapters.ends import BaseEnds
+from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.packing import PoolPacker
@@ -276,7 +276,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         loaded.targets,
         loaded.pool.data.dtype,
         memory,
-        BaseEnds(loaded.model.weights.embedding, loaded.model.weights.lm_head),
+        BaseEmbeddingLayers(loaded.model.weights.embedding, loaded.model.weights.lm_head),
         loaded.pool.num_pages,
         BaseModules(loaded.model.weights, loaded.targets.shapes),
     )

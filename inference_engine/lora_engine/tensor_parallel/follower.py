@@ -23,7 +23,7 @@ from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
-from lora_engine.model.batch import EndSpan, LoraSpan
+from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
@@ -194,9 +194,11 @@ class Follower:
     def _span(self, span: SpanOf) -> LoraSpan:
         return LoraSpan(self._slots[span.generation], span.start, span.stop, span.sign)
 
-    def _embeddings(self, inputs: StepInputs) -> list[EndSpan]:
-        ends = ((self._slots[generation].embedding, start, stop) for generation, start, stop in inputs.embeddings)
-        return [EndSpan(end, start, stop) for end, start, stop in ends if end is not None]
+    def _embeddings(self, inputs: StepInputs) -> list[EmbeddingLayerSpan]:
+        embedding_layers = (
+            (self._slots[generation].embedding, start, stop) for generation, start, stop in inputs.embeddings
+        )
+        return [EmbeddingLayerSpan(layer, start, stop) for layer, start, stop in embedding_layers if layer is not None]
 
     def _merged(self) -> MergedLayers:
         assert self._model.merged is not None, "rank 0 merges in a mode that does not"

@@ -28,7 +28,7 @@ _STATUS = {
     "too_large_for_host": 400,
     "tools_not_supported": 400,
     "unsupported_parameter": 400,
-    "untied_ends": 400,
+    "untied_embedding_layers": 400,
     "client_too_slow": 408,
     "adapter_does_not_fit": 422,
     "adapter_overflow": 422,

@@ -156,7 +156,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     base = BaseGeometry(**request["geometry"])
     report = inspect_adapter(folder, base, limits, root=form.root)
     if report.manifest is not None:
-        notes += [end.note(base.vocab_size) for end in report.manifest.ends]
+        notes += [layer.note(base.vocab_size) for layer in report.manifest.embedding_layers]
     if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     notes += report.notes

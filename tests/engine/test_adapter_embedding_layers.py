@@ -18,7 +18,7 @@ from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from lora_engine.adapters.ends import BaseEnds, against_base
+from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers, against_base
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
@@ -43,7 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "copies of both": {"modules_to_save": ["lm_head", "embed_tokens"]},
     "copies and LoRA": {"target_modules": [*LINEAR, "lm_head"], "modules_to_save": ["embed_tokens"]},
     "tokens": {"trainable_token_indices": [3, 65, 200, 511]},
-    "tokens of each end": {"trainable_token_indices": {"embed_tokens": [3, 65], "lm_head": [65, 77]}},
+    "tokens of each embedding layer": {"trainable_token_indices": {"embed_tokens": [3, 65], "lm_head": [65, 77]}},
     "a copy of the head, and DoRA": {"use_dora": True, "modules_to_save": ["lm_head"]},
     "LoRA on lm_head, and biases": {"bias": "lora_only", "target_modules": [*LINEAR, "lm_head"]},
     "tokens, and lora_bias": {"lora_bias": True, "trainable_token_indices": [9, 65]},
@@ -188,7 +188,7 @@ def test_other_ways_to_run(made: Callable[[str], Made], settings: dict[str, Any]
 
 
 def test_triton_agrees_too(made: Callable[[str], Made]) -> None:
-    """A prompt and a decode step through Triton's interpreter; the ends themselves are torch's operations."""
+    """A prompt and a decode step through Triton's interpreter; the layers themselves are torch's operations."""
     case = made(UNTIED)
     names = ("plain", "copies and LoRA", "more tokens")
     requests = [
@@ -204,7 +204,7 @@ def test_triton_agrees_too(made: Callable[[str], Made]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_graphs_and_kernels_agree_on_a_gpu(made: Callable[[str], Made], deterministic: bool) -> None:
-    """Batches with ends run outside of the graphs, others in them, one after the other."""
+    """Batches with such layers run outside of the graphs, others in them, one after the other."""
     case = made(UNTIED)
     engine = case.engine(device="cuda", backend="triton", dtype="float32", deterministic=deterministic)
     for seed in range(3):
@@ -234,16 +234,16 @@ def test_prompt_logprobs_are_of_the_adapters_own_head(made: Callable[[str], Made
 
 
 def test_rows_that_equal_the_base_are_left_out(made: Callable[[str], Made]) -> None:
-    """PEFT saves the whole base matrix beside LoRA on an end; it takes no pages."""
+    """PEFT saves the whole base matrix beside LoRA on an embedding layer; it takes no pages."""
     case = made(UNTIED)
     engine = case.engine()
     pages = {name: pack_for(engine, adapter).num_pages for name, adapter in case.adapters.items()}
     assert pages["more tokens"] < pages["a copy of the head"] / 2
     weights = engine.loaded.model.weights
     manifest = inspect_adapter(case.adapters["LoRA on lm_head"].folder, geometry_of(engine)).manifest
-    assert manifest is not None and manifest.ends[0].saved
+    assert manifest is not None and manifest.embedding_layers[0].saved
     file = SafetensorsFile.open(case.adapters["LoRA on lm_head"].folder / "adapter_model.safetensors")
-    (head,) = against_base(manifest, file, BaseEnds(weights.embedding, weights.lm_head)).ends
+    (head,) = against_base(manifest, file, BaseEmbeddingLayers(weights.embedding, weights.lm_head)).embedding_layers
     assert head.kept is not None and len(head.kept) == 0
 
 

@@ -1,8 +1,8 @@
-"""The two ends of a model, the embedding of tokens and the head, as far as an adapter changes them.
+"""A model's embedding layers (PEFT's word for ``embed_tokens`` and ``lm_head``), as far as an adapter changes them.
 
-PEFT writes three things of an end, of which one adapter may have several: LoRA on it (``target_modules``), its whole
-matrix (``modules_to_save``, or the base's own, which it saves beside LoRA on an end and with a vocabulary of another
-size) and rows of some tokens (``trainable_token_indices``).
+PEFT writes three things of an embedding layer, of which one adapter may have several: LoRA on it
+(``target_modules``), its whole matrix (``modules_to_save``, or the base's own, which it saves beside LoRA on such a
+layer and with a vocabulary of another size) and rows of some tokens (``trainable_token_indices``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .problems import GATHER_FIRST, Findings
 from .safetensors_file import TensorEntry
 
 EMBEDDING, HEAD = "embed_tokens", "lm_head"
-ENDS = (EMBEDDING, HEAD)
+EMBEDDING_LAYERS = (EMBEDDING, HEAD)
 _NAME = re.compile(r"base_model\.model\.(?:model\.(embed_tokens)|(lm_head))\.(.+)", re.ASCII)
 _A, _B, _SAVED, _TOKENS = "A", "B", "saved", "tokens"
 _PARTS = {
@@ -43,8 +43,8 @@ _WITH_THESE = "Upload the adapter_config.json that was saved together with these
 
 
 @dataclass(frozen=True, slots=True)
-class EndLora:
-    """LoRA of an end: ``scale * B @ A``, ``[vocab, hidden]`` of the head, transposed of the embedding."""
+class EmbeddingLayerLora:
+    """LoRA of an embedding layer: ``scale * B @ A``, ``[vocab, hidden]`` of the head, transposed of the embedding."""
 
     rank: int
     alpha: float
@@ -54,10 +54,10 @@ class EndLora:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelEnd:
-    """What an adapter changes of one end; tensors by their names in the file.
+class EmbeddingLayer:
+    """What an adapter changes of one embedding layer; tensors by their names in the file.
 
-    ``saved`` is the whole matrix, ``[vocab, hidden]``: of this end alone if it is ``alone``, else also of the other
+    ``saved`` is the whole matrix, ``[vocab, hidden]``: of this layer alone if it is ``alone``, else also of the other
     one where the base model ties them. ``tokens`` are those that have a row of ``tokens_name``, in its order; it comes
     after ``saved``. ``kept``, ascending, are rows of ``saved`` that differ from the base's; None: all may.
     """
@@ -65,7 +65,7 @@ class ModelEnd:
     target: str
     vocab: int
     hidden: int
-    lora: EndLora | None = None
+    lora: EmbeddingLayerLora | None = None
     saved: str = ""
     alone: bool = False
     tokens: tuple[int, ...] = ()
@@ -90,12 +90,15 @@ class ModelEnd:
 
 
 @dataclass(slots=True)
-class _End:
+class _Layer:
     parts: dict[str, TensorEntry] = field(default_factory=dict)
 
 
-class EndsInspection:
-    """Collects tensors of the ends, and checks them. The steps are called in order, as those of ``_Inspection``."""
+class EmbeddingLayersInspection:
+    """Collects tensors of the embedding layers, and checks them.
+
+    The steps are called in order, as those of ``_Inspection``.
+    """
 
     def __init__(
         self,
@@ -107,17 +110,17 @@ class EndsInspection:
     ) -> None:
         """``misfit``: told of what does not fit the base model, in a code and words."""
         self._geometry, self._limits, self._findings, self._misfit = geometry, limits, findings, misfit
-        self._keys = {target: end_key(target, root) for target in ENDS}
-        self._ends: dict[str, _End] = {}
-        self._by_config: dict[str, tuple[int, float]] = {}  # of ends with LoRA: rank, alpha
+        self._keys = {target: embedding_layer_key(target, root) for target in EMBEDDING_LAYERS}
+        self._embedding_layers: dict[str, _Layer] = {}
+        self._by_config: dict[str, tuple[int, float]] = {}  # of embedding layers with LoRA: rank, alpha
         self._copies: frozenset[str] = frozenset()
         self._tokens: dict[str, tuple[int, ...]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._ends)
+        return bool(self._embedding_layers)
 
     def collect(self, entry: TensorEntry) -> bool:
-        """Whether the tensor is of an end."""
+        """Whether the tensor is of an embedding layer."""
         match = _NAME.fullmatch(entry.name)
         if match is None:
             return False
@@ -133,16 +136,16 @@ class EndsInspection:
         elif len(entry.shape) != 2:
             what = f"{label} is {list(entry.shape)} but must be a matrix."
             self._findings.add("shape_mismatch", what, _SAVE_AGAIN, entry.name)
-        self._ends.setdefault(target, _End()).parts[part] = entry
+        self._embedding_layers.setdefault(target, _Layer()).parts[part] = entry
         return True
 
     def shapes(self) -> None:
         """One vocabulary, and the base's hidden size."""
         if any(len(entry.shape) != 2 or not entry.num_elements for _label, entry in self.entries()):
-            self._ends = {}  # it is said already
+            self._embedding_layers = {}  # it is said already
         hidden, sizes = self._geometry.hidden_size, set[int]()
-        for target, end in self._ends.items():
-            for part, entry in sorted(end.parts.items()):
+        for target, layer in self._embedding_layers.items():
+            for part, entry in sorted(layer.parts.items()):
                 inner, vocab = self._axes(target, part, entry)
                 if inner is not None and inner != hidden:
                     what = f"{target}'s {_label(part)} is {list(entry.shape)} but {self._geometry.name} needs {hidden}"
@@ -153,7 +156,7 @@ class EndsInspection:
             self._findings.add(
                 "vocabulary_mismatch",
                 f"embed_tokens and lm_head have {' and '.join(map(str, sorted(sizes)))} tokens in this adapter.",
-                "Save the adapter again, with both ends of one size.",
+                "Save the adapter again, with both embedding layers of one size.",
             )
         elif sizes and max(sizes) > self._geometry.vocab_size + MOST_NEW_TOKENS:
             self._findings.add(
@@ -166,12 +169,12 @@ class EndsInspection:
             self._findings.add(
                 "vocabulary_mismatch",
                 f"The adapter's vocabulary has {sizes.pop()} tokens, that of {self._geometry.name} "
-                f"{self._geometry.vocab_size}, and the matrix of one end is not in the file.",
+                f"{self._geometry.vocab_size}, and the matrix of one embedding layer is not in the file.",
                 "Save both: model.save_pretrained(folder, save_embedding_layers=True).",
             )
 
     def _is_complete(self) -> bool:
-        return all(_SAVED in self._of(target) for target in ENDS)
+        return all(_SAVED in self._of(target) for target in EMBEDDING_LAYERS)
 
     def _axes(self, target: str, part: str, entry: TensorEntry) -> tuple[int | None, int | None]:
         """Where a tensor has the hidden size and the number of tokens; None where it has not."""
@@ -187,12 +190,12 @@ class EndsInspection:
 
     def against_config(self, config: AdapterConfig, resolver: ModuleResolver) -> None:
         """Raises ``PatternError``."""
-        if self._ends and config.raw.get("alora_invocation_tokens"):
+        if self._embedding_layers and config.raw.get("alora_invocation_tokens"):
             self._refuse("alora_invocation_tokens beside changes of embed_tokens or lm_head", "alora_invocation_tokens")
         self._read_copies(config)
         self._tokens = self._read_tokens(config.raw.get("trainable_token_indices"))
         tied = config.raw.get("ensure_weight_tying") is True and self._is_targeted(config, resolver, EMBEDDING)
-        for target in ENDS:
+        for target in EMBEDDING_LAYERS:
             targeted = self._is_targeted(config, resolver, target)
             self._check_lora(target, targeted, tied and target == HEAD, config, resolver)
             self._check_tokens(target)
@@ -205,13 +208,13 @@ class EndsInspection:
     def _read_copies(self, config: AdapterConfig) -> None:
         names = config.raw.get("modules_to_save") or []
         names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-        self._copies = frozenset(_last_part(name) for name in names) & frozenset(ENDS)
+        self._copies = frozenset(_last_part(name) for name in names) & frozenset(EMBEDDING_LAYERS)
 
     def _read_tokens(self, value: Any) -> dict[str, tuple[int, ...]]:
         by_end = value if isinstance(value, dict) else {EMBEDDING: value} if value else {}
         found: dict[str, tuple[int, ...]] = {}
         for key, tokens in by_end.items():
-            target = _last_part(key) if _last_part(key) in ENDS else ""
+            target = _last_part(key) if _last_part(key) in EMBEDDING_LAYERS else ""
             in_range = isinstance(tokens, list) and all(
                 type(token) is int and 0 <= token < self._vocab(target) for token in tokens
             )
@@ -299,21 +302,23 @@ class EndsInspection:
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
         """Every tensor that is used, and what to call it."""
-        for target, end in self._ends.items():
-            for part, entry in sorted(end.parts.items()):
+        for target, layer in self._embedding_layers.items():
+            for part, entry in sorted(layer.parts.items()):
                 yield f"{target}'s {_label(part)}", entry
 
-    def describe(self, resolver: ModuleResolver) -> tuple[ModelEnd, ...]:
+    def describe(self, resolver: ModuleResolver) -> tuple[EmbeddingLayer, ...]:
         """Of an adapter without findings."""
-        return tuple(self._describe(target, resolver) for target in ENDS if target in self._ends)
+        return tuple(
+            self._describe(target, resolver) for target in EMBEDDING_LAYERS if target in self._embedding_layers
+        )
 
-    def _describe(self, target: str, resolver: ModuleResolver) -> ModelEnd:
+    def _describe(self, target: str, resolver: ModuleResolver) -> EmbeddingLayer:
         parts, lora = self._of(target), None
         if target in self._by_config:
             rank, alpha = self._by_config[target]
-            lora = EndLora(rank, alpha, resolver.scale(alpha, rank), parts[_A].name, parts[_B].name)
+            lora = EmbeddingLayerLora(rank, alpha, resolver.scale(alpha, rank), parts[_A].name, parts[_B].name)
         tokens = self._tokens.get(target, ()) if _TOKENS in parts else ()
-        return ModelEnd(
+        return EmbeddingLayer(
             target,
             self._vocab(target),
             self._geometry.hidden_size,
@@ -326,16 +331,16 @@ class EndsInspection:
 
     def _vocab(self, target: str) -> int:
         """Tokens of the adapter's model."""
-        for end in (target, *ENDS):
-            if _SAVED in self._of(end):
-                return self._of(end)[_SAVED].shape[0]
+        for name in (target, *EMBEDDING_LAYERS):
+            if _SAVED in self._of(name):
+                return self._of(name)[_SAVED].shape[0]
         return self._geometry.vocab_size
 
     def _of(self, target: str) -> dict[str, TensorEntry]:
-        return self._ends[target].parts if target in self._ends else {}
+        return self._embedding_layers[target].parts if target in self._embedding_layers else {}
 
 
-def end_key(target: str, root: str = "model") -> str:
+def embedding_layer_key(target: str, root: str = "model") -> str:
     """The module's name inside the base model, as ``module_key``."""
     return HEAD if target == HEAD else f"{root}.{target}"
 

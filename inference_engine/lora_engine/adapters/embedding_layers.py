@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
-from lora_engine.peft_format import EMBEDDING, HEAD, AdapterManifest, ModelEnd, SafetensorsFile
+from lora_engine.peft_format import EMBEDDING, HEAD, AdapterManifest, EmbeddingLayer, SafetensorsFile
 
 from .errors import StageError
 from .tensors import as_torch, pool_rows_per_row, read_tensor
@@ -51,20 +51,20 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class EndLayout:
+class EmbeddingLayerLayout:
     own: OwnRows | None
     lora: LowRank | None
     vocab: int  # of the adapter's model
 
 
 @dataclass(frozen=True, slots=True)
-class EndsLayout:
-    embedding: EndLayout | None
-    head: EndLayout | None
+class EmbeddingLayersLayout:
+    embedding: EmbeddingLayerLayout | None
+    head: EmbeddingLayerLayout | None
 
 
 @dataclass(frozen=True, slots=True)
-class BaseEnds:
+class BaseEmbeddingLayers:
     """The base model's matrices, ``[vocab, hidden]``; the same tensor where they are tied."""
 
     embedding: torch.Tensor
@@ -75,54 +75,56 @@ class BaseEnds:
         return self.embedding is self.head
 
 
-def against_base(manifest: AdapterManifest, weights: SafetensorsFile, base: BaseEnds) -> AdapterManifest:
-    """With what the base decides: which saved rows differ from its own, and what a tied end has from the other.
+def against_base(manifest: AdapterManifest, weights: SafetensorsFile, base: BaseEmbeddingLayers) -> AdapterManifest:
+    """With what the base decides: which saved rows differ from its own, and what tied layers share.
 
     Reads whole matrices. Raises ``StageError`` for what cannot be, ``FormatError``, ``OSError``.
     """
-    if not manifest.ends:
+    if not manifest.embedding_layers:
         return manifest
     matrices = {EMBEDDING: base.embedding, HEAD: base.head}
-    ends = {
-        end.target: replace(end, kept=_differing(weights, end, matrices[end.target])) if end.saved else end
-        for end in manifest.ends
+    layers = {
+        layer.target: replace(layer, kept=_differing(weights, layer, matrices[layer.target])) if layer.saved else layer
+        for layer in manifest.embedding_layers
     }
     if base.tied:
-        _tie(ends, weights)
-    return replace(manifest, ends=tuple(end for end in ends.values() if _changes(end, len(base.embedding))))
+        _tie(layers, weights)
+    return replace(
+        manifest, embedding_layers=tuple(layer for layer in layers.values() if _changes(layer, len(base.embedding)))
+    )
 
 
-def _changes(end: ModelEnd, vocab: int) -> bool:
-    has_rows = bool(end.tokens) or (end.kept is not None and len(end.kept) > 0)
-    return has_rows or end.lora is not None or end.vocab != vocab
+def _changes(layer: EmbeddingLayer, vocab: int) -> bool:
+    has_rows = bool(layer.tokens) or (layer.kept is not None and len(layer.kept) > 0)
+    return has_rows or layer.lora is not None or layer.vocab != vocab
 
 
-def _tie(ends: dict[str, ModelEnd], weights: SafetensorsFile) -> None:
-    """What PEFT loads into the base's one matrix changes both ends, as do rows of tokens of the embedding."""
-    own = {target: end for target, end in ends.items() if end.saved and not end.alone}
+def _tie(layers: dict[str, EmbeddingLayer], weights: SafetensorsFile) -> None:
+    """What PEFT loads into the base's one matrix changes both layers, as do rows of tokens of the embedding."""
+    own = {target: layer for target, layer in layers.items() if layer.saved and not layer.alone}
     if len(own) == 2 and not _equal(weights, own[EMBEDDING].saved, own[HEAD].saved):
         raise StageError(
-            "untied_ends",
+            "untied_embedding_layers",
             "The base model's embedding and head are one matrix, but the adapter has saved two different ones.",
             'Train with modules_to_save=["embed_tokens", "lm_head"], which keeps them apart.',
         )
     for one, other in ((EMBEDDING, HEAD), (HEAD, EMBEDDING)):
-        end, there = ends.get(one), ends.get(other)
-        if end is None:
+        layer, there = layers.get(one), layers.get(other)
+        if layer is None:
             continue
-        there = there or ModelEnd(other, end.vocab, end.hidden)
+        there = there or EmbeddingLayer(other, layer.vocab, layer.hidden)
         if one in own and not there.saved:
-            there = replace(there, saved=end.saved, kept=end.kept, vocab=end.vocab)
-        if one == EMBEDDING and end.tokens and not there.tokens and not there.alone:
-            there = replace(there, tokens=end.tokens, tokens_name=end.tokens_name)
-        if there.saved or there.tokens or other in ends:
-            ends[other] = there
+            there = replace(there, saved=layer.saved, kept=layer.kept, vocab=layer.vocab)
+        if one == EMBEDDING and layer.tokens and not there.tokens and not there.alone:
+            there = replace(there, tokens=layer.tokens, tokens_name=layer.tokens_name)
+        if there.saved or there.tokens or other in layers:
+            layers[other] = there
 
 
-def _differing(weights: SafetensorsFile, end: ModelEnd, base: torch.Tensor) -> np.ndarray:
+def _differing(weights: SafetensorsFile, layer: EmbeddingLayer, base: torch.Tensor) -> np.ndarray:
     """Rows of the saved matrix that are not, in the base's precision, the base's own; ascending."""
     found = []
-    for start, rows in _row_blocks(weights, end.saved):
+    for start, rows in _row_blocks(weights, layer.saved):
         theirs = base[start : start + len(rows)]
         mine = rows[: len(theirs)].to(base.device, base.dtype)
         changed = (mine != theirs).any(dim=1).cpu().numpy()
@@ -149,45 +151,47 @@ def _row_blocks(weights: SafetensorsFile, name: str) -> Iterator[tuple[int, torc
         start += len(rows)
 
 
-def own_tokens(end: ModelEnd) -> np.ndarray | None:
+def own_tokens(layer: EmbeddingLayer) -> np.ndarray | None:
     """Tokens with a row of their own, ascending; None: all."""
-    if end.saved and (end.kept is None or len(end.kept) == end.vocab):
+    if layer.saved and (layer.kept is None or len(layer.kept) == layer.vocab):
         return None
-    kept = end.kept if end.kept is not None else np.empty(0, np.int64)
-    tokens: np.ndarray = np.union1d(kept, np.array(end.tokens, dtype=np.int64))
+    kept = layer.kept if layer.kept is not None else np.empty(0, np.int64)
+    tokens: np.ndarray = np.union1d(kept, np.array(layer.tokens, dtype=np.int64))
     return tokens
 
 
-class EndsPlanner:
-    """Lays the ends out, from pool row ``row`` of every layer on."""
+class EmbeddingLayersPlanner:
+    """Lays the embedding layers out, from pool row ``row`` of every layer on."""
 
     def __init__(self, geometry: PoolGeometry, row: int) -> None:
         self.row = row
         self._geometry = geometry
         self._known: dict[tuple[str, str], OwnRows] = {}
 
-    def plan(self, ends: tuple[ModelEnd, ...]) -> EndsLayout | None:
-        layouts = {end.target: EndLayout(self._own(end), self._lora(end), end.vocab) for end in ends}
-        return EndsLayout(layouts.get(EMBEDDING), layouts.get(HEAD)) if layouts else None
+    def plan(self, layers: tuple[EmbeddingLayer, ...]) -> EmbeddingLayersLayout | None:
+        layouts = {
+            layer.target: EmbeddingLayerLayout(self._own(layer), self._lora(layer), layer.vocab) for layer in layers
+        }
+        return EmbeddingLayersLayout(layouts.get(EMBEDDING), layouts.get(HEAD)) if layouts else None
 
-    def _own(self, end: ModelEnd) -> OwnRows | None:
-        """Tied ends have the same rows, once."""
-        tokens = own_tokens(end)
-        count = end.vocab if tokens is None else len(tokens)
+    def _own(self, layer: EmbeddingLayer) -> OwnRows | None:
+        """Tied layers have the same rows, once."""
+        tokens = own_tokens(layer)
+        count = layer.vocab if tokens is None else len(tokens)
         if not count:
             return None
-        key = end.saved, end.tokens_name
+        key = layer.saved, layer.tokens_name
         if key not in self._known:
-            layers = self._geometry.num_layers
-            ids = None if tokens is None else self._block(layers, -(-count // layers) * _ELEMENTS_PER_ID)
-            self._known[key] = OwnRows(self._block(count, end.hidden), ids)
+            num_layers = self._geometry.num_layers
+            ids = None if tokens is None else self._block(num_layers, -(-count // num_layers) * _ELEMENTS_PER_ID)
+            self._known[key] = OwnRows(self._block(count, layer.hidden), ids)
         return self._known[key]
 
-    def _lora(self, end: ModelEnd) -> LowRank | None:
-        if end.lora is None:
+    def _lora(self, layer: EmbeddingLayer) -> LowRank | None:
+        if layer.lora is None:
             return None
-        ins, outs = (end.vocab, end.hidden) if end.target == EMBEDDING else (end.hidden, end.vocab)
-        return LowRank(self._block(end.lora.rank, ins), self._block(end.lora.rank, outs), end.lora.scale)
+        ins, outs = (layer.vocab, layer.hidden) if layer.target == EMBEDDING else (layer.hidden, layer.vocab)
+        return LowRank(self._block(layer.lora.rank, ins), self._block(layer.lora.rank, outs), layer.lora.scale)
 
     def _block(self, count: int, features: int) -> Block:
         block = Block(self.row, count, features, -(-count // self._geometry.num_layers))
@@ -195,35 +199,39 @@ class EndsPlanner:
         return block
 
 
-def pack_ends(
-    ends: tuple[ModelEnd, ...], layout: EndsLayout, weights: SafetensorsFile, data: torch.Tensor, kv_dim: int
+def pack_embedding_layers(
+    layers: tuple[EmbeddingLayer, ...],
+    layout: EmbeddingLayersLayout,
+    weights: SafetensorsFile,
+    data: torch.Tensor,
+    kv_dim: int,
 ) -> None:
     """Write them into ``data``, the adapter's pages of every layer ``[layers, pages, page_elems]``."""
     pool_rows = data.view(len(data), -1, kv_dim)
-    for end in ends:
-        place = layout.embedding if end.target == EMBEDDING else layout.head
+    for layer in layers:
+        place = layout.embedding if layer.target == EMBEDDING else layout.head
         assert place is not None
         if place.own is not None:
-            _pack_own(end, place.own, weights, pool_rows)
-        if place.lora is not None and end.lora is not None:
-            _write(pool_rows, place.lora.a, 0, read_tensor(weights, end.lora.a_name))
-            _write(pool_rows, place.lora.b, 0, read_tensor(weights, end.lora.b_name).T)
+            _pack_own(layer, place.own, weights, pool_rows)
+        if place.lora is not None and layer.lora is not None:
+            _write(pool_rows, place.lora.a, 0, read_tensor(weights, layer.lora.a_name))
+            _write(pool_rows, place.lora.b, 0, read_tensor(weights, layer.lora.b_name).T)
 
 
-def _pack_own(end: ModelEnd, own: OwnRows, weights: SafetensorsFile, pool_rows: torch.Tensor) -> None:
-    tokens = own_tokens(end)
-    ids = np.arange(end.vocab) if tokens is None else tokens
+def _pack_own(layer: EmbeddingLayer, own: OwnRows, weights: SafetensorsFile, pool_rows: torch.Tensor) -> None:
+    tokens = own_tokens(layer)
+    ids = np.arange(layer.vocab) if tokens is None else tokens
     if own.ids is not None:
         padded = torch.zeros(own.ids.count * own.ids.features // _ELEMENTS_PER_ID, dtype=_id_type(pool_rows.dtype))
         padded[: len(ids)] = torch.from_numpy(ids)
         _write(pool_rows, own.ids, 0, padded.view(pool_rows.dtype).view(own.ids.count, -1))
-    if end.saved:
-        for start, rows in _row_blocks(weights, end.saved):
+    if layer.saved:
+        for start, rows in _row_blocks(weights, layer.saved):
             first, last = np.searchsorted(ids, (start, start + len(rows)))
             _write(pool_rows, own.rows, int(first), rows[torch.from_numpy(ids[first:last] - start)])
-    if end.tokens:
-        rows = read_tensor(weights, end.tokens_name)
-        for place, row in zip(np.searchsorted(ids, end.tokens).tolist(), rows, strict=True):
+    if layer.tokens:
+        rows = read_tensor(weights, layer.tokens_name)
+        for place, row in zip(np.searchsorted(ids, layer.tokens).tolist(), rows, strict=True):
             _write(pool_rows, own.rows, place, row[None])
 
 
@@ -246,10 +254,10 @@ def _id_type(pool: torch.dtype) -> torch.dtype:
     return torch.int64 if pool.itemsize == 4 else torch.int32
 
 
-class AdapterEnd:
-    """One end of an adapter in the pool: reads what its pages hold now."""
+class AdapterEmbeddingLayer:
+    """An embedding layer of an adapter in the pool: reads what its pages hold now."""
 
-    def __init__(self, layout: EndLayout, pool: PagePool, pages: list[int]) -> None:
+    def __init__(self, layout: EmbeddingLayerLayout, pool: PagePool, pages: list[int]) -> None:
         self.vocab = layout.vocab
         self._layout, self._pool, self._pages = layout, pool, pages
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True

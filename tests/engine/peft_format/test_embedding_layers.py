@@ -49,7 +49,7 @@ def inspect(folder: Path, shapes: dict[str, tuple[int, ...]], **config: Any) -> 
         (LORA_EMBED, {"target_modules": [*LINEAR, "embed_tokens"], "alora_invocation_tokens": [1]},
          "unsupported_feature", "alora_invocation_tokens beside changes of embed_tokens"),
         (LORA_EMBED | {f"{EMBED}lora_embedding_A": (4, 31)}, {"target_modules": [*LINEAR, "embed_tokens"]},
-         "vocabulary_mismatch", "the matrix of one end is not in the file"),
+         "vocabulary_mismatch", "the matrix of one embedding layer is not in the file"),
         ({f"{HEAD}weight": (32, 48)}, {"modules_to_save": ["lm_head"]}, "shape_mismatch", "needs 64"),
         ({f"{HEAD}weight": (32,)}, {"modules_to_save": ["lm_head"]}, "shape_mismatch", "must be a matrix"),
         ({f"{HEAD}weight": (0, 64)}, {"modules_to_save": ["lm_head"]}, "empty_tensor", "holds no values"),
@@ -64,7 +64,7 @@ def inspect(folder: Path, shapes: dict[str, tuple[int, ...]], **config: Any) -> 
         ({}, {"modules_to_save": "lm_head"}, "unsupported_feature", "modules_to_save"),
     ],
 )  # fmt: skip
-def test_ends_that_cannot_be_served(
+def test_embedding_layers_that_cannot_be_served(
     tmp_path: Path, shapes: dict[str, tuple[int, ...]], config: dict[str, Any], code: str, words: str
 ) -> None:
     report = inspect(tmp_path, shapes, **config)
@@ -73,7 +73,7 @@ def test_ends_that_cannot_be_served(
     assert all(problem.fix for problem in report.problems)
 
 
-def test_a_not_finite_end_is_found(tmp_path: Path) -> None:
+def test_a_not_finite_embedding_layer_is_found(tmp_path: Path) -> None:
     save(tmp_path, {}, modules_to_save=["lm_head"])
     matrix = np.ones((32, 64), np.float32)
     matrix[7, 5] = np.nan
@@ -82,11 +82,11 @@ def test_a_not_finite_end_is_found(tmp_path: Path) -> None:
     assert problem.message.startswith("lm_head's matrix holds 1 NaN or infinite value, the first at row 7, column 5")
 
 
-def test_notes_say_what_of_an_end_is_served(tmp_path: Path) -> None:
+def test_notes_say_what_of_an_embedding_layer_is_served(tmp_path: Path) -> None:
     shapes = {f"{HEAD}weight": (35, 64), f"{EMBED}weight": (35, 64)} | TOKENS
     manifest = inspect(tmp_path, shapes, trainable_token_indices=[3, 34]).manifest
     assert manifest is not None
-    notes = [end.note(GEOMETRY.vocab_size) for end in manifest.ends]
+    notes = [layer.note(GEOMETRY.vocab_size) for layer in manifest.embedding_layers]
     assert "embed_tokens is changed: a whole matrix" in notes[0] and "rows of 2 tokens" in notes[0]
     assert all("its 3 tokens more than the base's can be generated, but they have no text here" in n for n in notes)
 
@@ -104,12 +104,12 @@ def test_notes_say_what_of_an_end_is_served(tmp_path: Path) -> None:
         ("base_model.model.model.norm.weight", "base_model.model.model.norm.weight", "", "model"),
     ],
 )
-def test_names_of_ends(name: str, wanted: str, adapter: str, root: str) -> None:
+def test_names_of_embedding_layers(name: str, wanted: str, adapter: str, root: str) -> None:
     found = read_name(name)
     assert (found.name, found.adapter, found.root) == (wanted, adapter, root)
 
 
-def test_patterns_that_stand_for_ends_are_written_out(tmp_path: Path) -> None:
+def test_patterns_that_stand_for_embedding_layers_are_written_out(tmp_path: Path) -> None:
     shapes = LORA_HEAD | {f"{EMBED}weight": (32, 64)}
     shapes[f"{HEAD}token_adapter.trainable_tokens_delta"] = (2, 64)
     config = {
@@ -123,11 +123,11 @@ def test_patterns_that_stand_for_ends_are_written_out(tmp_path: Path) -> None:
     assert resolve_patterns(tmp_path, manifest)
     again = inspect_adapter(tmp_path, GEOMETRY).manifest
     assert again is not None
-    assert (again.ends, again.modules) == (manifest.ends, manifest.modules)
+    assert (again.embedding_layers, again.modules) == (manifest.embedding_layers, manifest.modules)
 
 
-def test_ends_of_a_vision_language_model(tmp_path: Path) -> None:
-    """Both ends as such models call them; what its config says of them holds after the names were changed."""
+def test_embedding_layers_of_a_vision_language_model(tmp_path: Path) -> None:
+    """Both layers as such models call them; what its config says of them holds after the names were changed."""
     of_language = {
         name.replace(".model.layers.", ".model.language_model.layers."): array for name, array in tensors().items()
     }
@@ -142,7 +142,7 @@ def test_ends_of_a_vision_language_model(tmp_path: Path) -> None:
     assert report.manifest is not None, report.problems
     assert resolve_patterns(tmp_path, report.manifest, form.root)
     again = inspect_adapter(tmp_path, GEOMETRY).manifest
-    assert again is not None and again.ends == report.manifest.ends
-    assert [(end.target, end.alone, end.lora is None) for end in again.ends] == [
+    assert again is not None and again.embedding_layers == report.manifest.embedding_layers
+    assert [(layer.target, layer.alone, layer.lora is None) for layer in again.embedding_layers] == [
         ("embed_tokens", True, True), ("lm_head", False, False),
     ]  # fmt: skip
