@@ -11,12 +11,15 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from lorikeet_cli import effect, profile, upload
 from lorikeet_cli.client import Client, log_in
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import ProgressBar, money, table, write
 from lorikeet_cli.profile import Profile
+
+_BUCKET_KEYS = {"access_key_id": "Access key id", "secret_access_key": "Secret access key"}
 
 
 def say(text: str) -> None:
@@ -114,6 +117,26 @@ def hub_token(asked: Namespace) -> None:
     else:
         own.tenant("PUT", "hub-token", {"token": _secret("Hub token: ").strip()})
     say("The token is forgotten." if asked.remove else "The token is kept, encrypted, and never shown.")
+
+
+def buckets(asked: Namespace) -> None:
+    rows = [
+        [each["bucket"], each["region"], each["endpoint"] or "Amazon S3"]
+        for each in client().tenant("GET", "bucket-credentials")
+    ]
+    print(table(["bucket", "region", "endpoint"], rows))
+
+
+def set_bucket(asked: Namespace) -> None:
+    keys = {name: _secret(f"{text}: ").strip() for name, text in _BUCKET_KEYS.items()}
+    body = {"bucket": asked.bucket, "region": asked.region, "endpoint": asked.endpoint, **keys}
+    client().tenant("POST", "bucket-credentials", body)
+    say(f"The key of {asked.bucket} is kept, encrypted, and never shown.")
+
+
+def remove_bucket(asked: Namespace) -> None:
+    client().tenant("DELETE", f"bucket-credentials/{quote(asked.bucket, safe='')}")
+    say(f"The key of {asked.bucket} is forgotten.")
 
 
 def _follow(own: Client, sent: Any, asked: Namespace) -> None:

@@ -35,13 +35,14 @@ def parser() -> argparse.ArgumentParser:
     adapters = add("adapters", commands.adapters, "List adapters, or the versions of one.")
     adapters.add_argument("name", nargs="?", default="")
     _upload(add("upload", commands.upload_adapter, "Send an adapter and wait until it can be called."))
-    bring = add("import", commands.import_adapter, "Have an adapter fetched from the Hugging Face Hub or an address.")
-    bring.add_argument("source", help="hub:org/name, hub:org/name/folder@revision, or the https address of an archive")
+    bring = add("import", commands.import_adapter, "Have an adapter fetched from the Hub, a bucket or an address.")
+    bring.add_argument("source", help="hub:org/name/folder@revision, s3://bucket/folder, or an archive's https address")
     bring.add_argument("--name", required=True, help="the adapter; made if there is none")
     bring.add_argument("--description", default="")
     bring.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
     token = add("hub-token", commands.hub_token, "Keep a token for private repositories of the Hub; asked for.")
     token.add_argument("--remove", action="store_true", help="forget it")
+    _buckets(add("buckets", commands.buckets, "Keep keys of buckets, for imports from s3://bucket."))
     promote = add("promote", commands.promote, "Make a version the live one.")
     promote.add_argument("version", help="like support@v7")
     confirm = add("confirm-base", commands.confirm_base, "Say that the base which a version names is the served one.")
@@ -61,6 +62,19 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", default="", help="by default that of the folder or archive")
     verb.add_argument("--description", default="")
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
+
+
+def _buckets(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="list them, as without an action")
+    keep = actions.add_parser("set", help="keep a key that may list and read one; asked for")
+    keep.add_argument("bucket")
+    keep.add_argument("--region", default="us-east-1")
+    keep.add_argument("--endpoint", default="", help="of a server other than Amazon's, like https://s3.example.org")
+    keep.set_defaults(run=commands.set_bucket)
+    remove = actions.add_parser("remove", help="forget it")
+    remove.add_argument("bucket")
+    remove.set_defaults(run=commands.remove_bucket)
 
 
 def _keys(verb: argparse.ArgumentParser) -> None:

@@ -87,6 +87,11 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
     ("POST", f"{TENANT}/imports", {"name": "imported", "source": "https://127.0.0.1:1/adapter.zip"}),
     ("PUT", f"{TENANT}/hub-token", {"token": "hf_x"}),
+    (
+        "POST",
+        f"{TENANT}/bucket-credentials",
+        {"bucket": "trainings", "endpoint": "", "region": "r", "access_key_id": "a", "secret_access_key": "s"},
+    ),
     ("PUT", f"{TENANT}/origins", {"origins": ["https://app.example.org"]}),
     ("POST", f"{TENANT}/export-schedules", {"cadence": "month", "grain": "day"}),
     ("POST", f"{TENANT}/exports", {"first": "2026-01-01", "last": "2026-01-02", "grain": "day"}),

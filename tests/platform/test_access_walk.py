@@ -144,6 +144,12 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}imports": lambda world: {"name": "imported", "source": "hub:org/name"},
     f"PUT {_T}hub-token": lambda world: {"token": "hf_secret"},
     f"DELETE {_T}hub-token": with_hub_token,
+    f"POST {_T}bucket-credentials": lambda world: {
+        "bucket": "trainings",
+        "access_key_id": "A",
+        "secret_access_key": "s",
+    },
+    f"DELETE {_T}bucket-credentials/<str:bucket>": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-base": unconfirmed,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},

@@ -949,6 +949,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/bucket-credentials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The buckets that this tenant keeps credentials for. The keys are never shown. */
+        get: operations["list_bucket_credentials"];
+        put?: never;
+        /** @description Import from a bucket with these credentials from now on. They are kept encrypted. */
+        post: operations["set_bucket_credentials"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/bucket-credentials/{bucket}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Forget them. */
+        delete: operations["remove_bucket_credentials"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/budgets": {
         parameters: {
             query?: never;
@@ -1167,7 +1202,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Import an adapter from the Hugging Face Hub or an https address. It becomes an upload like any other. */
+        /** @description Import an adapter from the Hugging Face Hub, a bucket or an https address, as an upload like any other. */
         post: operations["create_import"];
         delete?: never;
         options?: never;
@@ -2431,6 +2466,31 @@ export interface components {
          * @enum {string}
          */
         BatchState: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
+        /** @description What a bucket is read with. The key is never shown. */
+        BucketCredentials: {
+            /** @description Its name. What was kept for it before is replaced. */
+            bucket: string;
+            /** Format: date-time */
+            readonly created_at: string;
+            /**
+             * @description Empty for Amazon S3.
+             * @default
+             */
+            endpoint: string;
+            /** @default us-east-1 */
+            region: string;
+        };
+        /** @description What a bucket is read with. The key is never shown. */
+        BucketCredentialsRequest: {
+            access_key_id: string;
+            /** @description Its name. What was kept for it before is replaced. */
+            bucket: string;
+            /** @description Empty for Amazon S3. */
+            endpoint?: string;
+            /** @description By default us-east-1. */
+            region?: string;
+            secret_access_key: string;
+        };
         BudgetReport: {
             /** @description Null: there are no prices, so no budget can be set. */
             currency: string | null;
@@ -3610,7 +3670,7 @@ export interface components {
             description?: string;
             /** @description The adapter; made if there is none. */
             name: string;
-            /** @description hub:org/name or hub:org/name/folder@revision, or the https address of a .zip, .tar or .tar.gz, which may be a signed one of a bucket. */
+            /** @description hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant keeps for the bucket, or the https address of a .zip, .tar or .tar.gz. */
             source: string;
         };
         NewInvitationRequest: {
@@ -8337,6 +8397,117 @@ export interface operations {
             };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    list_bucket_credentials: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketCredentials"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    set_bucket_credentials: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BucketCredentialsRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketCredentials"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    remove_bucket_credentials: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                bucket: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_budgets: {

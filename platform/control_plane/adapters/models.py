@@ -257,6 +257,27 @@ class HubToken(models.Model):
         return f"hub token of {self.tenant_id}"
 
 
+class BucketCredentials(models.Model):
+    """What a tenant reads a bucket with. Only an import opens it."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="bucket_credentials")
+    bucket = models.CharField(max_length=63)
+    endpoint = models.CharField(max_length=300, blank=True, help_text="Of a server other than Amazon's.")
+    region = models.CharField(max_length=64)
+    sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under a key of the pepper.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["BucketCredentials"].as_manager()
+
+    class Meta:
+        ordering = ["bucket"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "bucket"], name="bucket_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return f"credentials of {self.bucket}"
+
+
 class Content(models.Model):
     """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
 

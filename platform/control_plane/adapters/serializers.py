@@ -5,6 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.adapters.imports.sources import BUCKET_FORM
 from control_plane.adapters.models import NAME, AdapterVersion, EffectVerdict, UploadState, VersionState
 from control_plane.adapters.queries import AdapterSort, AdapterStatus, AdapterWithVersions
 from control_plane.config import current
@@ -284,14 +285,29 @@ class NewImportSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     source = serializers.CharField(  # type: ignore[assignment]  # a name that the class has for itself
         max_length=4096,
-        help_text="hub:org/name or hub:org/name/folder@revision, or the https address of a .zip, .tar or .tar.gz, "
-        "which may be a signed one of a bucket.",
+        help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
+        "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
     )
 
 
 class HubTokenSerializer(serializers.Serializer[Any]):
     set = serializers.BooleanField(read_only=True)
     token = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+
+
+class BucketCredentialsSerializer(serializers.Serializer[Any]):
+    """What a bucket is read with. The key is never shown."""
+
+    bucket = serializers.RegexField(
+        rf"^{BUCKET_FORM}\Z", max_length=63, help_text="Its name. What was kept for it before is replaced."
+    )
+    endpoint = serializers.CharField(
+        max_length=300, required=False, allow_blank=True, default="", help_text="Empty for Amazon S3."
+    )
+    region = serializers.RegexField(r"^[a-z0-9-]+\Z", max_length=64, required=False, default="us-east-1")
+    access_key_id = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=200, write_only=True)
+    secret_access_key = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
 
 
 class ModelSerializer(serializers.Serializer[Any]):

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from control_plane.adapters import views
+from control_plane.adapters.imports import views as imports
 
 _VERSION = "adapters/<str:name>/versions/<int:number>"
 
@@ -22,7 +23,9 @@ urlpatterns = [
     path("storage", views.StorageView.as_view(), name="storage"),
     path("uploads", views.UploadsView.as_view(), name="uploads"),
     path("uploads/<uuid:upload_id>", views.UploadView.as_view(), name="upload"),
-    path("imports", views.ImportsView.as_view(), name="imports"),
-    path("hub-token", views.HubTokenView.as_view(), name="hub-token"),
+    path("imports", imports.ImportsView.as_view(), name="imports"),
+    path("hub-token", imports.HubTokenView.as_view(), name="hub-token"),
+    path("bucket-credentials", imports.BucketsView.as_view(), name="bucket-credentials"),
+    path("bucket-credentials/<str:bucket>", imports.BucketView.as_view(), name="bucket-credentials-of"),
     path("models", views.ModelsView.as_view(), name="models"),
 ]

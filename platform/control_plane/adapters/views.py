@@ -14,7 +14,6 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.adapters import aliases, archiving, queries, versions
-from control_plane.adapters.imports import actions as imports
 from control_plane.adapters.resolve import find_models
 from control_plane.adapters.serializers import (
     AdapterListQuerySerializer,
@@ -22,9 +21,7 @@ from control_plane.adapters.serializers import (
     AdapterSummarySerializer,
     AliasTargetSerializer,
     ArchivedAdapterSerializer,
-    HubTokenSerializer,
     ModelSerializer,
-    NewImportSerializer,
     NewUploadSerializer,
     StorageSerializer,
     UploadSerializer,
@@ -300,52 +297,6 @@ def _check_names(names: list[str]) -> None:
         raise LorikeetError(
             "duplicate_file", f'The form holds "{name}" {count} times.', "Send each file once.", param="files"
         )
-
-
-class ImportsView(TenantView):
-    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
-
-    @extend_schema(
-        operation_id="create_import",
-        request=NewImportSerializer,
-        responses={202: UploadSerializer, **dict.fromkeys((400, 403, 409, 429), ErrorResponseSerializer)},
-        tags=["uploads"],
-    )
-    def post(self, request: Request, tenant: str) -> Response:
-        """Import an adapter from the Hugging Face Hub or an https address. It becomes an upload like any other."""
-        form = validated(NewImportSerializer, request.data)
-        upload = imports.begin_import(acting=self.principal, **form)
-        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
-
-
-class HubTokenView(TenantView):
-    needs: ClassVar = {
-        "GET": Capability.VIEW,
-        "PUT": Capability.WRITE_ADAPTERS,
-        "DELETE": Capability.WRITE_ADAPTERS,
-    }
-
-    @extend_schema(operation_id="read_hub_token", responses=HubTokenSerializer, tags=["uploads"])
-    def get(self, request: Request, tenant: str) -> Response:
-        """Whether this tenant has a token for the Hub. It is never shown."""
-        return Response({"set": imports.has_hub_token(self.principal.tenant)})
-
-    @extend_schema(
-        operation_id="set_hub_token",
-        request=HubTokenSerializer,
-        responses={200: HubTokenSerializer, 400: ErrorResponseSerializer},
-        tags=["uploads"],
-    )
-    def put(self, request: Request, tenant: str) -> Response:
-        """Import private repositories with this token from now on. It is kept encrypted."""
-        imports.set_hub_token(acting=self.principal, token=validated(HubTokenSerializer, request.data)["token"])
-        return Response({"set": True})
-
-    @extend_schema(operation_id="remove_hub_token", responses={204: None}, tags=["uploads"])
-    def delete(self, request: Request, tenant: str) -> Response:
-        """Forget the token."""
-        imports.remove_hub_token(acting=self.principal)
-        return Response(status=204)
 
 
 class UploadView(TenantView):

@@ -32,6 +32,7 @@ from control_plane.accounts.models import SignIn, User
 from control_plane.adapters import versions
 from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import archive_adapter
+from control_plane.adapters.imports.actions import set_bucket_credentials
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
@@ -358,6 +359,14 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "request_id": "req_1",
         "number": 1,
         "alias": "beta",
+        "bucket": set_bucket_credentials(
+            acting=acme.principal(),
+            bucket="trainings",
+            endpoint="",
+            region="r",
+            access_key_id="a",
+            secret_access_key="s",
+        ).bucket,
         "adapter_id": old.pk,
         "upload_id": upload_id,
         "key_id": key.pk,

@@ -8,6 +8,7 @@ import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
+import { BucketKeysSection } from "./bucket-keys";
 import { hubTokenQuery, useHubToken, useImport } from "./queries";
 
 /** From the Hugging Face Hub or an address: the server fetches it, and it is checked like an upload. */
@@ -23,7 +24,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
     <Card>
       <CardHeader title="Or import it from where it lies" note="Fetched by the server, at the commit that the revision means now." />
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
-        <Field label="Source" hint="hub:org/name, hub:org/name/folder@revision, or the https address of an archive.">
+        <Field label="Source" hint="hub:org/name/folder@revision, s3://bucket/folder, or the https address of an archive.">
           {(control) => (
             <Input {...control} value={source} onChange={(event) => setSource(event.target.value)} autoComplete="off" spellCheck={false} placeholder="hub:org/name@main" className="font-mono" />
           )}
@@ -39,6 +40,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
         </Button>
       </form>
       <HubToken />
+      <BucketKeysSection />
     </Card>
   );
 }

@@ -51,6 +51,35 @@ export function useImport(tenant: string) {
   });
 }
 
+export const bucketsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "bucket-credentials"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } } })),
+  });
+
+export interface BucketKeys {
+  bucket: string;
+  endpoint: string;
+  region: string;
+  access_key_id: string;
+  secret_access_key: string;
+}
+
+/** Keep the keys of a bucket, or forget those of the one that is named. */
+export function useBucketKeys(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (change: BucketKeys | string) => {
+      if (typeof change === "string") {
+        await unwrap(api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", { params: { path: { tenant, bucket: change } } }));
+      } else {
+        await unwrap(api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }));
+      }
+    },
+    onSuccess: () => client.invalidateQueries({ queryKey: bucketsQuery(tenant).queryKey }),
+  });
+}
+
 export const hubTokenQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "hub-token"],

@@ -110,6 +110,31 @@ describe("upload page", () => {
     expect(asked).toEqual({ source: "hub:org/name@v2", name: "fresh" });
   });
 
+  it("keeps keys of a bucket, and forgets them", async () => {
+    let kept: unknown;
+    server.use(
+      http.get(`${T}/bucket-credentials`, () => HttpResponse.json(kept ? [{ bucket: "trainings", endpoint: "", region: "us-east-1", created_at: "2026-05-04T10:00:00Z" }] : [])),
+      http.post(`${T}/bucket-credentials`, async ({ request }) => {
+        kept = await request.json();
+        return HttpResponse.json({});
+      }),
+      http.delete(`${T}/bucket-credentials/trainings`, () => {
+        kept = undefined;
+        return new HttpResponse(null, { status: 204 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/upload");
+    await user.click(await screen.findByRole("button", { name: "Add keys of a bucket" }));
+    await user.type(screen.getByLabelText("Bucket"), "trainings");
+    await user.type(screen.getByLabelText("Access key id"), "AKIA");
+    await user.type(screen.getByLabelText("Secret access key"), "hidden");
+    await user.click(screen.getByRole("button", { name: "Keep them" }));
+    const remove = await screen.findByRole("button", { name: "Remove the keys of trainings" });
+    expect(kept).toEqual({ bucket: "trainings", region: "us-east-1", endpoint: "", access_key_id: "AKIA", secret_access_key: "hidden" });
+    await user.click(remove);
+    await waitFor(() => expect(screen.queryByText("s3://trainings")).not.toBeInTheDocument());
+  });
+
   it("shows every problem of the report with its fix", async () => {
     accept({ state: "refused", report: data.refusedReport });
     const user = await choose(adapterFiles());

@@ -1,21 +1,50 @@
-"""Beginning an import, and the tenant's token for private repositories."""
+"""Beginning an import, and what a tenant keeps to read private repositories and buckets with."""
 
 from __future__ import annotations
 
+import json
 from uuid import uuid4
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.imports.bucket import endpoint_of
+from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
-from control_plane.adapters.imports.sources import HubSource, parse_source
-from control_plane.adapters.models import HubToken, Upload
+from control_plane.adapters.imports.sources import HubSource, S3Source, SourceRefusedError, parse_source
+from control_plane.adapters.models import BucketCredentials, HubToken, Upload
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.actions import require_free_name, require_short_backlog, tell_upload
 from control_plane.audit import actions as audit
+from control_plane.config import current
+from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.http.egress import UrlRefusedError, check_url
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
+
+MOST_BUCKETS = 50  # of one tenant
+
+
+class EndpointRefusedError(LorikeetError):
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "endpoint_refused",
+            message,
+            "Write it like https://s3.example.org, without the bucket, or leave it empty for Amazon S3.",
+            param="endpoint",
+        )
+
+
+class TooManyBucketsError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "too_many_buckets",
+            f"This tenant has credentials for {MOST_BUCKETS} buckets.",
+            "Remove those of a bucket that nothing is imported from any more.",
+            status=409,
+        )
 
 
 def begin_import(*, acting: Principal, name: str, description: str, source: str) -> Upload:
@@ -24,6 +53,8 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
     Raises SourceRefusedError, NameTakenByBaseError, StoredLimitError or TooManyWaitingError.
     """
     parsed = parse_source(source)
+    if isinstance(parsed, S3Source):
+        require_credentials(acting.tenant, parsed.bucket)
     require_free_name(name)
     require_room(acting.tenant, name, 0)
     upload_id = uuid4()
@@ -72,3 +103,61 @@ def remove_hub_token(*, acting: Principal) -> None:
 
 def has_hub_token(tenant: Tenant) -> bool:
     return HubToken.objects.for_tenant(tenant).exists()
+
+
+def buckets_of(tenant: Tenant) -> QuerySet[BucketCredentials]:
+    return BucketCredentials.objects.for_tenant(tenant)
+
+
+def require_credentials(tenant: Tenant, bucket: str) -> None:
+    """Raises SourceRefusedError (400)."""
+    if not buckets_of(tenant).filter(bucket=bucket).exists():
+        _, message, fix = no_credentials(bucket)
+        raise SourceRefusedError(message, fix)
+
+
+def set_bucket_credentials(
+    *, acting: Principal, bucket: str, endpoint: str, region: str, access_key_id: str, secret_access_key: str
+) -> BucketCredentials:
+    """What the bucket is read with from now on. Raises EndpointRefusedError or TooManyBucketsError."""
+    _check_endpoint(endpoint_of(endpoint, region))
+    secret = json.dumps({"access_key_id": access_key_id, "secret_access_key": secret_access_key})
+    with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
+        known = buckets_of(acting.tenant)
+        if known.exclude(bucket=bucket).count() >= MOST_BUCKETS:
+            raise TooManyBucketsError
+        kept, _ = known.update_or_create(
+            tenant=acting.tenant,
+            bucket=bucket,
+            defaults={"endpoint": endpoint, "region": region, "sealed": seal(secret), "created_by": acting.user},
+        )
+        audit.record(
+            acting.actor,
+            "bucket_credentials.set",
+            kept,
+            tenant=acting.tenant,
+            label=bucket,
+            endpoint=endpoint,
+            region=region,
+        )
+    return kept
+
+
+def remove_bucket_credentials(*, acting: Principal, bucket: str) -> None:
+    """Raises NotFoundError (404)."""
+    with transaction.atomic():
+        kept = buckets_of(acting.tenant).filter(bucket=bucket).select_for_update().first()
+        if kept is None:
+            raise NotFoundError("There are no credentials for that bucket.", "GET bucket-credentials lists them.")
+        audit.record(acting.actor, "bucket_credentials.remove", kept, tenant=acting.tenant, label=bucket)
+        kept.delete()
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        url = check_url(endpoint, allow_private=current().import_allow_private)
+    except UrlRefusedError as error:
+        raise EndpointRefusedError(error.message) from None
+    if url.path.strip("/") or url.query:
+        raise EndpointRefusedError("The endpoint has a path or a query.")

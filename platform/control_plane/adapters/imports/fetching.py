@@ -9,19 +9,19 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from django.db import transaction
 
 from control_plane.access.actor import SYSTEM
-from control_plane.adapters.imports import hub
-from control_plane.adapters.imports.problems import SourceProblemError, check_status, unavailable
+from control_plane.adapters.imports import bucket, hub
+from control_plane.adapters.imports.listing import RemoteFile
+from control_plane.adapters.imports.problems import SourceProblemError, check_status, no_credentials, unavailable
 from control_plane.adapters.imports.sealed import unseal
-from control_plane.adapters.imports.sources import UrlSource, parse_source
+from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
 from control_plane.adapters.locks import lock_claimed
-from control_plane.adapters.models import HubToken, Upload
+from control_plane.adapters.models import BucketCredentials, HubToken, Upload
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.audit import actions as audit
@@ -32,13 +32,6 @@ from control_plane.http import egress
 
 class FetchStoppedError(Exception):
     """This worker ends, or the upload is another's by now."""
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    name: str
-    url: str
-    bytes: int | None
 
 
 def fetch(upload: Upload, stopped: Callable[[], bool]) -> None:
@@ -71,23 +64,42 @@ def fetch(upload: Upload, stopped: Callable[[], bool]) -> None:
     _note(upload, files=[{"name": name, "bytes": size} for name, size in sizes], fetched=True)
 
 
-def _wanted(upload: Upload, text: str) -> tuple[list[_Wanted], Mapping[str, str]]:
+def _wanted(upload: Upload, text: str) -> tuple[list[RemoteFile], Mapping[str, str]]:
     source = parse_source(text)
     if isinstance(source, UrlSource):
-        return [_Wanted(source.file_name, source.url, None)], {}
+        return [RemoteFile(source.file_name, source.url, None)], {}
+    if isinstance(source, S3Source):
+        return _in_bucket(upload, source), {}
+    return _on_hub(upload, source)
+
+
+def _in_bucket(upload: Upload, source: S3Source) -> list[RemoteFile]:
+    kept = BucketCredentials.objects.for_tenant(upload.tenant).filter(bucket=source.bucket).first()
+    if kept is None:
+        raise SourceProblemError(*no_credentials(source.bucket))
+    files = bucket.list_adapter(bucket.open_bucket(kept), source)
+    _require_room(upload, files)
+    return files
+
+
+def _on_hub(upload: Upload, source: HubSource) -> tuple[list[RemoteFile], Mapping[str, str]]:
     assert upload.source is not None
     headers = _authorization(upload)
     # Once its commit is known, a branch that moves meanwhile changes nothing.
     revision = upload.source.get("commit") or source.revision
     listing = hub.list_adapter(source.repository, revision, headers, source.folder)
-    total = sum(file.bytes for file in listing.files)
+    _require_room(upload, listing.files)
+    if "commit" not in upload.source:
+        _note(upload, files=[{"name": f.name, "bytes": f.bytes} for f in listing.files], commit=listing.commit)
+    return listing.files, headers
+
+
+def _require_room(upload: Upload, files: list[RemoteFile]) -> None:
+    total = sum(file.bytes or 0 for file in files)
     if total > current().upload_max_bytes:
         raise _too_large()
     require_room(upload.tenant, upload.adapter_name, total)
     spool.require_room(total)
-    if "commit" not in upload.source:
-        _note(upload, files=[{"name": f.name, "bytes": f.bytes} for f in listing.files], commit=listing.commit)
-    return [_Wanted(file.name, file.url, file.bytes) for file in listing.files], headers
 
 
 def _authorization(upload: Upload) -> dict[str, str]:
@@ -119,7 +131,7 @@ def _note(upload: Upload, *, files: list[dict[str, object]], commit: str = "", f
 class _Transfer:
     """One file, from where an earlier try left it."""
 
-    def __init__(self, folder: Path, index: int, file: _Wanted, headers: Mapping[str, str], most: int) -> None:
+    def __init__(self, folder: Path, index: int, file: RemoteFile, headers: Mapping[str, str], most: int) -> None:
         self._whole, self._part, self._tag = (folder / f"{index}{end}" for end in ("", ".part", ".etag"))
         self._file, self._headers, self._most = file, headers, most
 

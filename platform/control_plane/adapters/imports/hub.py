@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from control_plane.adapters.imports.listing import RemoteFile, adapter_of
 from control_plane.adapters.imports.problems import SourceProblemError, check_status
 from control_plane.config import current
 from control_plane.http import egress
-from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 
 MOST_BYTES = 4 << 20
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class HubFile:
-    name: str
-    bytes: int
-    url: str
 
 
 @dataclass(frozen=True)
@@ -31,7 +24,7 @@ class HubListing:
     """A repository's adapter at one commit, which does not change any more."""
 
     commit: str
-    files: list[HubFile]
+    files: list[RemoteFile]
 
 
 def list_adapter(repository: str, revision: str, headers: Mapping[str, str], folder: str = "") -> HubListing:
@@ -46,33 +39,11 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str], fol
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit and no files.", "Try again later.")
     sizes = {entry["rfilename"]: _size(entry) for entry in siblings if isinstance(entry, dict) and _named(entry)}
-    address = f"{base}/{repository}/resolve/{commit}"
+    top, place = f"{base}/{repository}/resolve/{commit}/", f"hub:{repository}"
     if folder:
-        inside = {
-            name.removeprefix(f"{folder}/"): size for name, size in sizes.items() if name.startswith(f"{folder}/")
-        }
-        return HubListing(commit, _chosen(inside, f"{address}/{quote(folder)}", f"{repository}/{folder}"))
-    return HubListing(commit, _chosen(sizes, address, repository))
-
-
-def _chosen(sizes: dict[str, int], base: str, place: str) -> list[HubFile]:
-    """The adapter at the top of these files, which lie in ``place``."""
-    names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
-    if CONFIG_FILE not in names or not any(map(is_weights, names)):
-        known = recognise(list(sizes))
-        below = next((name for name in sizes if name.endswith(f"/{CONFIG_FILE}")), None)
-        if known is None and below:
-            known = (
-                "missing_file",
-                f"The adapter lies in a folder ({below}).",
-                f"Import hub:{place}/{below.rpartition('/')[0]}.",
-            )
-        raise SourceProblemError(
-            *(known or ("missing_file", f"{place} holds no {CONFIG_FILE} with weights.", "Check the name of it."))
-        )
-    if "adapter_model.safetensors" in names:
-        names = [CONFIG_FILE, "adapter_model.safetensors"]
-    return [HubFile(name, sizes[name], f"{base}/{quote(name)}") for name in sorted(names)]
+        sizes = {name.removeprefix(f"{folder}/"): size for name, size in sizes.items() if name.startswith(f"{folder}/")}
+        top, place = f"{top}{quote(folder)}/", f"{place}/{folder}"
+    return HubListing(commit, adapter_of(sizes, lambda name: top + quote(name), place))
 
 
 def _named(entry: Mapping[str, Any]) -> bool:

@@ -20,7 +20,8 @@ def check_status(status: int) -> None:
         raise SourceProblemError(
             "source_forbidden",
             f"The source answers {status}: it is private or gated, or the signature has ended.",
-            "Set this tenant's token for the Hub, accept the model's terms there, or sign the address again.",
+            "Set this tenant's token for the Hub, accept the model's terms there, sign the address again, or set "
+            "credentials that may read the bucket's objects.",
         )
     if status in (404, 410):
         raise SourceProblemError(
@@ -36,4 +37,13 @@ def check_status(status: int) -> None:
 def unavailable(message: str) -> SourceProblemError:
     return SourceProblemError(
         "source_unavailable", message, "It is tried again by itself, and goes on where it stopped.", passes=True
+    )
+
+
+def no_credentials(bucket: str) -> tuple[str, str, str]:
+    """Code, message and fix."""
+    return (
+        "no_bucket_credentials",
+        f"This tenant has no credentials for the bucket {bucket}.",
+        "Set them (POST bucket-credentials, or beside the import in the console), or import a signed address.",
     )

@@ -1,4 +1,4 @@
-"""What a tenant writes for a source: `hub:org/name/folder@revision`, or an https address of an archive."""
+"""What a tenant writes for a source: `hub:org/name/folder@revision`, `s3://bucket/prefix`, or an archive's address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _HUB = re.compile(
     rf"hub:({_PART}/{_PART})((?:/{_PART}){{1,8}})?(?:@([A-Za-z0-9](?:[A-Za-z0-9._/-]{{0,254}}[A-Za-z0-9])?))?", re.ASCII
 )
+BUCKET_FORM = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
+_MOST_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
@@ -33,6 +36,22 @@ class HubSource:
 
 
 @dataclass(frozen=True)
+class S3Source:
+    """A folder of a bucket (`key` has no slash at its end, and is empty for the bucket's top), or an archive in it."""
+
+    bucket: str
+    key: str
+
+    @property
+    def shown(self) -> str:
+        return f"s3://{self.bucket}/{self.key}" if self.key else f"s3://{self.bucket}"
+
+    @property
+    def is_archive(self) -> bool:
+        return _is_archive(self.key)
+
+
+@dataclass(frozen=True)
 class UrlSource:
     """`url` may hold a bucket's signature: only `shown` is for people."""
 
@@ -41,24 +60,55 @@ class UrlSource:
     file_name: str
 
 
-def parse_source(text: str) -> HubSource | UrlSource:
+Source = HubSource | S3Source | UrlSource
+
+
+def parse_source(text: str) -> Source:
     """Raises SourceRefusedError (400)."""
     if text.startswith("hub:"):
-        match = _HUB.fullmatch(text)
-        if match is None or ".." in text or "--" in match[1]:
-            raise SourceRefusedError(
-                "That is no repository of the Hub.",
-                "Write it like hub:org/name, hub:org/name@v1 or hub:org/name/folder@v1.",
-            )
-        return HubSource(match[1], match[3] or "main", (match[2] or "").strip("/"))
+        return _hub(text)
+    if text.startswith("s3:"):
+        return _s3(text)
+    return _url(text)
+
+
+def _hub(text: str) -> HubSource:
+    match = _HUB.fullmatch(text)
+    if match is None or ".." in text or "--" in match[1]:
+        raise SourceRefusedError(
+            "That is no repository of the Hub.",
+            "Write it like hub:org/name, hub:org/name@v1 or hub:org/name/folder@v1.",
+        )
+    return HubSource(match[1], match[3] or "main", (match[2] or "").strip("/"))
+
+
+def _s3(text: str) -> S3Source:
+    match = _S3.fullmatch(text)
+    key = ((match and match[2]) or "").removesuffix("/")
+    parts = key.split("/") if key else []
+    known = key.isprintable() and len(key.encode()) <= _MOST_KEY_BYTES
+    if match is None or not known or any(part in ("", ".", "..") for part in parts):
+        raise SourceRefusedError(
+            "That is no place in a bucket.", "Write it like s3://bucket/folder or s3://bucket/folder/adapter.zip."
+        )
+    return S3Source(match[1], key)
+
+
+def _url(text: str) -> UrlSource:
     try:
         url = check_url(text, allow_private=current().import_allow_private)
     except UrlRefusedError as error:
-        raise SourceRefusedError(error.message, "Write hub:org/name, or an https address of an archive.") from None
+        raise SourceRefusedError(
+            error.message, "Write hub:org/name, s3://bucket/folder, or an https address of an archive."
+        ) from None
     name = url.path.rpartition("/")[2]
-    if not name.lower().endswith(_ARCHIVES):
+    if not _is_archive(name):
         raise SourceRefusedError(
             "The address does not name an archive.",
-            "Use one that ends with .zip, .tar or .tar.gz; for a bucket, a signed address of that object.",
+            "Use one that ends with .zip, .tar or .tar.gz; for a folder of a bucket, s3://bucket/folder.",
         )
     return UrlSource(text, str(url.copy_with(query=None)), name[-255:])
+
+
+def _is_archive(name: str) -> bool:
+    return name.lower().endswith(_ARCHIVES)

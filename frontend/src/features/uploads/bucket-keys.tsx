@@ -1,0 +1,75 @@
+import { useQuery } from "@tanstack/react-query";
+import { type SyntheticEvent, useState } from "react";
+import { asApiError } from "@/api/errors";
+import { Button } from "@/components/button";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useTenant } from "@/features/session/queries";
+import { type BucketKeys, bucketsQuery, useBucketKeys } from "./queries";
+
+const EMPTY: BucketKeys = { bucket: "", region: "us-east-1", endpoint: "", access_key_id: "", secret_access_key: "" };
+
+/** Keys of buckets, for imports from s3://bucket: set or removed, never shown. */
+export function BucketKeysSection() {
+  const tenant = useTenant();
+  const { data: buckets } = useQuery(bucketsQuery(tenant));
+  const [open, setOpen] = useState(false);
+  const remove = useBucketKeys(tenant);
+  if (!buckets) return null;
+  return (
+    <div className="grid gap-3 border-t px-4 py-3 text-sm">
+      {buckets.map(({ bucket, endpoint, region }) => (
+        <p key={bucket} className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
+          <span>
+            <span className="font-mono">s3://{bucket}</span> is read with this tenant’s keys ({endpoint || region}).
+          </span>
+          <Button size="sm" busy={remove.isPending} onClick={() => remove.mutate(bucket, { onSuccess: () => toast.good("The keys are forgotten"), onError: toast.bad })} aria-label={`Remove the keys of ${bucket}`}>
+            Remove the keys
+          </Button>
+        </p>
+      ))}
+      {open ? (
+        <BucketForm onDone={() => setOpen(false)} />
+      ) : (
+        <Button size="sm" className="justify-self-start" onClick={() => setOpen(true)}>
+          Add keys of a bucket
+        </Button>
+      )}
+    </div>
+  );
+}
+
+function BucketForm({ onDone }: { onDone: () => void }) {
+  const [form, setForm] = useState(EMPTY);
+  const keep = useBucketKeys(useTenant());
+  const submit = (event: SyntheticEvent) => {
+    event.preventDefault();
+    keep.mutate(form, { onSuccess: () => (toast.good("The keys are kept, encrypted"), onDone()) });
+  };
+  const field = (name: keyof BucketKeys, label: string, hint: string, type = "text") => (
+    <Field label={label} hint={hint}>
+      {(control) => (
+        <Input {...control} type={type} value={form[name]} onChange={(event) => setForm({ ...form, [name]: event.target.value.trim() })} autoComplete="off" spellCheck={false} className="font-mono" />
+      )}
+    </Field>
+  );
+  return (
+    <form onSubmit={submit} className="grid items-start gap-4 sm:grid-cols-2">
+      {field("bucket", "Bucket", "Its name, without s3://.")}
+      {field("region", "Region", "Like eu-west-1.")}
+      {field("endpoint", "Endpoint", "Like https://s3.example.org; empty for Amazon S3.")}
+      {field("access_key_id", "Access key id", "Of a user that may list and read the bucket.")}
+      {field("secret_access_key", "Secret access key", "Kept encrypted for this tenant, and never shown.", "password")}
+      {keep.error && <ErrorNotice error={asApiError(keep.error)} className="sm:col-span-2" />}
+      <div className="flex gap-3 sm:col-span-2">
+        <Button type="submit" size="sm" busy={keep.isPending} disabled={!form.bucket || !form.region || !form.access_key_id || !form.secret_access_key}>
+          Keep them
+        </Button>
+        <Button size="sm" onClick={onDone}>
+          Cancel
+        </Button>
+      </div>
+    </form>
+  );
+}

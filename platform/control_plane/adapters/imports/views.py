@@ -1,0 +1,104 @@
+"""Imports over HTTP, and what a tenant keeps for them: a token for the Hub, credentials of buckets."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.access.views import TenantView
+from control_plane.adapters import queries
+from control_plane.adapters.imports import actions as imports
+from control_plane.adapters.serializers import (
+    BucketCredentialsSerializer,
+    HubTokenSerializer,
+    NewImportSerializer,
+    UploadSerializer,
+)
+from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.tenants.roles import Capability
+
+
+class ImportsView(TenantView):
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="create_import",
+        request=NewImportSerializer,
+        responses={202: UploadSerializer, **dict.fromkeys((400, 403, 409, 429), ErrorResponseSerializer)},
+        tags=["uploads"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Import an adapter from the Hugging Face Hub, a bucket or an https address, as an upload like any other."""
+        form = validated(NewImportSerializer, request.data)
+        upload = imports.begin_import(acting=self.principal, **form)
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
+
+
+class HubTokenView(TenantView):
+    needs: ClassVar = {
+        "GET": Capability.VIEW,
+        "PUT": Capability.WRITE_ADAPTERS,
+        "DELETE": Capability.WRITE_ADAPTERS,
+    }
+
+    @extend_schema(operation_id="read_hub_token", responses=HubTokenSerializer, tags=["uploads"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Whether this tenant has a token for the Hub. It is never shown."""
+        return Response({"set": imports.has_hub_token(self.principal.tenant)})
+
+    @extend_schema(
+        operation_id="set_hub_token",
+        request=HubTokenSerializer,
+        responses={200: HubTokenSerializer, 400: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Import private repositories with this token from now on. It is kept encrypted."""
+        imports.set_hub_token(acting=self.principal, token=validated(HubTokenSerializer, request.data)["token"])
+        return Response({"set": True})
+
+    @extend_schema(operation_id="remove_hub_token", responses={204: None}, tags=["uploads"])
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Forget the token."""
+        imports.remove_hub_token(acting=self.principal)
+        return Response(status=204)
+
+
+class BucketsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="list_bucket_credentials", responses=BucketCredentialsSerializer(many=True), tags=["uploads"]
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """The buckets that this tenant keeps credentials for. The keys are never shown."""
+        return Response(BucketCredentialsSerializer(imports.buckets_of(self.principal.tenant), many=True).data)
+
+    @extend_schema(
+        operation_id="set_bucket_credentials",
+        request=BucketCredentialsSerializer,
+        responses={201: BucketCredentialsSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Import from a bucket with these credentials from now on. They are kept encrypted."""
+        form = validated(BucketCredentialsSerializer, request.data)
+        kept = imports.set_bucket_credentials(acting=self.principal, **form)
+        return Response(BucketCredentialsSerializer(kept).data, status=201)
+
+
+class BucketView(TenantView):
+    needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="remove_bucket_credentials",
+        responses={204: None, 404: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def delete(self, request: Request, tenant: str, bucket: str) -> Response:
+        """Forget them."""
+        imports.remove_bucket_credentials(acting=self.principal, bucket=bucket)
+        return Response(status=204)
