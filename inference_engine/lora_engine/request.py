@@ -264,6 +264,9 @@ class RequestUsage:
     prefill_ms: int = 0
     decode_ms: int = 0
     preemptions: int = 0
+    preempted_ms: int = 0
+    preemption_spans: list[tuple[int, int]] = field(default_factory=list)  # since it was submitted, and how long
+    adapter_loaded_from: str = ""  # the tier that it waited for: "disk" | "host"
     device_us: int = 0  # its share of the time of every step it took part in, by tokens
 
 

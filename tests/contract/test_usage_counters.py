@@ -7,7 +7,7 @@ import json
 from django.db import models
 
 from control_plane.config import REPOSITORY
-from control_plane.usage.counters import COUNTERS, REPORTED, SHOWN, SUMMED
+from control_plane.usage.counters import BEFORE_ENGINE, COUNTERS, REPORTED, SHOWN, SUMMED
 from control_plane.usage.models import (
     DailyTotals,
     DailyUsage,
@@ -34,7 +34,7 @@ def test_an_engine_says_each() -> None:
 
 
 def test_the_ledger_has_each_and_no_other() -> None:
-    assert numbers(UsageEvent) == set(COUNTERS)
+    assert numbers(UsageEvent) == {*COUNTERS, *BEFORE_ENGINE}
 
 
 def test_rollups_have_those_that_are_summed() -> None:

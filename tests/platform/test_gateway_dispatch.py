@@ -15,6 +15,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.gateway import dispatch as dispatch_module
 from control_plane.gateway.dispatch import Dispatch
 from control_plane.quotas.budgets import UNBUDGETED
+from control_plane.usage.counters import Details
 from lora_engine.wire import engine_pb2 as pb
 
 REQUEST = "req_1"
@@ -100,14 +101,15 @@ class Around:
     async def dispatch(self, *, streamed: bool = True) -> Dispatch:
         principal = SimpleNamespace(tenant=None, api_key=None, user=None)
         context = SimpleNamespace(
-            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None, keep=None
-        )
+            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None,
+            keep=None, details=Details(auth_ms=3, quota_ms=2),
+        )  # fmt: skip
         made = Dispatch(self, self.admission, context, pb.Submit(request_id=REQUEST), None)  # type: ignore[arg-type]
         await made.begin()
         return made
 
-    def report(self, outcome: str, tokens: int = 0, code: str = "", name: str = REQUEST) -> None:
-        usage = pb.UsageRecord(request_id=name, outcome=outcome, prompt_tokens=5, completion_tokens=tokens)
+    def report(self, outcome: str, tokens: int = 0, code: str = "", name: str = REQUEST, **more: Any) -> None:
+        usage = pb.UsageRecord(request_id=name, outcome=outcome, prompt_tokens=5, completion_tokens=tokens, **more)
         error = pb.EngineError(code=code) if code else None
         self.tries[name].finished("a", pb.Finished(request_id=name, usage=usage, error=error))
 
@@ -174,8 +176,13 @@ def test_a_host_that_hung_reports_after_another_one_was_asked(settings: Any) -> 
         around.report("finished", 3)
         around.streams[second].items.put_nowait(Chunk(0, "mine", 1))
         assert [chunk.text for chunk in await reading] == ["mine"]
-        around.report("finished", 1, name=second)
+        around.tries[REQUEST].sent_at -= 10
+        around.report("finished", 1, name=second, finish_reason="stop", preemption_spans=[pb.PreemptionSpan(ms=7)])
         assert around.row() == ("finished", "", 5, 1)
+        told = around.rows[0].details
+        assert (told.auth_ms, told.quota_ms, told.finish_reason) == (3, 2, "stop")
+        [(since_the_first, lost)] = told.preemption_spans
+        assert since_the_first >= 10_000 and lost == 7
         assert around.abandoned == [REQUEST] and around.streams[REQUEST].closed
 
     run(go())

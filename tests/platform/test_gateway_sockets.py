@@ -127,7 +127,9 @@ async def test_frames_are_numbered_and_complete(socket: ClientConnection, engine
         done = frames[-1]
         assert done["type"] == "done"
         assert done["usage"]["completion_tokens"] == sum(f["tokens"] for f in frames if f["type"] == "delta")
-        assert set(done["timings"]) == {"queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms"}
+        assert set(done["timings"]) == {
+            "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preempted_ms"
+        }  # fmt: skip
         assert done["finish_reason"] == ["stop"] * (2 if name == "g0" else 1)
     rows = {submit.request_id for submit in engine.submits}
     assert len(rows) == 8

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from lorikeet_testing.ledger import record_event
 from rest_framework.utils.encoders import JSONEncoder
 
+from control_plane.prices.models import PriceVersion
 from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
+from control_plane.usage.costs import RequestCosts
+from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import UsageEvent
 from control_plane.usage.payloads import request_json
+from control_plane.usage.queries import recent_requests
 from control_plane.usage.serializers import RequestRecordSerializer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -44,11 +47,33 @@ def test_once_per_request(acme: Any, committing: Any, events: Any) -> None:
 def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> None:
     version = ready_version(acme)
     key, _ = acme.key("ci")
-    record(acme, "a", adapter=version.adapter, version=version, api_key=key, streamed=True, outcome="aborted")
+    details = Details(auth_ms=3, quota_ms=1, finish_reason="abort", preemption_spans=((40, 7),))
+    of_version = {"adapter": version.adapter, "version": version}
+    record(acme, "a", **of_version, api_key=key, streamed=True, outcome="aborted", details=details)
     record(acme, "b")
-    for event in UsageEvent.objects.for_tenant(acme.tenant):
+    for event in recent_requests(acme.tenant, 10).results:
         shown = json.loads(json.dumps(RequestRecordSerializer(event).data, cls=JSONEncoder))
-        assert request_json(event) == shown
+        assert request_json(event, RequestCosts([event])) == shown
+
+
+def test_a_request_says_what_it_waited_for_and_what_it_cost(acme: Any) -> None:
+    day = date.today()
+    PriceVersion.objects.create(
+        number=1, effective_on=day - timedelta(days=1), currency="EUR", input_per_million=1_000_000,
+        cached_input_per_million=500_000, output_per_million=2_000_000, storage_per_gb_month=0,
+    )  # fmt: skip
+    details = Details(
+        auth_ms=3, quota_ms=1, finish_reason="length", adapter_loaded_from="disk", preemption_spans=((40, 7), (90, 2))
+    )
+    record(acme, "new", details=details)
+    record(acme, "before prices", days_ago=3)
+    older, newer = acme.client().get(acme.path("requests")).json()["results"]
+    assert {name: newer[name] for name in ("auth_ms", "quota_ms", "finish_reason", "adapter_loaded_from")} == {
+        "auth_ms": 3, "quota_ms": 1, "finish_reason": "length", "adapter_loaded_from": "disk"
+    }  # fmt: skip
+    assert newer["preemption_spans"] == [{"at_ms": 40, "ms": 7}, {"at_ms": 90, "ms": 2}]
+    assert (newer["cost_micros"], newer["currency"]) == (8 + 1 + 10, "EUR")
+    assert (older["id"], older["cost_micros"], older["preemption_spans"]) == ("before prices", None, [])
 
 
 def test_a_batch_stores_what_is_new_of_it(acme: Any) -> None:

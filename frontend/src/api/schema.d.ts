@@ -3896,6 +3896,12 @@ export interface components {
             reserved: number;
             total: number;
         };
+        PreemptionSpan: {
+            /** @description Since an engine had the request. */
+            at_ms: number;
+            /** @description Until it ran again. */
+            ms: number;
+        };
         PriceVersion: {
             batch_cached_input_per_million?: number | null;
             /** @description Of batches; null = as of other requests. */
@@ -4058,15 +4064,24 @@ export interface components {
         RequestRecord: {
             adapter?: string | null;
             adapter_load_ms: number;
+            /** @description The tier that its adapter was loaded from meanwhile: "disk" or "host". */
+            adapter_loaded_from: string;
+            /** @description Finding the key, the adapter and its hosts. */
+            auth_ms: number;
             /** @description A line of a batch. */
             batch: boolean;
             cached_prompt_tokens: number;
             completion_tokens: number;
+            /** @description Millionths of the currency; null = no prices. */
+            cost_micros: number | null;
             /** Format: date-time */
             created_at: string;
+            currency: string | null;
             decode_ms: number;
             endpoint: components["schemas"]["ApiEndpoint"];
             error_code: string;
+            /** @description Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown. */
+            finish_reason: string;
             first_token_ms: number;
             host: string;
             id: string;
@@ -4075,9 +4090,17 @@ export interface components {
             /** @description As the client wrote it. */
             model: string;
             outcome: components["schemas"]["Outcome"];
+            /** @description How long it was out of the batch, over all its choices. */
+            preempted_ms: number;
+            /** @description The first 16. */
+            readonly preemption_spans: components["schemas"]["PreemptionSpan"][];
+            /** @description How often it was taken out of the batch for others. */
+            preemptions: number;
             prefill_ms: number;
             prompt_tokens: number;
             queue_ms: number;
+            /** @description Checking limits and budgets. */
+            quota_ms: number;
             streamed: boolean;
             version?: number | null;
         };
@@ -10255,7 +10278,7 @@ export interface operations {
                 limit?: number;
                 /** @description So did the first token. */
                 min_first_token_ms?: number;
-                /** @description Queue, adapter load, prefill and decode together took at least so many milliseconds. */
+                /** @description All phases together took at least so many milliseconds. */
                 min_ms?: number;
                 /** @description Prompt and output together. */
                 min_tokens?: number;

@@ -284,7 +284,7 @@ class Scheduler:
         packed = self._source.get(digest)
         if packed is None:
             self._start_load(digest)
-            sequence.parent.loads_from_disk = True
+            sequence.parent.usage.adapter_loaded_from = "disk"
             return Outcome.LOADING
         if not self._evictor.free_up(packed.num_pages + len(self.running)):
             self._check_fits_at_all(sequence, packed)
@@ -307,6 +307,8 @@ class Scheduler:
         timeline = sequence.parent.timeline
         if timeline.adapter_wait_started is None:
             timeline.adapter_wait_started = self._clock()
+            usage = sequence.parent.usage
+            usage.adapter_loaded_from = usage.adapter_loaded_from or "host"
 
     def _prefetch_adapters(self) -> None:
         """Ask for the adapters of the next waiting sequences, so that they are there when their turn comes."""
@@ -365,6 +367,7 @@ class Scheduler:
         self._leave_running(victim)
         victim.state = State.WAITING
         victim.parent.usage.preemptions += 1
+        victim.preempted_at = self._clock()
         self.add(victim)
 
     def _leave_running(self, sequence: Sequence) -> None:

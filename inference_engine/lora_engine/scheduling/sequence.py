@@ -23,6 +23,10 @@ class State(Enum):
     FINISHED = "finished"
 
 
+MOST_SPANS = 16
+"""Pre-emptions of a request that are told one by one."""
+
+
 class Outcome(Enum):
     """The result of an attempt to let a waiting sequence run."""
 
@@ -44,6 +48,11 @@ class Timeline:
     adapter_wait_started: float | None = None
     adapter_wait: float = 0.0
 
+    def adapter_arrived(self, now: float) -> None:
+        """Before its first token; or the request ends without it."""
+        if self.adapter_wait_started is not None:
+            self.adapter_wait = now - self.adapter_wait_started
+
 
 @dataclass(slots=True)
 class RequestState:
@@ -56,9 +65,12 @@ class RequestState:
     unfinished: int = 0  # of its sequences, once it is queued
     ended: bool = False
     device_s: float = 0.0  # its share of device time, in seconds
-    loads_from_disk: bool = False
     ending_tokens: frozenset[int] = frozenset()  # that its answers end with
     predicted_first_token: float | None = None  # seconds from submission, as judged on arrival
+
+    @property
+    def loads_from_disk(self) -> bool:
+        return self.usage.adapter_loaded_from == "disk"
 
     @property
     def due(self) -> float:
@@ -76,7 +88,11 @@ class RequestState:
     def complete_usage(self, now: float) -> None:
         """Fill in what follows from the timeline of a request that ends ``now``."""
         usage, timeline = self.usage, self.timeline
+        for sequence in self.sequences:
+            self.was_preempted(sequence, now)
         usage.device_us = round(self.device_s * 1e6)
+        if timeline.first_scheduled is None:
+            timeline.adapter_arrived(now)
         waited_until = timeline.first_scheduled if timeline.first_scheduled is not None else now
         usage.adapter_load_ms = _ms(timeline.adapter_wait)
         usage.queue_ms = max(0, _ms(waited_until - timeline.submitted) - usage.adapter_load_ms)
@@ -84,6 +100,16 @@ class RequestState:
             usage.first_token_ms = _ms(timeline.first_token - timeline.submitted)
             usage.prefill_ms = _ms(timeline.first_token - waited_until)
             usage.decode_ms = _ms(now - timeline.first_token)
+
+    def was_preempted(self, sequence: Sequence, until: float) -> None:
+        """Count a choice's pre-emption, if it was under one ``until`` now."""
+        if sequence.preempted_at is None:
+            return
+        lost_ms = _ms(until - sequence.preempted_at)
+        self.usage.preempted_ms += lost_ms
+        if len(self.usage.preemption_spans) < MOST_SPANS:
+            self.usage.preemption_spans.append((_ms(sequence.preempted_at - self.timeline.submitted), lost_ms))
+        sequence.preempted_at = None
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +138,7 @@ class Sequence:
     charged: int = 0  # leading tokens whose processing its tenant has been charged for
     passed_since: float | None = None  # since when others have gone before it although it was first
     held_by: Outcome | None = None  # why it did not run when it was last tried
+    preempted_at: float | None = None  # since when it waits to run again
     read_from: int = 0  # the first prompt token whose hidden state is still to be read, if one is
     read_until: int = 0  # after the last one; 0 = the request asks nothing of its prompt
     pooled: object = None  # the sum of the hidden states read so far, on the device
@@ -204,12 +231,12 @@ class Sequence:
     def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
         """It runs from now on, with ``cached_tokens`` already computed in ``pages``."""
         timeline = self.parent.timeline
-        if timeline.adapter_wait_started is not None:
-            timeline.adapter_wait += now - timeline.adapter_wait_started
-            timeline.adapter_wait_started = None
         if timeline.first_scheduled is None:
+            timeline.adapter_arrived(now)
             timeline.first_scheduled = now
             self.parent.usage.cached_prompt_tokens = cached_tokens
+        timeline.adapter_wait_started = None  # of one that was pre-empted: no wait for its first token
+        self.parent.was_preempted(self, now)
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
         self.passed_since, self.held_by = None, None
         self.state = State.RUNNING

@@ -79,6 +79,7 @@ class Live:
     prompt: pb.PromptDescription | None = None  # goes out with its first delta
     output: ChatOutput | None = None
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)
+    finish_reasons: set[str] = field(default_factory=set)
 
     def resume(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         """Read what another host has delivered already; it goes nowhere."""
@@ -346,12 +347,17 @@ class EngineHost:
         for delta in output.deltas:
             tokens += len(delta.token_ids)
             live = self._live.get(delta.request_id)
-            if live is not None and live.session is not None:
+            if live is None:
+                continue
+            if live.session is None:
+                live.finish_reasons.add(delta.finish_reason)
+            else:
                 message = delta_message(delta, live.submit.echo_token_ids, self._tokenizer)
                 if live.prompt is not None:
                     message.prompt.CopyFrom(live.prompt)
                     live.prompt = None
                 live.read(message)
+                live.finish_reasons.add(message.finish_reason)
                 live.session.add_delta(output.step, message)
         if tokens:
             self._generated.append((time.monotonic(), tokens))
@@ -366,7 +372,9 @@ class EngineHost:
             self._forget(live)
             item.usage.submitted_unix = item.usage.submitted_unix or live.submitted_unix
             item.usage.finished_unix = item.usage.finished_unix or time.time()
-            answers.append((live, item, usage_message(item.usage, item.error)))
+            record = usage_message(item.usage, item.error)
+            record.finish_reason = ",".join(sorted(live.finish_reasons - {""}))
+            answers.append((live, item, record))
         used = [answer for answer in answers if answer[1].usage.outcome != "refused"]
         for live, item, record in answers:
             if item.usage.outcome == "refused":

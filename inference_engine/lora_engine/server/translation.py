@@ -37,7 +37,7 @@ MAX_STOP_CHARS = 1000
 _POOLING = {pb.Pooling.LAST: PoolingKind.LAST, pb.Pooling.MEAN: PoolingKind.MEAN}
 _PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
 _SHARE_FIELDS = tuple(field.name for field in fields(TenantShare))
-_USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage))
+_USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage) if field.name != "preemption_spans")
 
 
 def prompt_size(submit: pb.Submit) -> int:
@@ -249,7 +249,10 @@ def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> pb.TokenLogprob:
 
 def usage_message(usage: RequestUsage, error: RequestError | None) -> pb.UsageRecord:
     code = error.code if error else ""
-    return pb.UsageRecord(error_code=code, **{name: getattr(usage, name) for name in _USAGE_FIELDS})
+    spans = [pb.PreemptionSpan(at_ms=at_ms, ms=ms) for at_ms, ms in usage.preemption_spans]
+    return pb.UsageRecord(
+        error_code=code, preemption_spans=spans, **{name: getattr(usage, name) for name in _USAGE_FIELDS}
+    )
 
 
 def error_message(error: RequestError | StageError) -> pb.EngineError:

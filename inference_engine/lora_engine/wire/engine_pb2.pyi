@@ -530,7 +530,7 @@ class EngineError(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., fix: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class UsageRecord(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us", "error_code")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us", "error_code", "adapter_loaded_from", "preempted_ms", "preemption_spans", "finish_reason")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +549,10 @@ class UsageRecord(_message.Message):
     SEQ_FIELD_NUMBER: _ClassVar[int]
     DEVICE_US_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_LOADED_FROM_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_MS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTION_SPANS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     adapter_digest: str
@@ -567,7 +571,19 @@ class UsageRecord(_message.Message):
     seq: int
     device_us: int
     error_code: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ...) -> None: ...
+    adapter_loaded_from: str
+    preempted_ms: int
+    preemption_spans: _containers.RepeatedCompositeFieldContainer[PreemptionSpan]
+    finish_reason: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ..., adapter_loaded_from: _Optional[str] = ..., preempted_ms: _Optional[int] = ..., preemption_spans: _Optional[_Iterable[_Union[PreemptionSpan, _Mapping]]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
+
+class PreemptionSpan(_message.Message):
+    __slots__ = ("at_ms", "ms")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MS_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    ms: int
+    def __init__(self, at_ms: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
     __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest")

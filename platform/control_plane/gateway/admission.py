@@ -30,6 +30,8 @@ class Admission:
     targets: Targets
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
+    took_s: float = 0.0
+    """What finding all this took, for the request that it is used for."""
 
     @property
     def fingerprint(self) -> str:

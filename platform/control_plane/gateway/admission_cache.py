@@ -6,6 +6,8 @@ reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
 from __future__ import annotations
 
 import hashlib
+import time
+from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
@@ -47,7 +49,9 @@ class AdmissionCache:
         who = principal.api_key or principal.user
         assert who is not None
         key = (principal.tenant.pk, who.pk, model)
-        return await self._admissions.get(key, lambda: admit(principal, model))
+        began = time.monotonic()
+        admission = await self._admissions.get(key, lambda: admit(principal, model))
+        return replace(admission, took_s=time.monotonic() - began)
 
     async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
         """Whether pages of that origin may read answers to this tenant's keys."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import Self
 
 from django.db import Error as StorageError
@@ -29,7 +30,7 @@ from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import Held
 from control_plane.usage import request_ids
 from control_plane.usage.actions import Ended
-from control_plane.usage.counters import Counts
+from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import Outcome
 from lora_engine.wire import engine_pb2 as pb
 
@@ -361,6 +362,14 @@ class Dispatch:
             return counts.resumed(first_ms, round((time.monotonic() - self._first_output_at) * 1000))
         return counts.after(round((self._now.sent_at - first_sent_at) * 1000))
 
+    def _details(self) -> Details:
+        known = self._context.details
+        if (report := self._now.report) is not None:
+            waited_ms = round((self._now.sent_at - self._attempts[0].sent_at) * 1000)
+            told = Details.of(report.usage).after(waited_ms)
+            return replace(told, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
+        return known
+
     def _settle(self, outcome: str, counts: Counts, error_code: str) -> None:
         """Once: into the ledger, and the reservation."""
         if self._settled:
@@ -383,6 +392,7 @@ class Dispatch:
             error_code=error_code,
             created_at=context.created_at,
             counts=self._timed(counts),
+            details=self._details(),
         )
         reported = current.report is not None
         if context.keep is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
@@ -29,6 +30,7 @@ from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.budgets import counter_of
 from control_plane.quotas.reservations import Held, LimitExceededError, Reservation
 from control_plane.usage import request_ids
+from control_plane.usage.counters import Details
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -146,7 +148,7 @@ async def begin(
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
     admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
-    context = RequestContext(principal, admission.model, endpoint, streamed, timezone.now(), keep)
+    created_at = timezone.now() - timedelta(seconds=admission.took_s)
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
     if (asked := request.asked_constraint) is not None:
@@ -156,7 +158,10 @@ async def begin(
     for schema in tool_schemas(submits):
         await runtime.constraint_checks.check(schema, str(principal.tenant.pk))
     bound_output(submits, admission.limits)
+    began = time.monotonic()
     generation.held = await reserve(runtime, admission, request_id, submits, batch=batch)
+    details = Details(auth_ms=_ms(admission.took_s), quota_ms=_ms(time.monotonic() - began))
+    context = RequestContext(principal, admission.model, endpoint, streamed, created_at, details, keep)
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (
@@ -176,6 +181,10 @@ async def begin(
     finally:
         runtime.sent(generation.held)
     return generation
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 async def reserve(

@@ -35,6 +35,11 @@ def price_on(day: date, ordered: Sequence[PriceVersion]) -> PriceVersion | None:
     return held[-1] if held else None
 
 
+def price_within(stretches: Sequence[BillingPeriod], day: date) -> PriceVersion | None:
+    """Of a day that they cover."""
+    return [period.price for period in stretches if period.first <= day][-1]
+
+
 def period_number(stretches: Sequence[BillingPeriod], column: str) -> Case:
     """In SQL, the index of the period that the date in `column` falls into."""
     later = reversed(list(enumerate(stretches))[1:])

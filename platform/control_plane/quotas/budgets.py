@@ -26,7 +26,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.limits.values import Limits
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import tokens_cost
-from control_plane.prices.periods import BillingPeriod, periods
+from control_plane.prices.periods import BillingPeriod, periods, price_within
 from control_plane.quotas.limiter_interface import EPOCH, BudgetPeriod, Scope, Spent
 from control_plane.quotas.models import AtLimit, Budget, BudgetSpan
 from control_plane.quotas.queries import OF_TENANT, ledger_mark, midnight
@@ -205,7 +205,7 @@ def _fresh_costs(
 
 
 def _cost(prices: Sequence[BillingPeriod], day: date, batch: bool, used: ReportedCounts) -> int:
-    price = [period.price for period in prices if period.first <= day][-1]
+    price = price_within(prices, day)
     if price is None:
         return 0
     return tokens_cost(

@@ -16,7 +16,8 @@ from control_plane.adapters.versions import mark_version_overflowed
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import watermark
-from control_plane.usage.counters import Counts
+from control_plane.usage.costs import RequestCosts
+from control_plane.usage.counters import NO_DETAILS, Counts, Details
 from control_plane.usage.models import AbandonedTry, Outcome, UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.writes import announce
@@ -36,6 +37,7 @@ class Ended:
     outcome: str
     created_at: datetime
     counts: Counts
+    details: Details = NO_DETAILS
     api_key: ApiKey | None = None
     user: User | None = None
     adapter: Adapter | None = None
@@ -46,9 +48,11 @@ class Ended:
     error_code: str = ""
 
     def row(self) -> UsageEvent:
-        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "counts"}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        counts, details = vars(plain.pop("counts")), vars(plain.pop("details"))
         plain |= {"model": self.model[:200], "outcome": Outcome(self.outcome), "error_code": self.error_code[:64]}
-        return UsageEvent(**plain, **vars(self.counts))
+        spans = list(map(list, self.details.preemption_spans)) or None
+        return UsageEvent(**plain, **counts, **{**details, "preemption_spans": spans})
 
 
 def record_events(ended: Sequence[Ended]) -> int:
@@ -63,8 +67,9 @@ def record_events(ended: Sequence[Ended]) -> int:
         rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
         # Another process may be storing the same one from the host's journal: the first of both counts.
         UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
+        costs = RequestCosts(rows)
         for row in rows:
-            announce(row.tenant_id, "usage.tick", partial(request_json, row))
+            announce(row.tenant_id, "usage.tick", partial(request_json, row, costs))
         transaction.on_commit(partial(_mark_overflowed, rows), robust=True)
     return len(rows)
 

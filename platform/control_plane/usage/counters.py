@@ -37,6 +37,7 @@ class Counts(SummedCounts):
     prefill_ms: int = 0
     decode_ms: int = 0
     preemptions: int = 0
+    preempted_ms: int = 0
 
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:
@@ -67,5 +68,41 @@ REPORTED = _names(ReportedCounts)
 SUMMED = _names(SummedCounts)
 COUNTERS = _names(Counts)
 TIMES = tuple(name for name in COUNTERS if name.endswith("_ms"))
-SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *TIMES)
+BEFORE_ENGINE = ("auth_ms", "quota_ms")
+"""What the gateway measures of a request, before an engine has it."""
+PHASES = (*BEFORE_ENGINE, "queue_ms", "adapter_load_ms", "prefill_ms", "decode_ms")
+"""Of a request, one after another."""
+SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *BEFORE_ENGINE, *TIMES, "preemptions")
 """Of a single request, in lists and live events."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Details:
+    """What is shown of a single request, and never summed.
+
+    The time that finding its key, adapter and host took, and its limits and budgets; the tier that it waited for; when
+    each pre-emption began, since the engine had it, and how long it was.
+    """
+
+    auth_ms: int = 0
+    quota_ms: int = 0
+    finish_reason: str = ""
+    adapter_loaded_from: str = ""
+    preemption_spans: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, record: pb.UsageRecord) -> Self:
+        """As far as the engine knows them."""
+        spans = tuple((span.at_ms, span.ms) for span in record.preemption_spans)
+        return cls(
+            finish_reason=record.finish_reason[:32],
+            adapter_loaded_from=record.adapter_loaded_from,
+            preemption_spans=spans,
+        )
+
+    def after(self, waited_ms: int) -> Details:
+        """Of a request that had been on other hosts before."""
+        return replace(self, preemption_spans=tuple((at_ms + waited_ms, ms) for at_ms, ms in self.preemption_spans))
+
+
+NO_DETAILS = Details()

@@ -54,10 +54,22 @@ class UsageEvent(AppendOnlyModel):
     prefill_ms = models.PositiveIntegerField(default=0)
     decode_ms = models.PositiveIntegerField(default=0)
     preemptions = models.PositiveIntegerField(default=0)
+    preempted_ms = models.PositiveIntegerField(default=0, db_default=0)
     device_us = models.PositiveBigIntegerField(
         default=0, db_default=0, help_text="Its share of the device's time, in microseconds."
     )
+    auth_ms = models.PositiveIntegerField(default=0, db_default=0)
+    quota_ms = models.PositiveIntegerField(default=0, db_default=0)
+    finish_reason = models.CharField(max_length=32, blank=True, default="", db_default="")
+    adapter_loaded_from = models.CharField(max_length=8, blank=True, default="", db_default="")
+    preemption_spans = models.JSONField(
+        null=True, help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones."
+    )
     created_at = models.DateTimeField(help_text="When the request came in.")
+
+    # Where it is shown; see `queries.recent_requests`.
+    cost_micros: int | None
+    currency: str | None
 
     objects = AppendOnlyQuerySet["UsageEvent"].as_manager()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
+from control_plane.usage.costs import RequestCosts
 from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import UsageEvent
 
-_PLAIN = ("model", "streamed", "batch", "host", "error_code", *SHOWN)
+_PLAIN = (
+    "model", "streamed", "batch", "host", "error_code", "finish_reason", "adapter_loaded_from", *SHOWN
+)  # fmt: skip
 
 
-def request_json(event: UsageEvent) -> dict[str, Any]:
+def request_json(event: UsageEvent, costs: RequestCosts) -> dict[str, Any]:
     """Once for every request of every tenant, so it does without the serializer; a test compares the two."""
     return {
         "id": event.request_id,
@@ -22,4 +25,11 @@ def request_json(event: UsageEvent) -> dict[str, Any]:
         "endpoint": str(event.endpoint),
         "outcome": str(event.outcome),
         **{name: getattr(event, name) for name in _PLAIN},
+        "preemption_spans": spans_json(event),
+        "cost_micros": costs.micros(event),
+        "currency": costs.currency,
     }
+
+
+def spans_json(event: UsageEvent) -> list[dict[str, int]]:
+    return [{"at_ms": at_ms, "ms": ms} for at_ms, ms in event.preemption_spans or ()]

@@ -14,6 +14,8 @@ from django.utils import timezone
 from control_plane.http.cursors import Page, page_of
 from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
+from control_plane.usage.costs import RequestCosts
+from control_plane.usage.counters import PHASES
 from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent
 from control_plane.usage.sums import UsageSums, as_of, last_days, latency, most_first, summed
 
@@ -79,13 +81,20 @@ def recent_requests(
     own, asked = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
     related = ("adapter", "version", "api_key")
     if asked == RequestFilters() or asked.id:  # an index leads there
-        return page_of(_matching(own, asked), limit, cursor, *related)
+        return _priced(page_of(_matching(own, asked), limit, cursor, *related))
     walked = own
     if asked.until is not None and (top := _newest_before(own, asked.until + LATEST)):
         walked = own.filter(id__lte=top)
     since = asked.since or (asked.until or timezone.now()) - LOOK_BACK
     matching = _matching(walked, asked)
-    return page_of(matching, limit, cursor, *related, down_to=partial(_last_looked_at, walked, since))
+    return _priced(page_of(matching, limit, cursor, *related, down_to=partial(_last_looked_at, walked, since)))
+
+
+def _priced(page: Page[UsageEvent]) -> Page[UsageEvent]:
+    costs = RequestCosts(page.results)
+    for row in page.results:
+        row.cost_micros, row.currency = costs.micros(row), costs.currency
+    return page
 
 
 def _newest_before(own: QuerySet[UsageEvent], moment: datetime) -> int | None:
@@ -125,8 +134,7 @@ def _matching(rows: QuerySet[UsageEvent], asked: RequestFilters) -> QuerySet[Usa
     if asked.key:
         rows = rows.filter(api_key=None if asked.key == CONSOLE else UUID(asked.key))
     if asked.min_ms is not None:
-        total = F("queue_ms") + F("adapter_load_ms") + F("prefill_ms") + F("decode_ms")
-        rows = rows.alias(total_ms=total).filter(total_ms__gte=asked.min_ms)
+        rows = rows.alias(total_ms=sum(map(F, PHASES[1:]), F(PHASES[0]))).filter(total_ms__gte=asked.min_ms)
     if asked.min_tokens is not None:
         tokens = F("prompt_tokens") + F("completion_tokens")
         rows = rows.alias(tokens=tokens).filter(tokens__gte=asked.min_tokens)

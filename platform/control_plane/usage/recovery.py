@@ -21,7 +21,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
 from control_plane.usage.actions import Ended, record_events
-from control_plane.usage.counters import Counts
+from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import AbandonedTry, Outcome
 from control_plane.usage.request_ids import RequestOrigin
 from lora_engine.wire import engine_pb2 as pb
@@ -127,6 +127,7 @@ class _Lookup:
             error_code=record.error_code,
             created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
             counts=_billed(record),
+            details=Details.of(record),
         )
 
 

@@ -1,18 +1,31 @@
 from collections.abc import Iterable
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from control_plane.usage.counters import SHOWN
-from control_plane.usage.models import ApiEndpoint, Outcome
+from control_plane.usage.models import ApiEndpoint, Outcome, UsageEvent
+from control_plane.usage.payloads import spans_json
 from control_plane.usage.series import RANGES
 from control_plane.usage.sums import COUNTED
 
-HELP = {"device_us": "Share of the devices' time, in microseconds."}
+HELP = {
+    "device_us": "Share of the devices' time, in microseconds.",
+    "auth_ms": "Finding the key, the adapter and its hosts.",
+    "quota_ms": "Checking limits and budgets.",
+    "preemptions": "How often it was taken out of the batch for others.",
+    "preempted_ms": "How long it was out of the batch, over all its choices.",
+}
 
 
 def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
     return {name: serializers.IntegerField(help_text=HELP.get(name)) for name in names}
+
+
+class PreemptionSpanSerializer(serializers.Serializer[Any]):
+    at_ms = serializers.IntegerField(help_text="Since an engine had the request.")
+    ms = serializers.IntegerField(help_text="Until it ran again.")
 
 
 class RequestRecordSerializer(serializers.Serializer[Any]):
@@ -31,8 +44,22 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(allow_blank=True)
     key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
 
+    finish_reason = serializers.CharField(
+        allow_blank=True, help_text='Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown.'
+    )
+    adapter_loaded_from = serializers.CharField(
+        allow_blank=True, help_text='The tier that its adapter was loaded from meanwhile: "disk" or "host".'
+    )
+    preemption_spans = serializers.SerializerMethodField(help_text="The first 16.")
+    cost_micros = serializers.IntegerField(allow_null=True, help_text="Millionths of the currency; null = no prices.")
+    currency = serializers.CharField(allow_null=True)
+
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), **_counters(SHOWN)}
+
+    @extend_schema_field(PreemptionSpanSerializer(many=True))
+    def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:
+        return spans_json(row)
 
 
 _KEY = r"^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|console)?$"
@@ -63,7 +90,7 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     outcome = serializers.ChoiceField(choices=Outcome.choices, required=False, default="", allow_blank=True)
     error = _text(64, "An error's code.")
     host = _text(64, "Its name, whole.")
-    min_ms = _least("Queue, adapter load, prefill and decode together took at least so many milliseconds.")
+    min_ms = _least("All phases together took at least so many milliseconds.")
     min_first_token_ms = _least("So did the first token.")
     min_tokens = _least("Prompt and output together.")
     since = serializers.DateTimeField(required=False, default=None)

@@ -565,6 +565,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             queue_ms=int((admitted - request.submitted) * 1000),
             first_token_ms=int((request.first_token - request.submitted) * 1000) if request.first_token else 0,
             decode_ms=int((now - admitted) * 1000),
+            adapter_loaded_from="host" if request.submit.adapter_digest else "",
+            finish_reason="stop" if outcome == "finished" else "abort",
             seq=len(self.journal) + 1,
         )
         self.journal[request.request_id] = record

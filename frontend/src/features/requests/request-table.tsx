@@ -7,12 +7,20 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { fullTime, milliseconds, number } from "@/lib/format";
+import { fullTime, milliseconds, money, number } from "@/lib/format";
 import { TranscriptView } from "./transcript";
 import { TimingBar, totalMs } from "./timings";
 import { Waterfall } from "./waterfall";
 
 const OUTCOMES: Record<RequestRecord["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
+
+/** As the API says it, and what that means. */
+const FINISH_REASONS: Record<string, string> = {
+  stop: "stop: its end, or a stop text",
+  length: "length: max_tokens, or the context",
+  tool_calls: "tool_calls: it calls tools",
+  abort: "abort: stopped by the caller",
+};
 
 interface TableProps {
   rows: RequestRecord[];
@@ -125,6 +133,8 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
     ["Host", row.host || "none"],
     ["Cached prompt tokens", number(row.cached_prompt_tokens)],
     ...(row.completion_tokens > 1 && row.decode_ms > 0 ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [string, string][]) : []),
+    ...(row.cost_micros === null ? [] : ([["Cost", money(row.cost_micros, row.currency)]] as [string, string][])),
+    ...(row.finish_reason ? ([["Ended by", row.finish_reason.split(",").map((reason) => FINISH_REASONS[reason] ?? reason).join(", ")]] as [string, string][]) : []),
     ["Asked by", row.key ? `key ${row.key}` : "the console"],
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];

@@ -29,6 +29,15 @@ const row: RequestRecord = {
   first_token_ms: 0,
   prefill_ms: 0,
   decode_ms: 12,
+  auth_ms: 0,
+  quota_ms: 0,
+  preemptions: 0,
+  preempted_ms: 0,
+  preemption_spans: [],
+  adapter_loaded_from: "",
+  finish_reason: "stop",
+  cost_micros: null,
+  currency: null,
 };
 const refusal: Refusal = {
   id: 1,
@@ -188,6 +197,30 @@ describe("the choice to keep text", () => {
     expect(router.state.location.search).toEqual({ open: "req_1" });
     await user.click(screen.getByText("support"));
     await waitFor(() => expect(screen.queryByTestId("waterfall")).toBeNull());
+  });
+
+  it("shows what came before an engine had it, the tier, pre-emptions, cost and why it ended", async () => {
+    const times = { auth_ms: 6, quota_ms: 4, queue_ms: 20, adapter_load_ms: 30, prefill_ms: 50, decode_ms: 400, first_token_ms: 100 };
+    const away = { preemptions: 2, preempted_ms: 90, preemption_spans: [{ at_ms: 150, ms: 60 }, { at_ms: 300, ms: 30 }] };
+    const full = { ...row, ...times, ...away, adapter_loaded_from: "disk", finish_reason: "length", cost_micros: 420, currency: "EUR" };
+    serve();
+    server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [full], next_cursor: null })));
+    openConsole("/t/acme/requests?open=req_1");
+    const waterfall = await screen.findByTestId("waterfall");
+    for (const line of [
+      "Key and adapter6 ms at 0 ms",
+      "Limits4 ms at 6 ms",
+      "Queue20 ms at 10 ms",
+      "Adapter from disk30 ms at 30 ms",
+      "Prefill50 ms at 60 ms",
+      "Decode400 ms at 110 ms",
+      "Pre-empted 2 times90 ms at 160 ms",
+      "60 ms at 160 ms, 30 ms at 310 ms",
+      "First token (the line)at 110 ms",
+    ])
+      expect(waterfall).toHaveTextContent(line);
+    expect(screen.getByText("€0.00042")).toBeVisible();
+    expect(screen.getByText("length: max_tokens, or the context")).toBeVisible();
   });
 });
 

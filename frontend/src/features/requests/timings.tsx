@@ -1,11 +1,16 @@
 import type { RequestRecord } from "@/api/types";
 import { type Segment, StackedBar } from "@/components/bars";
 
-type Times = Pick<RequestRecord, "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
+type Times = Pick<RequestRecord, "auth_ms" | "quota_ms" | "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
 
-export const totalMs = (times: Times) => times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
+/** Before an engine has it. */
+export const gatewayMs = (times: Times) => times.auth_ms + times.quota_ms;
+
+export const totalMs = (times: Times) => gatewayMs(times) + times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
 
 export const parts = (times: Times): Segment[] => [
+  { key: "auth", label: "Key and adapter", value: times.auth_ms, className: "bg-ink-3" },
+  { key: "quota", label: "Limits", value: times.quota_ms, className: "bg-ink-2" },
   { key: "queue", label: "Queue", value: times.queue_ms, className: "bg-series-4" },
   { key: "load", label: "Adapter load", value: times.adapter_load_ms, className: "bg-series-3" },
   { key: "prefill", label: "Prefill", value: times.prefill_ms, className: "bg-series-2" },

@@ -11,7 +11,7 @@ from control_plane.gateway.admission import Admission
 from control_plane.gateway.generation import begin
 from control_plane.gateway.lorax.request import LoraxRequest, read_request
 from control_plane.gateway.lorax.response_writers import TokenWriter, answer, error_body
-from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
@@ -44,7 +44,7 @@ async def _serve(request: HttpRequest, *, streamed: bool | None) -> HttpResponse
         listed = streamed is None
         asked.stream = asked.stream if streamed is None else streamed
         pending.model = asked.model
-        admission = await runtime().admission_cache.admission(caller_of(request), asked.model)
+        admission = await admission_of(request, asked.model)
         return await idempotent(request, admission, partial(_answer, admission, asked, pending, listed=listed))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
 from control_plane.access.principal import Principal
-from control_plane.gateway.admission import MissingKeyError
+from control_plane.gateway.admission import Admission, MissingKeyError
 from control_plane.gateway.runtime import runtime
 from control_plane.http.bearer import token_of
 from control_plane.http.connections import prove, tenant_holder
@@ -23,6 +24,7 @@ class Authentication:
 
     principal: Principal | None = None
     error: Exception | None = None
+    took_s: float = 0.0
 
 
 class GatewayRequest(ASGIRequest):
@@ -38,10 +40,11 @@ async def identify(scope: Mapping[str, Any]) -> Authentication:
     token = token_of(given.decode("latin-1"))
     if not token:
         return Authentication(error=MissingKeyError())
+    began = time.monotonic()
     try:
         principal = await runtime().admission_cache.caller(token)
         prove(scope, tenant_holder(principal.tenant.pk))
-        return Authentication(principal)
+        return Authentication(principal, took_s=time.monotonic() - began)
     except Exception as error:  # raised by caller_of, in the view
         return Authentication(error=error)
 
@@ -52,3 +55,11 @@ def caller_of(request: HttpRequest) -> Principal:
     if request.authentication.principal is None:
         raise request.authentication.error or MissingKeyError()
     return request.authentication.principal
+
+
+async def admission_of(request: HttpRequest, model: str) -> Admission:
+    """What the caller may use. Raises as ``caller_of`` does, and ``LorikeetError`` where the model is not callable."""
+    principal = caller_of(request)
+    admission = await runtime().admission_cache.admission(principal, model)
+    assert isinstance(request, GatewayRequest)
+    return replace(admission, took_s=admission.took_s + request.authentication.took_s)

@@ -19,7 +19,7 @@ from control_plane.gateway.admission import Admission
 from control_plane.gateway.constraint_checks import AskedConstraint
 from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.json_encoding import encode
-from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.parameters import CacheSalt, checked, read_json
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
@@ -124,7 +124,7 @@ async def embeddings(request: HttpRequest) -> HttpResponseBase:
         with pending.reading():
             asked = checked(EmbeddingsRequest, read_json(request.body))
         pending.model = asked.model
-        admission = await runtime().admission_cache.admission(caller_of(request), asked.model)
+        admission = await admission_of(request, asked.model)
         return await idempotent(request, admission, partial(_answer, admission, asked, pending))
 
 

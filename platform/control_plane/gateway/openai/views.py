@@ -17,7 +17,7 @@ from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
 from control_plane.gateway.json_encoding import encode_large
-from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
@@ -97,7 +97,7 @@ async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> 
     with pending.reading():
         asked = read_parameters(kind, read_json(request.body))
     pending.model = asked.model
-    return asked, await runtime().admission_cache.admission(caller_of(request), asked.model)
+    return asked, await admission_of(request, asked.model)
 
 
 async def _answer(

@@ -20,6 +20,7 @@ from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.usage.actions import Ended, abandon_attempts, record_events
+from control_plane.usage.counters import Details
 from control_plane.usage.models import ApiEndpoint
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class RequestContext:
     endpoint: ApiEndpoint
     streamed: bool
     created_at: datetime
+    details: Details
     keep: Callable[[Settled], object] | None = None
     """Takes what the ledger must hold of it, instead of the usage writer: a batch stores it with the line's result."""
 

@@ -14,7 +14,7 @@ from control_plane.db import run_db
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
-from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import Choice, gathered
@@ -40,7 +40,7 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
         with pending.reading():
             chat = asked.chat(before)
         pending.model = asked.model
-        admission = await runtime().admission_cache.admission(principal, asked.model)
+        admission = await admission_of(request, asked.model)
         return await idempotent(request, admission, partial(_answer, admission, asked, chat, before, pending))
 
 
