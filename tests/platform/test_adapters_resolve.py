@@ -19,6 +19,8 @@ from control_plane.adapters.resolve import (
 )
 from control_plane.adapters.versions import mark_version_failed, promote_version
 from control_plane.errors import LorikeetError
+from control_plane.fleet.models import BaseModel
+from lora_engine.peft_format import Part, parts_of
 
 pytestmark = pytest.mark.django_db
 
@@ -137,3 +139,58 @@ def test_no_host_yet(acme: Any) -> None:
     assert list_models(acme.tenant) == []
     with pytest.raises(LorikeetError):
         resolve_model(acme.tenant, "fake-base")
+
+
+def test_several_adapters_as_one(acme: Any, ready_version: Any) -> None:
+    support, legal = ready_version(acme), ready_version(acme, name="legal", seed=1)
+    for name, parts in [
+        ("support+legal:0.5", [(support, 1.0), (legal, 0.5)]),
+        ("support@v1:-2+legal@live:0.25", [(support, -2.0), (legal, 0.25)]),
+        ("legal:0.5", [(legal, 0.5)]),
+    ]:
+        model, canary = resolve_model(acme.tenant, name)
+        assert (model.kind, model.version, model.adapter, canary) == (
+            ModelKind.ADAPTER,
+            None,
+            parts[0][0].adapter,
+            None,
+        )
+        assert model.display_name == name and list(model.parts) == parts
+        assert parts_of(model.digest) == tuple(sorted(Part(version.digest, weight) for version, weight in parts))
+    assert resolve_model(acme.tenant, "legal:0.5+support:1")[0].recorded_name == "legal@v1:0.5+support@v1:1"
+    same = resolve_model(acme.tenant, "legal:0.5+support")[0]
+    assert same.digest == resolve_model(acme.tenant, "support+legal:0.5")[0].digest
+    assert resolve_model(acme.tenant, "legal:1")[0].digest == legal.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("support+", "no adapter with a weight"),
+        ("support:0", "no adapter with a weight"),
+        ("support:11", "no adapter with a weight"),
+        ("support:nan", "no adapter with a weight"),
+        ("support:0.5:2", "no adapter with a weight"),
+        ("support+legal+support:2", "twice"),
+        ("+".join("abcde"), "combines 5"),
+        ("support+fake-base", "is the base model"),
+    ],
+)
+def test_combinations_that_mean_nothing(acme: Any, ready_version: Any, name: str, says: str) -> None:
+    ready_version(acme)
+    with pytest.raises(LorikeetError, match=says) as refused:
+        resolve_model(acme.tenant, name)
+    assert refused.value.status == 400 and refused.value.fix and refused.value.param == "model"
+
+
+def test_a_part_of_another_tenant_is_not_found(acme: Any, globex: Any, ready_version: Any) -> None:
+    ready_version(acme)
+    ready_version(globex, name="secret", seed=1)
+    with pytest.raises(ModelNotFoundError, match='no model "secret"'):
+        resolve_model(acme.tenant, "support+secret:0.5")
+
+
+def test_a_base_model_of_such_a_name_is_the_base(acme: Any, ready_version: Any) -> None:
+    ready_version(acme)
+    BaseModel.objects.update(name="base:8b+x")
+    assert resolve_model(acme.tenant, "base:8b+x")[0].kind is ModelKind.BASE

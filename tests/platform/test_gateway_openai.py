@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,8 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
 
+from control_plane.fleet.errors import HostError
+from control_plane.gateway.dispatch import naming_parts
 from control_plane.gateway.openai.response_models import (
     ChatCompletionResponse,
     CompletionResponse,
@@ -26,6 +29,7 @@ from control_plane.gateway.openai.response_models import (
     ModelCard,
     ModelList,
 )
+from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
 
 SUPPORT = digest_of("acme", "support")
@@ -269,6 +273,41 @@ def test_a_version_by_number(client: OpenAI, engine: FakeEngine) -> None:
     answer = client.chat.completions.create(model="support@v1", messages=say("hello"))
     assert answer.model == "support@v1"
     assert answer.choices[0].message.content == expected("hello")
+
+
+# -- several adapters as one ---------------------------------------------------------
+
+
+def test_several_adapters_answer_as_one_and_the_ledger_names_them(
+    web: WebProcess, client: OpenAI, engine: FakeEngine
+) -> None:
+    digest = combined_digest([Part(SUPPORT, 1.0), Part(digest_of("acme", "pirate"), -0.5)])
+    answer = client.chat.completions.create(model="support@v1+pirate:-0.5", messages=say("hello"))
+    assert answer.model == "support@v1+pirate:-0.5"
+    assert engine.submits[-1].adapter_digest == digest
+    assert answer.choices[0].message.content == expected("hello", digest)
+
+    def names() -> list[str]:
+        return [row["model"] for row in web.query("select model from usage_usageevent")]
+
+    eventually(lambda: "support@v1:1+pirate@v1:-0.5" in names(), what="the request in the ledger")
+
+
+def test_a_combination_of_another_tenants_adapter_is_none(client: OpenAI, engine: FakeEngine) -> None:
+    for name, code in (("support+sql", "model_not_found"), ("support+pirate:0", "invalid_value")):
+        with pytest.raises(openai.APIStatusError) as caught:
+            client.chat.completions.create(model=name, messages=say("hello"))
+        assert caught.value.code == code
+    assert not engine.submits
+
+
+def test_what_cannot_be_combined_is_refused_by_its_name(client: OpenAI, engine: FakeEngine) -> None:
+    with pytest.raises(openai.BadRequestError, match="refused as scripted"):
+        client.chat.completions.create(model="support+pirate", messages=say("fail adapters_cannot_be_combined"))
+    failure = HostError("rank_too_high", f"{SUPPORT[:19]} is too much.", "Take less.")
+    version = SimpleNamespace(digest=SUPPORT, number=1, adapter=SimpleNamespace(name="support"))
+    model: Any = SimpleNamespace(versions=(version,))
+    assert naming_parts(failure, model).message == '"support@v1" is too much.'
 
 
 # -- refusals ----------------------------------------------------------------------

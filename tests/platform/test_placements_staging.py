@@ -40,6 +40,7 @@ from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
 from control_plane.usage.models import ApiEndpoint, UsageEvent
 from control_plane.usage.recovery import recover_usage
+from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_cli.effect import told as told_by_cli
 
@@ -386,6 +387,18 @@ def test_usage_survives_its_web_process(
     assert (event.endpoint, event.streamed, event.model, event.host) == (ApiEndpoint.CHAT, True, "support@v1", "local")
     assert engine.acknowledged == {request_id}
     assert recover_usage(endpoint) == 0
+
+
+def test_recovered_usage_of_a_combination_names_all_its_adapters(
+    host: EngineHost, endpoint: HostEndpoint, engine: FakeEngine, version: AdapterVersion, principal: Principal
+) -> None:
+    request_id = request_ids.make(principal, ApiEndpoint.CHAT, streamed=True)
+    gone = Part("sha256:" + "f" * 64, 2.0)  # not the tenant's, or deleted
+    digest = combined_digest([Part(version.digest, 0.5), gone])
+    journal(engine, request_id, version.tenant, digest)
+    assert recover_usage(endpoint) == 1
+    event = UsageEvent.objects.get(request_id=request_id)
+    assert (event.adapter, event.version, event.model) == (version.adapter, None, "support@v1:0.5")
 
 
 def test_what_is_stored_already_is_acknowledged_and_not_doubled(

@@ -88,7 +88,7 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     vectors, outs = epilogue.vectors_of(manifest), {target: out for target, (_, out) in targets.shapes.items()}
     layers, epilogues, max_pool_rows = [], [], 0
     for layer, modules in enumerate(by_layer):
-        slots, used = _plan_layer(modules, geometry.kv_dim, targets)
+        slots, used = plan_layer(modules, geometry.kv_dim, targets)
         behind, used = epilogue.plan(vectors.get(layer, {}), used, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
         epilogues.append(behind)
@@ -140,9 +140,10 @@ def pack_adapter(
     return PackedAdapter(digest, manifest.rank, layout, data[0] if all_ranks else data, of_ranks, added)
 
 
-def _plan_layer(
+def plan_layer(
     modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes
 ) -> tuple[tuple[ModuleSlot, ...], int]:
+    """Where a layer's modules lie, and the pool rows that they take."""
     slots: list[ModuleSlot] = []
     cursor = 0
     for group in TARGET_GROUPS:
@@ -176,6 +177,7 @@ __all__ = [
     "TargetShapes",
     "module_rows",
     "pack_adapter",
+    "plan_layer",
     "plan_layout",
     "pool_rows_per_row",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from lora_engine.peft_format import (
     inspect_adapter,
 )
 
+from .combining import Weighted, combine
 from .delta_norms import Norms, delta_norms
 from .embedding_layers import BaseEmbeddingLayers, against_base
 from .epilogue import BaseModules
@@ -39,6 +41,9 @@ class Packer(Protocol):
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         """Read the weights. Takes time and memory; call it off the step thread. Raises ``StageError``, ``OSError``."""
+
+    def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:
+        """One adapter of several; of no more bytes than they have. Raises ``StageError``."""
 
     def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
         """Of each layer, the squared norms of what it adds to the base's matrices. Takes time, as ``pack`` does."""
@@ -126,6 +131,9 @@ class PoolPacker:
             )
         except FormatError as error:  # it was right a moment ago, when it was inspected
             raise StageError(error.code, error.message, error.fix) from None
+
+    def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:
+        return combine(digest, parts, self._geometry, self._targets, self._memory, self.limits.max_rank)
 
     def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
         return delta_norms(packed, self._geometry.kv_dim)

@@ -17,6 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 
+from lora_engine.peft_format import digests_of, is_combined, parts_of
 from lora_engine.request import RequestError
 
 from .delta_norms import Norms
@@ -142,6 +143,11 @@ class AdapterTiers:
     # For the scheduler: quick, from the step thread.
 
     def knows(self, digest: str) -> bool:
+        if is_combined(digest):
+            return all(self._knows_part(part) for part in digests_of(digest))
+        return self._knows_part(digest)
+
+    def _knows_part(self, digest: str) -> bool:
         if digest in self._dropped:
             return False
         return self.arena.has(digest) or self.disk.has(digest) or digest in self._jobs
@@ -150,7 +156,7 @@ class AdapterTiers:
         return self.arena.get(digest)
 
     def request_load(self, digest: str) -> None:
-        if digest in self._loads or not self.disk.has(digest):
+        if digest in self._loads or not (is_combined(digest) or self.disk.has(digest)):
             return  # on its way already, from disk or from the store
         with self._lock:
             if digest in self._loads:
@@ -171,14 +177,16 @@ class AdapterTiers:
     # For the server.
 
     def hold(self, digest: str) -> None:
-        """A request needs the adapter until ``release``: keep it in every tier where it is."""
-        self.arena.hold(digest)
-        self.disk.pin(digest)
+        """A request needs the adapter until ``release``: keep it, and all its parts, in every tier where it is."""
+        for each in _with_parts(digest):
+            self.arena.hold(each)
+            self.disk.pin(each)
 
     def release(self, digest: str) -> None:
-        self.disk.unpin(digest)
-        if not self.arena.release(digest) and digest in self._dropped:
-            self._forget(digest)
+        for each in _with_parts(digest):
+            self.disk.unpin(each)
+            if not self.arena.release(each) and each in self._dropped:
+                self._forget(each)
 
     async def stage(self, artifact: Artifact) -> AsyncGenerator[StageEvent, None]:
         """Bring an adapter into host memory; events as they happen, the last READY or FAILED.
@@ -263,13 +271,34 @@ class AdapterTiers:
     def _load_for_request(self, digest: str) -> None:
         try:
             with self._alone(digest):
-                if not self.arena.has(digest):
+                if is_combined(digest):
+                    self._combine(digest)
+                elif not self.arena.has(digest):
                     self._load(digest, lambda: None)
         except Exception as cause:
             self._failed(digest, cause)
         with self._lock:
             self._loads.discard(digest)
         self.on_change()
+
+    def _combine(self, digest: str) -> None:
+        """Put an adapter together from its parts, which are brought up first."""
+        if self.arena.has(digest):
+            return
+        self.hold(digest)
+        try:
+            parts = [(self._part(part.digest), part.weight) for part in parts_of(digest)]
+            self.arena.reserve(digest, sum(packed.num_bytes for packed, _ in parts), self._wait_for_room_s)
+            try:
+                self.arena.put(self._packer.combine(digest, parts))
+            finally:
+                self.arena.cancel(digest)
+        finally:
+            self.release(digest)
+
+    def _part(self, digest: str) -> PackedAdapter:
+        with self._alone(digest):
+            return self.arena.get(digest) or self._load(digest, lambda: None)
 
     def _load(self, digest: str, on_loading: Callable[[], None]) -> PackedAdapter:
         """Disk → host memory. What this process has not checked before is checked down to every value."""
@@ -307,13 +336,20 @@ class AdapterTiers:
         return error
 
     def _forget(self, digest: str) -> None:
-        self.arena.remove(digest)
+        for packed in self.arena.contents():
+            if digest in _with_parts(packed.digest):
+                self.arena.remove(packed.digest)
         self.disk.remove(digest)
         with self._lock:
             self._dropped.discard(digest)
             self._inspected.discard(digest)
             self._locks.pop(digest, None)
             self._errors.pop(digest, None)
+
+
+def _with_parts(digest: str) -> tuple[str, ...]:
+    """Itself, and what it is a combination of."""
+    return (digest, *digests_of(digest)) if is_combined(digest) else (digest,)
 
 
 def _ready(packed: PackedAdapter) -> StageEvent:

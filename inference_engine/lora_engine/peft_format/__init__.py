@@ -6,6 +6,7 @@ whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
 """
 
 from .canonical import Form, is_weights, to_peft_form
+from .combination import LARGEST_WEIGHT, MOST_PARTS, Part, combined_digest, digests_of, is_combined, parts_of
 from .embedding_layers import EMBEDDING, HEAD, EmbeddingLayer, EmbeddingLayerLora
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
@@ -23,8 +24,10 @@ __all__ = [
     "CONFIG_FILE",
     "EMBEDDING",
     "HEAD",
+    "LARGEST_WEIGHT",
     "LORA_BIAS",
     "MAGNITUDE",
+    "MOST_PARTS",
     "TARGETS",
     "WEIGHTS_FILE",
     "AdapterLimits",
@@ -36,16 +39,21 @@ __all__ = [
     "FormatError",
     "ModuleLora",
     "ModuleVector",
+    "Part",
     "Problem",
     "SafetensorsFile",
     "TensorEntry",
     "UploadError",
     "ValidationReport",
     "adapter_digest",
+    "combined_digest",
+    "digests_of",
     "file_digest",
     "folder_digests",
     "inspect_adapter",
+    "is_combined",
     "is_weights",
+    "parts_of",
     "recognise",
     "resolve_patterns",
     "to_peft_form",

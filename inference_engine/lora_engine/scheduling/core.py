@@ -15,6 +15,7 @@ from lora_engine.adapters.device_tier import AdapterTable, DeviceMirror, DeviceT
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.config import EngineConfig
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
+from lora_engine.peft_format import digests_of
 from lora_engine.request import GenerationRequest, RequestError, RequestUsage
 from lora_engine.text import IncrementalDetokenizer
 
@@ -208,13 +209,17 @@ class SchedulingCore:
     # Adapters, and what may be asked.
 
     def drop_adapter(self, digest: str) -> bool:
-        """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
-        slot = self.device_tier.get(digest)
-        if slot is not None and slot is self.merged.slot and slot.refs == 1:
-            self.merged.release()
-        if slot is not None and not slot.refs:
-            self.device_tier.drop(slot)
-        return slot is not None
+        """Give back the pages of an idle adapter, and of what it is a part of; True if that was on the device.
+
+        In use, it stays until its requests end.
+        """
+        slots = [slot for slot in self.device_tier.slots() if digest in (slot.digest, *digests_of(slot.digest))]
+        for slot in slots:
+            if slot is self.merged.slot and slot.refs == 1:
+                self.merged.release()
+            if not slot.refs:
+                self.device_tier.drop(slot)
+        return bool(slots)
 
     def check(self) -> None:
         """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""

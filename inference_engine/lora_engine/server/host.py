@@ -17,6 +17,7 @@ from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
+from lora_engine.peft_format import is_combined
 from lora_engine.request import (
     GenerationRequest,
     RequestError,
@@ -565,10 +566,14 @@ class EngineHost:
         tiers = pb.AdapterResidency
         found = {d: tiers(digest=d, tier=tiers.DISK, bytes=size) for d, size in self._tiers.disk.contents().items()}
         for packed in self._tiers.arena.contents():
+            if is_combined(packed.digest):  # placements know its parts only
+                continue
             found[packed.digest] = tiers(
                 digest=packed.digest, tier=tiers.HOST, bytes=packed.num_bytes, rank=packed.rank
             )
         for adapter in on_device:
+            if is_combined(adapter.digest):
+                continue
             found[adapter.digest] = tiers(
                 digest=adapter.digest,
                 tier=tiers.DEVICE,

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,12 +16,14 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
+from control_plane.adapters.combinations import CombinationError, is_combination, read_combination
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import exact_first, known_versions, staging_progress
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.http.lists import MOST_ROWS, part_of
 from control_plane.tenants.models import Tenant
+from lora_engine.peft_format import Part, combined_digest
 
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
 LONGEST_NAME = 200
@@ -35,13 +38,27 @@ class ModelKind(StrEnum):
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """What a model name means now. `digest` is "" for the base model."""
+    """What a model name means now. `digest` is "" for the base model.
+
+    Of several adapters as one, `parts` are these with their weights, `adapter` is the first, and there is no version.
+    """
 
     kind: ModelKind
     adapter: Adapter | None
     version: AdapterVersion | None
     digest: str
     display_name: str
+    parts: tuple[tuple[AdapterVersion, float], ...] = ()
+
+    @property
+    def versions(self) -> tuple[AdapterVersion, ...]:
+        """Whose content answers; none for the base model."""
+        return tuple(version for version, _ in self.parts) or ((self.version,) if self.version else ())
+
+    @property
+    def recorded_name(self) -> str:
+        """As the ledger has it: of several adapters with the versions, which nothing else there says."""
+        return combined_name(self.parts) if self.parts else self.display_name
 
 
 @dataclass(frozen=True)
@@ -93,12 +110,14 @@ class ModelNotReadyError(LorikeetError):
 
 
 def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
-    """`support`, `support@v7`, `support@alias`, or the base model's own name.
+    """`support`, `support@v7`, `support@alias`, the base model's own name, or several adapters as in `a+b@v2:0.5`.
 
     Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).
     """
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ModelNotFoundError(name, [])
+    if is_combination(name) and not _is_base(name):
+        return _combined(tenant, name), None
     adapter_name, at, pointer = name.partition("@")
     version, alias = _find(tenant, adapter_name, pointer if at else LIVE)
     if version is None:
@@ -110,6 +129,29 @@ def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | No
 
 def _resolved(version: AdapterVersion, name: str) -> ResolvedModel:
     return ResolvedModel(ModelKind.ADAPTER, version.adapter, version, version.digest, name)
+
+
+def _is_base(name: str) -> bool:
+    base = served_base()
+    return base is not None and base.name == name
+
+
+def _combined(tenant: Tenant, name: str) -> ResolvedModel:
+    """Of each part what its name means by itself; a canary takes no part of these requests."""
+    parts: list[tuple[AdapterVersion, float]] = []
+    for part, weight in read_combination(name):
+        version = resolve_model(tenant, part)[0].version
+        if version is None:
+            raise CombinationError(f'"{part}" is the base model, which every combination has.', "Leave it out.")
+        parts.append((version, weight))
+    if len(combined_name(parts)) > LONGEST_NAME:
+        raise CombinationError("The names of the adapters are too long together.", "Combine fewer of them.")
+    digest = combined_digest(Part(version.digest, weight) for version, weight in parts)
+    return ResolvedModel(ModelKind.ADAPTER, parts[0][0].adapter, None, digest, name, tuple(parts))
+
+
+def combined_name(parts: Iterable[tuple[AdapterVersion, float]]) -> str:
+    return "+".join(f"{version.adapter.name}@v{version.number}:{weight:g}" for version, weight in parts)
 
 
 def _canary(alias: Alias | None, name: str) -> Canary | None:

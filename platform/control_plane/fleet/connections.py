@@ -25,6 +25,7 @@ from control_plane.fleet.engine_client import (
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.first_token import FirstTokenPrediction
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
+from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class HostConnection:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
         # What this process has open there counts too: the status of a host that hangs is an old one.
         pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
-        resident = not digest or digest in self._resident
+        resident = not digest or self._resident.issuperset(digests_of(digest))
         return HostLoad(
             self.client.host, pending, status.tokens_per_second, resident, self._first_token.seconds(submit)
         )

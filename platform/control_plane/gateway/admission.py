@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from control_plane.access.principal import Principal
@@ -82,9 +83,10 @@ def admit(principal: Principal, model: str) -> Admission:
 def _ready_hosts(resolved: ResolvedModel, base: ServedBase | None) -> tuple[str, ...]:
     """Names of hosts that serve the base model and have the content now."""
     hosts = serving_hosts(base)
-    if resolved.version is None:
+    if not resolved.versions:
         return tuple(host.name for host in hosts)
-    if base is None or resolved.version.base_digest not in base.adapters_of:
+    if base is None or any(version.base_digest not in base.adapters_of for version in resolved.versions):
         return ()
-    placed = Placement.objects.filter(callable_here(), version=resolved.version, host__in=hosts)
-    return tuple(placed.values_list("host__name", flat=True))
+    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=hosts)
+    found = Counter(placed.values_list("host__name", flat=True))
+    return tuple(name for name, count in found.items() if count == len({version.pk for version in resolved.versions}))

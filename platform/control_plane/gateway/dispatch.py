@@ -17,6 +17,7 @@ from django.db import Error as StorageError
 from prometheus_client import Counter
 
 from control_plane import config
+from control_plane.adapters.resolve import ResolvedModel
 from control_plane.errors import LorikeetError
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
@@ -126,6 +127,8 @@ class Dispatch:
                     self._leave()
                 else:
                     self._fail(failure)
+                if self._context.model.parts:
+                    raise naming_parts(failure, self._context.model) from None
                 raise
             if not chunks:
                 raise StopAsyncIteration
@@ -383,7 +386,7 @@ class Dispatch:
             user=principal.user,
             adapter=context.model.adapter,
             version=context.model.version,
-            model=context.model.display_name,
+            model=context.model.recorded_name,
             endpoint=context.endpoint,
             streamed=context.streamed,
             batch=context.keep is not None,
@@ -404,3 +407,11 @@ class Dispatch:
             prompt=prompt, cached=cached, completion=completion, batch=context.keep is not None
         )
         self._runtime.ended(current.engine_id, prompt + completion, cost)
+
+
+def naming_parts(failure: HostError, model: ResolvedModel) -> HostError:
+    """An engine knows the adapters that a request combines by their digests only."""
+    message = failure.message
+    for version in model.versions:
+        message = message.replace(version.digest[:19], f'"{version.adapter.name}@v{version.number}"')
+    return replace(failure, message=message)

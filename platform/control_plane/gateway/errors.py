@@ -28,6 +28,8 @@ _STATUS = {
     "too_large_for_host": 400,
     "tools_not_supported": 400,
     "unsupported_parameter": 400,
+    "adapters_cannot_be_combined": 400,
+    "rank_too_high": 400,
     "untied_embedding_layers": 400,
     "client_too_slow": 408,
     "adapter_does_not_fit": 422,

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import AdapterVersion
+from control_plane.adapters.resolve import combined_name
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost
@@ -24,6 +25,7 @@ from control_plane.usage.actions import Ended, record_events
 from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import AbandonedTry, Outcome
 from control_plane.usage.request_ids import RequestOrigin
+from lora_engine.peft_format import digests_of, is_combined, parts_of
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -102,7 +104,7 @@ class _Lookup:
 
     def __init__(self, tenant: Tenant, records: Iterable[pb.UsageRecord]) -> None:
         origins = [origin for record in records if (origin := request_ids.parse(record.request_id))]
-        digests = {record.adapter_digest for record in records} - {""}
+        digests = {digest for record in records for digest in digests_of(record.adapter_digest)} - {""}
         versions = AdapterVersion.objects.for_tenant(tenant).filter(digest__in=digests)
         self._tenant = tenant
         self._keys = ApiKey.objects.for_tenant(tenant).in_bulk({one.key_id for one in origins if one.key_id})
@@ -111,15 +113,19 @@ class _Lookup:
         self._versions = {row.digest: row for row in versions.select_related("adapter").order_by("created_at")}
 
     def ended(self, record: pb.UsageRecord, origin: RequestOrigin, host: str, base: str) -> Ended:
-        version = self._versions.get(record.adapter_digest)
+        parts = [(self._versions.get(part.digest), part.weight) for part in parts_of(record.adapter_digest)]
+        known = [(version, weight) for version, weight in parts if version]
+        first = known[0][0] if known else None
+        alone = first if not is_combined(record.adapter_digest) else None
+        name = f"{first.adapter.name}@v{first.number}" if alone and first else combined_name(known)
         return Ended(
             request_id=request_ids.of_request(record.request_id),
             tenant=self._tenant,
             api_key=self._keys.get(origin.key_id) if origin.key_id else None,
             user=self._users.get(origin.user_id) if origin.user_id else None,
-            adapter=version.adapter if version else None,
-            version=version,
-            model=f"{version.adapter.name}@v{version.number}" if version else base,
+            adapter=first.adapter if first else None,
+            version=alone,
+            model=name or base,
             endpoint=origin.endpoint,
             streamed=origin.streamed,
             host=host,

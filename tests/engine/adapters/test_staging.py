@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import threading
 import time
@@ -12,7 +13,7 @@ from lorikeet_testing.adapter_files import make_tensors, save_adapter
 
 from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.staging import Phase
-from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.peft_format import Part, adapter_digest, combined_digest, folder_digests
 
 
 async def stage(tiers, artifact):
@@ -159,3 +160,38 @@ async def test_staging_again_undoes_a_drop(make_tiers, make_artifact):
     tiers.release(artifact.digest)
     assert tiers.knows(artifact.digest)
     assert tiers.get(artifact.digest) is not None
+
+
+async def test_a_combination_is_put_together_of_what_is_here(make_tiers, make_artifact):
+    """Parts come up from disk for it; it is evicted and dropped as any adapter, and with any of its parts."""
+    tiers, artifacts = make_tiers(), [make_artifact(i) for i in range(2)]
+    parts = [artifact.digest for artifact in artifacts]
+    digest = combined_digest(Part(part, 0.5 + number) for number, part in enumerate(parts))
+    await stage(tiers, artifacts[0])
+    assert not tiers.knows(digest)
+    await stage(tiers, artifacts[1])
+    for part in parts:
+        tiers.arena.remove(part)
+    assert tiers.knows(digest) and tiers.get(digest) is None
+    tiers.hold(digest)
+    tiers.request_load(digest)
+    await asyncio.to_thread(wait_until, lambda: tiers.arena.has(digest))
+    assert tiers.get(digest).rank == sum(tiers.get(part).rank for part in parts)
+    assert tiers.arena.used == sum(packed.num_bytes for packed in tiers.arena.contents())
+    assert tiers.drop(parts[1])
+    assert tiers.get(digest) is not None and not tiers.knows(digest)  # a request still runs
+    tiers.release(digest)
+    assert tiers.get(digest) is None and tiers.get(parts[1]) is None and tiers.get(parts[0]) is not None
+
+
+async def test_a_combination_that_cannot_be_says_why(make_tiers, make_artifact, packer):
+    tiers, artifact = make_tiers(), make_artifact()
+    await stage(tiers, artifact)
+    digest = combined_digest([Part(artifact.digest, 0.5)])
+    packer.limits = dataclasses.replace(packer.limits, max_rank=1)
+    tiers.hold(digest)
+    tiers.request_load(digest)
+    await asyncio.to_thread(wait_until, lambda: tiers.load_error(digest) is not None)
+    assert tiers.load_error(digest).code == "rank_too_high" and tiers.load_error(artifact.digest) is None
+    tiers.release(digest)
+    assert tiers.arena.used == tiers.get(artifact.digest).num_bytes

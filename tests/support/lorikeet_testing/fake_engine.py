@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from lora_engine.peft_format import digests_of
 from lora_engine.server.chat import read_into
 from lora_engine.text.output import ChatOutput, ChoiceParser, ToolFormat
 from lora_engine.text.output.formats import REASONING_FORMATS
@@ -398,7 +399,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                 code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000
             )
         digest = submit.adapter_digest
-        if self.behaviour.known_digests_only and digest and digest not in self.resident:
+        here = digest in self.resident or self.resident.keys() >= set(digests_of(digest))
+        if self.behaviour.known_digests_only and digest and not here:
             return pb.EngineError(code="adapter_not_found", message=f"{digest} is not here", fix="Stage it.")
         prompt = script.count_prompt_tokens(submit)
         if prompt >= self.behaviour.max_context:

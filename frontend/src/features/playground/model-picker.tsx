@@ -16,11 +16,11 @@ interface PickerProps {
   onChange: (model: string) => void;
 }
 
-/** A choice among what can be called, which the server searches; "name@v7" can be typed. */
+/** A choice among what can be called, which the server searches; "name@v7" and "a+b:0.5" can be typed. */
 export function ModelPicker({ models, value, onChange }: PickerProps) {
   const [open, setOpen] = useState(false);
   const [needle, setNeedle] = useState("");
-  const search = useDeferredValue(needle.split("@")[0]!.trim());
+  const search = useDeferredValue(needle.split(/[@+:]/)[0]!.trim());
   const { data: found = [] } = useQuery({ ...modelsQuery(useTenant(), search), enabled: open });
   const choose = (model: string) => {
     onChange(model);
@@ -50,7 +50,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
             <Command.Input
               value={needle}
               onValueChange={setNeedle}
-              placeholder="Search, or type name@v2"
+              placeholder="Search, or type name@v2 or a+b:0.5"
               className="h-10 w-full border-b bg-transparent px-3.5 text-sm outline-none"
             />
             <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
@@ -58,7 +58,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
               {found.map((model) => (
                 <Option key={model.id} model={model} selected={model.id === value} onSelect={() => choose(model.id)} />
               ))}
-              {needle.includes("@") && (
+              {/[@+:]/.test(needle) && (
                 <Command.Item value={needle} onSelect={() => choose(needle.trim())} className={ITEM}>
                   Use <span className="font-mono text-xs">{needle.trim()}</span>
                 </Command.Item>

@@ -1,0 +1,118 @@
+"""Several packed adapters as one, of ranks added: its product is the sum of theirs, each times its weight.
+
+What PEFT's ``add_weighted_adapter`` does with ``combination_type="cat"``. Its "linear" is another thing: it adds A and
+B separately, so that products of one adapter's A with another one's B come in.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lora_engine.memory.page_pool import PoolGeometry
+from lora_engine.peft_format import ModuleLora
+
+from .errors import StageError
+from .host_memory import HostMemory
+from .layout import AdapterLayout, ModuleSlot, PackedAdapter, TargetShapes, plan_layer
+from .tensors import module_rows, pool_rows_per_row
+
+Weighted = tuple[PackedAdapter, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A part's module, and what its product counts: its own scale times the part's weight."""
+
+    part: int
+    slot: ModuleSlot
+    scale: float
+
+
+def combine(
+    digest: str,
+    parts: Sequence[Weighted],
+    geometry: PoolGeometry,
+    targets: TargetShapes,
+    memory: HostMemory,
+    max_rank: int,
+) -> PackedAdapter:
+    """Raises ``StageError`` if a part is no plain LoRA, or the ranks are more than ``max_rank`` together."""
+    for packed, _ in parts:
+        _require_plain(packed)
+    shares = [_shares(parts, layer) for layer in range(geometry.num_layers)]
+    layout = _plan(shares, geometry, targets)
+    rank = max((slot.rank for layer in layout.layers for slot in layer), default=0)
+    if rank > max_rank:
+        raise StageError(
+            "rank_too_high",
+            f"Together the adapters have rank {rank}; the limit is {max_rank}.",
+            f"Combine adapters whose ranks add up to {max_rank} or less.",
+        )
+    all_ranks = parts[0][0].of_ranks is not None
+    shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
+    sources = [_of_ranks(packed) for packed, _ in parts]
+    data = memory.zeros((len(sources[0]), *shape) if all_ranks else shape, sources[0].dtype)
+    for rank_data, *rank_sources in zip(data if all_ranks else [data], *sources, strict=True):
+        for layer, slots in enumerate(layout.layers):
+            pool_rows, *of_parts = (source[layer].view(-1, geometry.kv_dim) for source in (rank_data, *rank_sources))
+            for slot in slots:
+                _write(pool_rows, slot, shares[layer][slot.target], of_parts)
+    return PackedAdapter(digest, rank, layout, data[0] if all_ranks else data, data if all_ranks else None)
+
+
+def _of_ranks(packed: PackedAdapter) -> torch.Tensor:
+    """``[ranks, layers, pages, page_elems]``."""
+    return packed.data[None] if packed.of_ranks is None else packed.of_ranks
+
+
+def _require_plain(packed: PackedAdapter) -> None:
+    if packed.layout.epilogues or packed.layout.embedding_layers is not None:
+        raise StageError(
+            "adapters_cannot_be_combined",
+            f"{packed.digest[:19]} is more than LoRA on linear projections (DoRA, biases, or changes of embed_tokens "
+            "or lm_head), of which there is no sum.",
+            "Combine plain LoRA adapters, or call this one by itself.",
+        )
+
+
+def _shares(parts: Sequence[Weighted], layer: int) -> dict[str, list[_Share]]:
+    found: defaultdict[str, list[_Share]] = defaultdict(list)
+    for part, (packed, weight) in enumerate(parts):
+        for slot in packed.layout.layers[layer]:
+            if slot.rank:
+                found[slot.target].append(_Share(part, slot, slot.scale * weight))
+    return found
+
+
+def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
+    layers, most = [], 0
+    for layer, by_target in enumerate(shares):
+        modules = {
+            target: ModuleLora(layer, target, sum(share.slot.rank for share in own), 0.0, own[0].scale or 1.0, "", "")
+            for target, own in by_target.items()
+        }
+        slots, used = plan_layer(modules, geometry.kv_dim, targets)
+        layers.append(slots)
+        most = max(most, used)
+    return AdapterLayout(tuple(layers), -(-most // geometry.rows_per_page))
+
+
+def _write(
+    pool_rows: torch.Tensor, slot: ModuleSlot, shares: Sequence[_Share], sources: Sequence[torch.Tensor]
+) -> None:
+    """One module of all ranks. There is one scale; where the parts' differ, the rest of it goes into B."""
+    kv_dim, done = pool_rows.shape[1], 0
+    per_a, per_b = pool_rows_per_row(slot.in_features, kv_dim), pool_rows_per_row(slot.out_features, kv_dim)
+    for share in shares:
+        own, source = share.slot, sources[share.part]
+        a = module_rows(source, own.a_row, own.rank, slot.in_features)
+        b = module_rows(source, own.b_row, own.rank, slot.out_features)
+        module_rows(pool_rows, slot.a_row + done * per_a, own.rank, slot.in_features).copy_(a)
+        factor = share.scale / slot.scale
+        b = b if factor == 1.0 else b.float() * factor
+        module_rows(pool_rows, slot.b_row + done * per_b, own.rank, slot.out_features).copy_(b)
+        done += own.rank
