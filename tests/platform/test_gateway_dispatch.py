@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.adapters.resolve import ModelKind, ResolvedModel
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
@@ -68,7 +69,7 @@ class Around:
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
                                      resumes=lambda host: True)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission)
-        model = SimpleNamespace(display_name="m", digest="", adapter=None, version=None)
+        model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
                                               budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
